@@ -1,0 +1,5 @@
+"""The ``agentflow`` command."""
+
+
+def main() -> None:
+    """Entry point of the ``agentflow`` command."""

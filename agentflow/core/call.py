@@ -1,0 +1,278 @@
+"""Where in which run we are: the context every effect below the language carries.
+
+A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
+variable, :data:`current_call`, is set around tool and host-callable execution only, so that public entries called
+from inside a tool join the run that the tool belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time as _time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from agentflow.core.events import (
+    AttemptFinished,
+    AttemptStarted,
+    BranchFinished,
+    BranchStarted,
+    ContextFinished,
+    ContextStarted,
+    Event,
+    EventBase,
+    FinishedBase,
+    Log,
+    ModelFinished,
+    ModelStarted,
+    Outcome,
+    RunFinished,
+    RunStarted,
+    SubtaskFinished,
+    SubtaskStarted,
+    TaskFinished,
+    TaskStarted,
+    ToolFinished,
+    ToolStarted,
+    Warning,
+)
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.session import Session
+from agentflow.core.source import Span
+
+if TYPE_CHECKING:
+    from agentflow.core.results import SubtaskRequest, TaskResult
+
+E = TypeVar("E", bound=EventBase)
+
+_FINISHED: dict[type[EventBase], type[FinishedBase]] = {
+    RunStarted: RunFinished,
+    BranchStarted: BranchFinished,
+    TaskStarted: TaskFinished,
+    ContextStarted: ContextFinished,
+    ModelStarted: ModelFinished,
+    AttemptStarted: AttemptFinished,
+    ToolStarted: ToolFinished,
+    SubtaskStarted: SubtaskFinished,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What an approver is asked: which tool or command, with what, and why approval is needed.
+
+    ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
+    """
+
+    tool: str
+    text: str
+    digest: str
+    reason: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class RunPort(Protocol):
+    """What calls below the language need of the run they belong to. The runtime implements it."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def listening(self) -> bool:
+        """Whether anybody takes the events that only exist for watching (deltas)."""
+        ...
+
+    @property
+    def congested(self) -> bool:
+        """Whether a delta producer must await :meth:`room` before going on."""
+        ...
+
+    def next_seq(self) -> int: ...
+    def publish(self, event: Event) -> None:
+        """Hand an event to all observers. Never waits, never raises."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until the caller's own stream has taken enough deltas."""
+        ...
+
+    def charge_model_call(self) -> None:
+        """Count one model call before it is made. Raises LimitExceeded."""
+        ...
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Add what a model call cost. Raises LimitExceeded when the run is over its tokens or money."""
+        ...
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        """Run what a CONTINUATION asks for, nested under ``call``."""
+        ...
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+        """Ask the run's approver. False without one."""
+        ...
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        """Call a Closure or Python callable within this run."""
+        ...
+
+
+class CallContext:
+    """One place in a running workflow.
+
+    Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
+    Started event; ``session`` the conversation in force; ``span`` the place in the program; ``grants`` the names of
+    tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
+    enclosing subtask requests. A tool that declares a parameter ``ctx: CallContext`` is given one.
+    """
+
+    __slots__ = ("_ordinal", "grants", "parent", "path", "run", "session", "span", "subtask_chain")
+
+    def __init__(
+        self,
+        run: RunPort,
+        *,
+        path: str = "0",
+        parent: int | None = None,
+        session: Session | None = None,
+        span: Span | None = None,
+        grants: frozenset[str] | None = None,
+        subtask_chain: tuple[str, ...] = (),
+    ) -> None:
+        self.run = run
+        self.path = path
+        self.parent = parent
+        self.session = session if session is not None else Session()
+        self.span = span
+        self.grants = grants
+        self.subtask_chain = subtask_chain
+        self._ordinal = 0
+
+    @property
+    def run_id(self) -> str:
+        """The run's identity."""
+        return self.run.run_id
+
+    @property
+    def host_authority(self) -> bool:
+        """Whether this call has the host's own authority rather than a list of grants."""
+        return self.grants is None
+
+    def next_path(self, index: int = 0) -> str:
+        """Number the next effect within this call and return its path."""
+        self._ordinal += 1
+        return f"{self.path}/{self._ordinal - 1}.{index}"
+
+    def attenuate(self, names: frozenset[str]) -> CallContext:
+        """This place with at most the authority of ``names``: grants are intersected, never widened."""
+        grants = names if self.grants is None else self.grants & names
+        return CallContext(
+            self.run,
+            path=self.path,
+            parent=self.parent,
+            session=self.session,
+            span=self.span,
+            grants=grants,
+            subtask_chain=self.subtask_chain,
+        )
+
+    def emit(self, kind: type[E], **fields: Any) -> E:
+        """Publish an event of this place; the header is filled in."""
+        run = self.run
+        event = kind(run.run_id, run.next_seq(), self.path, self.parent, self.span, _time.time(), **fields)
+        run.publish(event)  # pyright: ignore[reportArgumentType]
+        return event
+
+    async def delta(self, kind: type[E], **fields: Any) -> None:
+        """Publish a delta, when anybody listens, and wait while the caller's own stream is full."""
+        run = self.run
+        if run.listening:
+            self.emit(kind, **fields)
+            if run.congested:
+                await run.room()
+
+    def warn(self, code: str, message: str, **details: Any) -> None:
+        """Publish a Warning."""
+        self.emit(Warning, code=code, message=message, details=details or None)
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Publish a Log line."""
+        self.emit(Log, message=message, level=level)
+
+    def scope(
+        self,
+        started: type[EventBase],
+        *,
+        session: Session | None = None,
+        grants: frozenset[str] | None = None,
+        path: str | None = None,
+        subtask_chain: tuple[str, ...] | None = None,
+        **fields: Any,
+    ) -> Scope:
+        """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
+
+        Inside, ``scope.call`` is the nested place (a path of its own, unless ``path`` is given). Leave results with
+        ``scope.set(result=..., usage=...)``; the Finished event is published however the block ends.
+        """
+        child = CallContext(
+            self.run,
+            path=path if path is not None else self.next_path(),
+            parent=self.parent,
+            session=session if session is not None else self.session,
+            span=self.span,
+            grants=grants if grants is not None else self.grants,
+            subtask_chain=subtask_chain if subtask_chain is not None else self.subtask_chain,
+        )
+        return Scope(child, started, fields)
+
+    async def call(self, function: Any, *arguments: Any) -> Any:
+        """Call a Closure (or Python callable) of the program from inside a tool, within the same run."""
+        return await self.run.call_value(function, arguments, self)
+
+
+class Scope:
+    """An open Started/Finished pair; see :meth:`CallContext.scope`."""
+
+    __slots__ = ("_began", "_fields", "_seq", "_started", "_values", "call")
+
+    def __init__(self, call: CallContext, started: type[EventBase], fields: dict[str, Any]) -> None:
+        self.call = call
+        self._started = started
+        self._fields = fields
+        self._values: dict[str, Any] = {}
+        self._seq = 0
+        self._began = 0.0
+
+    def __enter__(self) -> Scope:
+        self._began = _time.perf_counter()
+        event = self.call.emit(self._started, **self._fields)
+        self._seq = self.call.parent = event.seq
+        return self
+
+    def set(self, **values: Any) -> None:
+        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own."""
+        self._values.update(values)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        values = self._values
+        outcome: Outcome
+        if error is not None:
+            outcome = "cancelled" if isinstance(error, asyncio.CancelledError | GeneratorExit) else "error"
+            values["error"] = error
+        else:
+            result = values.get("result")
+            outcome = values.get("outcome") or ("failed" if getattr(result, "status", "") == "FAILED" else "ok")
+        values["outcome"] = outcome
+        self.call.emit(
+            _FINISHED[self._started], started=self._seq, duration_s=_time.perf_counter() - self._began, **values
+        )
+
+
+current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)
+"""The call whose tool or host callable is executing in this context, if any."""

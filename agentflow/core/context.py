@@ -1,0 +1,102 @@
+"""What is asked of the memory system, and what it finds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field
+
+from agentflow.core.results import MappingModel
+
+
+class ContextGenerationInput(MappingModel):
+    """A question to the memory system.
+
+    ``query`` what is wanted (``template_description`` is used when there is none); ``inputs`` the task's arguments;
+    ``inherited_context`` and ``previous_outputs`` text that is known already; ``target_files`` paths to prefer;
+    ``matching_strategy`` content or metadata; ``max_results`` at most that many matches.
+    """
+
+    query: str = ""
+    template_description: str = Field(
+        default="", validation_alias=AliasChoices("template_description", "templateDescription")
+    )
+    template_type: str = Field(default="", validation_alias=AliasChoices("template_type", "templateType"))
+    template_subtype: str = Field(default="", validation_alias=AliasChoices("template_subtype", "templateSubtype"))
+    inputs: dict[str, Any] = Field(default_factory=dict)
+    inherited_context: str = Field(
+        default="", validation_alias=AliasChoices("inherited_context", "inheritedContext", "history")
+    )
+    previous_outputs: str = Field(default="", validation_alias=AliasChoices("previous_outputs", "previousOutputs"))
+    fresh_context: Literal["enabled", "disabled"] = Field(
+        default="enabled", validation_alias=AliasChoices("fresh_context", "freshContext")
+    )
+    target_files: list[str] = Field(default_factory=list)
+    matching_strategy: Literal["content", "metadata"] = "content"
+    max_results: int = Field(default=20, ge=1, le=10_000)
+
+    @property
+    def text(self) -> str:
+        """The text to match: the query, or the description with the inputs."""
+        if self.query:
+            return self.query
+        return " ".join([self.template_description, *(str(value) for value in self.inputs.values())]).strip()
+
+
+class MatchItem(MappingModel):
+    """One thing the memory system found.
+
+    ``path`` where it is, ``content`` its text (may be empty when only the path was asked for), ``score`` relevance in
+    0..1, ``kind`` file, symbol, commit or text, ``start_line``/``end_line`` the lines from 1 (None: all of it),
+    ``relevance`` why, ``metadata`` anything else.
+    """
+
+    path: str = Field(default="", validation_alias=AliasChoices("path", "source_path", "id"))
+    content: str = ""
+    score: float = Field(
+        default=0.0, ge=0.0, le=1.0, validation_alias=AliasChoices("score", "relevance_score", "relevanceScore")
+    )
+    kind: str = Field(default="file", validation_alias=AliasChoices("kind", "content_type", "type"))
+    start_line: int | None = None
+    end_line: int | None = None
+    relevance: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def relevance_score(self) -> float:
+        """The score, under the specification's longer name."""
+        return self.score
+
+    @property
+    def source_path(self) -> str:
+        """The path, under the specification's longer name."""
+        return self.path
+
+
+class AssociativeMatchResult(MappingModel):
+    """What the memory system found: a summary and the matches, best first. ``error`` says what went wrong, if anything.
+
+    ``skipped`` lists what could not be looked at, with the reason.
+    """
+
+    context_summary: str = Field(
+        default="", validation_alias=AliasChoices("context_summary", "contextSummary", "context")
+    )
+    matches: list[MatchItem] = Field(default_factory=list[MatchItem])
+    error: str | None = None
+    skipped: list[dict[str, str]] = Field(default_factory=list[dict[str, str]])
+
+    @property
+    def file_paths(self) -> list[str]:
+        """The paths of the matches, best first, each once."""
+        return list(dict.fromkeys(match.path for match in self.matches if match.path))
+
+
+class DataContext(MappingModel):
+    """Material a handler was primed with: sent ahead of every prompt of its session until cleared."""
+
+    source_query: str | None = None
+    items: list[MatchItem] = Field(default_factory=list[MatchItem])
+    overall_summary: str = ""
+    retrieved_at: float = Field(default_factory=time.time)

@@ -1,0 +1,82 @@
+"""Everything a program may ask of the world. All of it goes through ``rt.perform(effect, span)``.
+
+An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCall:
+    """``(task (param value) ...)``: gives the task's TaskResult.
+
+    ``arguments`` holds all named arguments as written, the reserved ones (files, context, inputs, history_config) too.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """``(tool (param value) ...)``: gives the tool's TaskResult."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A Python callable in operator position: gives what it returns, awaited when awaitable."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GetContext:
+    """``(get_context (query q) ...)``: path strings, or MatchItems when ``items``."""
+
+    arguments: dict[str, Any]
+    items: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """``(log-message ...)``: publishes a Log event; gives the text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Wait ``seconds`` (``retry``'s back-off, drawn in 0..seconds when ``jitter``); gives nil."""
+
+    seconds: float
+    jitter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run."""
+
+    goal: str
+    allow: tuple[str, ...]
+    max_rounds: int
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallWorkflow:
+    """``(call-workflow name (param value) ...)``: runs a saved workflow within this run."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+Effect: TypeAlias = TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Solve | CallWorkflow

@@ -1,0 +1,456 @@
+"""Every error agentflow raises.
+
+    AgentflowError
+    ├── SexpSyntaxError            the text is no program
+    ├── SexpEvaluationError        the program is wrong, at compile time or when reached
+    │   └── UnboundSymbolError     (also a NameError)
+    ├── LimitExceeded              a limit of the run; a program cannot catch it
+    ├── ConfigurationError         a setting, a key or a model name is missing or wrong
+    ├── SessionBusy                a second run was given a session that is in use
+    ├── PathDenied                 a path a file tool refuses
+    ├── CommandDenied              a command the policy refuses
+    ├── SandboxUnavailable         a sandbox back-end failed its self-test
+    ├── DataError                  data from outside (a template, a cassette, an index) is not what it should be
+    └── TaskError                  a task, tool or model failed: kind, reason, details
+        ├── ResourceExhausted      context or output of one task used up
+        ├── InvalidOutput          the model's answer is not what was asked for
+        └── ProviderError          a model call failed: status, request id, partial text
+            ├── AuthenticationFailed (401), PermissionDenied (403), BadRequest (400, 404, 409, 413, 422 ...)
+            ├── RateLimited (429), Overloaded (503, 529), ServerError (500, 502 ...)
+            ├── ContextWindowExceeded, Refused
+            ├── ConnectionLost, ConnectTimeout, FirstByteTimeout, IdleTimeout, CallTimeout
+            ├── IncompleteStream   the stream ended without its terminal event
+            └── ProtocolError      the server spoke something else than its dialect
+
+An error is built once, where it is detected, with a code (``family/name``), a message, a span where there is a program
+text, and a hint. Upper layers add a frame; nobody re-wraps or stringifies one. Rendering is separate from the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agentflow.core.source import Span
+
+MAX_MESSAGE = 2_000
+"""Longest message in characters; a longer one is cut in the middle, whatever the nesting that made it."""
+MAX_FRAMES = 24
+"""Program frames an error keeps; the ones in the middle are counted instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step of the chain of program calls an error passed through: what was called, and where."""
+
+    name: str
+    span: Span | None
+
+
+def clip(text: str, limit: int = MAX_MESSAGE) -> str:
+    """``text`` with its middle cut out when it is longer than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half} characters more) ... {text[-half:]}"
+
+
+class AgentflowError(Exception):
+    """Base of all errors agentflow raises.
+
+    Parameters: ``message`` says what is wrong; ``code`` is the stable ``family/name`` that ``docs/errors.md`` lists;
+    ``span`` is the place in the program; ``hint`` says what to write instead; ``details`` is JSON data for machines.
+    """
+
+    default_code: ClassVar[str] = "internal/error"
+    default_reason: ClassVar[str] = "unexpected_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        span: Span | None = None,
+        hint: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        self.message = clip(message)
+        self.code = code or self.default_code
+        self.span = span
+        self.hint = clip(hint) if hint else hint
+        self.details: dict[str, Any] = details or {}
+        self.frames: list[Frame] = []
+        self.frames_dropped = 0
+        super().__init__(self.message)
+
+    @property
+    def reason(self) -> str:
+        """The task-failure reason this error appears under in a FAILED result."""
+        return self.default_reason
+
+    def add_frame(self, name: str, span: Span | None) -> None:
+        """Note that the error passed through a program call. The same frame twice in a row is kept once."""
+        frame = Frame(name, span)
+        if self.frames and self.frames[-1] == frame:
+            return
+        if len(self.frames) >= MAX_FRAMES:
+            del self.frames[MAX_FRAMES // 2]
+            self.frames_dropped += 1
+        self.frames.append(frame)
+
+    def at(self, span: Span | None) -> AgentflowError:
+        """This error, with ``span`` as its place when it had none."""
+        if self.span is None:
+            self.span = span
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.span}: {self.message}" if self.span is not None else self.message
+
+    def render(self) -> str:
+        """The diagnostic people read: code and message, place with excerpt and caret, hint, program frames."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.span is not None:
+            lines += [f"  --> {self.span}", _indent(self.span.excerpt())]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        if self.frames:
+            lines.append("  called from:")
+            half = MAX_FRAMES // 2
+            for index, frame in enumerate(self.frames):
+                if self.frames_dropped and index == half:
+                    lines.append(f"    ... {self.frames_dropped} calls more ...")
+                where = f" at {frame.span}" if frame.span is not None else ""
+                lines.append(f"    {frame.name}{where}")
+        for note in getattr(self, "__notes__", []):
+            lines.append(f"  note: {clip(str(note), 500)}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON shape for ``--json`` output and events."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "reason": self.reason,
+            "span": self.span.to_dict() if self.span is not None else None,
+            "hint": self.hint,
+            "details": self.details,
+            "frames": [{"name": f.name, "span": f.span.to_dict() if f.span else None} for f in self.frames],
+        }
+
+
+def _indent(text: str) -> str:
+    return "\n".join("   " + line for line in text.split("\n"))
+
+
+class SexpSyntaxError(AgentflowError):
+    """The text cannot be read as a program."""
+
+    default_code = "syntax/invalid"
+    default_reason = "input_validation_failure"
+
+
+class SexpEvaluationError(AgentflowError):
+    """The program is wrong: found at compile time (malformed forms) or when the place is reached."""
+
+    default_code = "eval/error"
+    default_reason = "execution_halted"
+
+    value: Any = None
+    """What ``(raise v)`` raised, when the program raised it."""
+
+
+class UnboundSymbolError(SexpEvaluationError, NameError):
+    """A name that nothing binds was reached."""
+
+    default_code = "name/unbound"
+
+
+class LimitExceeded(AgentflowError):
+    """A limit of the run was met. Programs cannot catch it.
+
+    Parameters: ``limit`` names it (``steps``, ``wall_s``, ``depth``, ``tokens``, ...), ``used`` and ``allowed`` are in
+    its unit.
+    """
+
+    default_code = "limits/exceeded"
+    default_reason = "execution_halted"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: str,
+        allowed: float,
+        used: float | None = None,
+        code: str | None = None,
+        span: Span | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.limit = limit
+        self.allowed = allowed
+        self.used = used
+        super().__init__(
+            message,
+            code=code or f"limits/{limit.removesuffix('_s').replace('_', '-')}",
+            span=span,
+            hint=hint or f"raise it with Limits({limit}=...) if the work is meant to need more",
+            details={"limit": limit, "allowed": allowed, "used": used},
+        )
+
+
+class ConfigurationError(AgentflowError):
+    """A setting, a key or a model name is missing or wrong; the message names it."""
+
+    default_code = "config/invalid"
+    default_reason = "configuration_error"
+
+
+class SessionBusy(AgentflowError):
+    """A session was given to a second run while the first lives."""
+
+    default_code = "session/busy"
+    default_reason = "dependency_error"
+
+
+class DataError(AgentflowError):
+    """Data from outside (a template file, a cassette, an index) is not what it should be."""
+
+    default_code = "data/invalid"
+    default_reason = "input_validation_failure"
+
+
+class PathDenied(AgentflowError):
+    """A file tool refuses a path: outside the roots, protected, not a regular file, or not a name at all."""
+
+    default_code = "files/denied"
+    default_reason = "input_validation_failure"
+
+
+class FileFailure(AgentflowError):
+    """A file could not be read or written although the path is allowed."""
+
+    default_code = "files/failed"
+    default_reason = "tool_execution_error"
+
+
+class CommandDenied(AgentflowError):
+    """The command policy refuses a command, or nobody approved it."""
+
+    default_code = "commands/denied"
+    default_reason = "input_validation_failure"
+
+
+class SandboxUnavailable(AgentflowError):
+    """A sandbox back-end is missing or failed its self-test; nothing was run."""
+
+    default_code = "sandbox/unavailable"
+    default_reason = "dependency_error"
+
+
+class TaskError(AgentflowError):
+    """A task, tool or model call failed.
+
+    Parameters: ``kind`` is RESOURCE_EXHAUSTION, TASK_FAILURE, INVALID_OUTPUT or VALIDATION_ERROR; ``reason`` one of the
+    task-failure reasons (``llm_error``, ``output_format_failure``, ...); ``details`` JSON data.
+    """
+
+    default_code = "task/failed"
+    default_reason = "unexpected_error"
+    default_kind: ClassVar[str] = "TASK_FAILURE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str | None = None,
+        reason: str | None = None,
+        code: str | None = None,
+        span: Span | None = None,
+        hint: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        self.kind = kind or self.default_kind
+        self._reason = reason or self.default_reason
+        super().__init__(message, code=code, span=span, hint=hint, details=details)
+
+    @property
+    def reason(self) -> str:
+        return self._reason
+
+
+class ResourceExhausted(TaskError):
+    """One task used up a resource of its own: ``resource`` is context, output or turns; ``used`` and ``limit`` its units."""
+
+    default_code = "task/exhausted"
+    default_reason = "execution_halted"
+    default_kind = "RESOURCE_EXHAUSTION"
+
+    def __init__(self, message: str, *, resource: str, used: float, limit: float, hint: str | None = None) -> None:
+        self.resource = resource
+        self.used = used
+        self.limit = limit
+        super().__init__(message, hint=hint, details={"resource": resource, "metrics": {"used": used, "limit": limit}})
+
+
+class InvalidOutput(TaskError):
+    """The model's answer is not the JSON or the shape that was asked for."""
+
+    default_code = "task/invalid-output"
+    default_reason = "output_format_failure"
+    default_kind = "INVALID_OUTPUT"
+
+
+class ProviderError(TaskError):
+    """A model call failed.
+
+    Parameters: ``status`` the HTTP status (None without one), ``request_id`` the provider's, ``partial`` the text
+    received before the failure (never a result), ``provider`` and ``model`` who was asked, ``retry_after`` seconds the
+    server asked to wait, ``attempts`` how often it was tried.
+    """
+
+    default_code = "provider/error"
+    default_reason = "llm_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        request_id: str | None = None,
+        partial: str = "",
+        provider: str | None = None,
+        model: str | None = None,
+        retry_after: float | None = None,
+        code: str | None = None,
+        hint: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        self.status = status
+        self.request_id = request_id
+        self.partial = partial
+        self.provider = provider
+        self.model = model
+        self.retry_after = retry_after
+        self.attempts = 1
+        super().__init__(
+            message,
+            code=code,
+            hint=hint,
+            details={
+                **(details or {}),
+                "status": status,
+                "request_id": request_id,
+                "provider": provider,
+                "model": model,
+                "partial": clip(partial),
+            },
+        )
+
+
+class AuthenticationFailed(ProviderError):
+    """The key was not accepted (401)."""
+
+    default_code = "provider/authentication"
+    default_reason = "configuration_error"
+
+
+class PermissionDenied(ProviderError):
+    """The key may not do this (403)."""
+
+    default_code = "provider/permission"
+    default_reason = "configuration_error"
+
+
+class BadRequest(ProviderError):
+    """The provider refused the request as it stands (400, 404, 409, 413, 422)."""
+
+    default_code = "provider/bad-request"
+
+
+class RateLimited(ProviderError):
+    """Too many requests or tokens (429)."""
+
+    default_code = "provider/rate-limited"
+    retryable = True
+
+
+class Overloaded(ProviderError):
+    """The provider is overloaded (503, 529)."""
+
+    default_code = "provider/overloaded"
+    retryable = True
+
+
+class ServerError(ProviderError):
+    """The provider failed (500, 502, other 5xx)."""
+
+    default_code = "provider/server-error"
+    retryable = True
+
+
+class ContextWindowExceeded(ProviderError):
+    """The provider says that the input is longer than the model's context window."""
+
+    default_code = "provider/context-window"
+    default_kind = "RESOURCE_EXHAUSTION"
+    default_reason = "execution_halted"
+
+
+class Refused(ProviderError):
+    """The model refused to answer."""
+
+    default_code = "provider/refused"
+
+
+class ConnectionLost(ProviderError):
+    """The connection could not be made or broke."""
+
+    default_code = "provider/connection-lost"
+    default_reason = "connection_error"
+    retryable = True
+
+
+class ConnectTimeout(ConnectionLost):
+    """No connection within the connect clock."""
+
+    default_code = "provider/connect-timeout"
+
+
+class FirstByteTimeout(ProviderError):
+    """Nothing was received within the first-byte clock."""
+
+    default_code = "provider/first-byte-timeout"
+    default_reason = "execution_timeout"
+    retryable = True
+
+
+class IdleTimeout(ProviderError):
+    """The stream stalled: nothing but pings within the idle clock."""
+
+    default_code = "provider/idle-timeout"
+    default_reason = "execution_timeout"
+    retryable = True
+
+
+class CallTimeout(ProviderError):
+    """The call took longer than its wall clock."""
+
+    default_code = "provider/call-timeout"
+    default_reason = "execution_timeout"
+
+
+class IncompleteStream(ProviderError):
+    """The stream ended without its terminal event; ``partial`` holds what came."""
+
+    default_code = "provider/incomplete-stream"
+    default_reason = "connection_error"
+    retryable = True
+
+
+class ProtocolError(ProviderError):
+    """The server answered something that is not its dialect (HTML, bad JSON, bad UTF-8, too large, too deep)."""
+
+    default_code = "provider/protocol"
+    default_reason = "protocol_error"

@@ -1,0 +1,51 @@
+"""What a run may use up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from agentflow.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a run and of all that it spawns. ``None`` means unlimited.
+
+    Program: ``steps`` (fuel: function entries and loop rounds), ``wall_s`` seconds, ``depth`` nested calls,
+    ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
+    ``source_bytes`` and ``nesting`` of program text, ``effects`` (task, tool and host calls), ``concurrency``
+    branches of one ``pmap`` or ``parallel`` at once, ``branches`` forked in all.
+
+    Models: ``turns`` per task's tool loop, ``tokens`` (input + output) and ``usd`` over the run, ``model_calls`` over
+    the run, ``subtask_depth``, ``output_chars`` of one tool result.
+
+    Raises ConfigurationError for a negative or non-numeric value.
+    """
+
+    steps: int | None = 10_000_000
+    wall_s: float | None = None
+    depth: int = 10_000
+    collection: int = 10_000_000
+    string: int = 64_000_000
+    integer_bits: int = 1_000_000
+    source_bytes: int = 4_000_000
+    nesting: int = 200
+    effects: int | None = 100_000
+    branches: int | None = 1_000_000
+    concurrency: int = 256
+    turns: int = 32
+    tokens: int | None = None
+    usd: float | None = None
+    model_calls: int | None = None
+    subtask_depth: int = 5
+    output_chars: int = 400_000
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+                raise ConfigurationError(
+                    f"Limits({f.name}={value!r}): a limit is a number that is not negative, or None",
+                    code="config/limits",
+                    hint=f"for example Limits({f.name}={f.default!r})",
+                )

@@ -1,0 +1,249 @@
+"""What is said to a model and what comes back, in no dialect's words.
+
+Plain slotted dataclasses: a tool loop builds and walks thousands of these per second. Each part may carry ``native``,
+the verbatim JSON of the dialect it came from, so that thinking signatures, encrypted reasoning and server-tool blocks
+are replayed exactly to the same dialect and degraded by a stated rule to another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Role: TypeAlias = Literal["user", "assistant"]
+StopReason: TypeAlias = Literal[
+    "end", "tool_calls", "max_tokens", "stop_sequence", "refusal", "pause", "context_window"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Verbatim JSON of one dialect (``anthropic.messages``, ``openai.responses``, ``openai.chat``)."""
+
+    dialect: str
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text; ``cache`` asks the provider to cache the prompt up to and including this part, where it can."""
+
+    text: str
+    cache: bool = False
+    native: Native | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image: base64 ``data`` with its ``media_type``, or a ``url``."""
+
+    media_type: str = "image/png"
+    data: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPart:
+    """A document (PDF or text): base64 ``data`` with its ``media_type`` and file ``name``, or a ``url``."""
+
+    media_type: str = "application/pdf"
+    data: str | None = None
+    url: str | None = None
+    name: str = "document"
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingPart:
+    """What the model thought aloud; ``native`` carries signature or encrypted content for verbatim replay."""
+
+    text: str
+    native: Native | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallPart:
+    """A model's wish to call a tool. ``arguments`` is the parsed object."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    native: Native | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultPart:
+    """The answer to the tool call ``call_id``; ``text`` is what the model reads."""
+
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPart:
+    """A block only its own dialect understands (server tools, redacted thinking); other dialects drop it."""
+
+    native: Native
+
+
+Part: TypeAlias = TextPart | ImagePart | DocumentPart | ThinkingPart | ToolCallPart | ToolResultPart | OtherPart
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of one side of a conversation."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+def user(text: str) -> Message:
+    """A user message of one text part."""
+    return Message("user", (TextPart(text),))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model sees it: name, description and the JSON Schema of its arguments object."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call.
+
+    ``model`` is the bare model name in the adapter's dialect. ``tool_choice`` is ``auto``, ``none``, ``required`` or a
+    tool's name. ``output_schema`` is a JSON Schema the answer must meet. ``settings`` are native request fields of the
+    dialect, merged over ours. ``stream`` false says that nobody watches the progress: the adapter may make a plain call.
+    ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one.
+    """
+
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    model: str = ""
+    output_schema: dict[str, Any] | None = None
+    tool_choice: str = "auto"
+    max_output_tokens: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    stream: bool = True
+    timeout_s: float | None = None
+    idempotency_key: str | None = None
+    cache_system: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, normalised: ``input_tokens`` is everything the model read, cache reads and writes included.
+
+    ``requests`` counts model calls. Add two with ``+``.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    requests: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.requests + other.requests,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """A complete answer: only a terminal event and a finish reason make one."""
+
+    parts: tuple[Part, ...]
+    stop_reason: StopReason
+    usage: Usage = Usage()
+    model: str = ""
+    request_id: str | None = None
+    provider: str = ""
+    cost_usd: float | None = None
+    unknown_events: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallPart, ...]:
+        """The tool calls, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+
+    def message(self) -> Message:
+        """The answer as a message for the history."""
+        return Message("assistant", self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a model call. ``outcome`` is None while it runs; ``retry_in_s`` is set when another follows.
+
+    ``model`` differs from the request's when a fallback list is at work.
+    """
+
+    number: int
+    provider: str
+    model: str
+    outcome: Literal["ok", "failed"] | None = None
+    error: BaseException | None = None
+    retry_in_s: float | None = None
+    status: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDelta:
+    """One step of a streamed model call. Exactly one thing is set:
+
+    ``text``; ``thinking``; ``tool_name`` with ``tool_call_id`` (a tool call begins); ``arguments`` with
+    ``tool_call_id`` (more of its argument text); ``attempt`` (a try began or ended); ``response`` (the last delta of
+    every complete stream: the whole answer).
+    """
+
+    text: str = ""
+    thinking: str = ""
+    tool_call_id: str = ""
+    tool_name: str = ""
+    arguments: str = ""
+    attempt: Attempt | None = None
+    response: ModelResponse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown."""
+
+    provider: str
+    model: str
+    dialect: str
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    native_json_schema: bool = False
+    counts_tokens: bool = False

@@ -1,0 +1,79 @@
+"""Sessions: what a conversation remembers. A handler has none of this state; each run gets a session of its own."""
+
+from __future__ import annotations
+
+from agentflow.core.context import DataContext
+from agentflow.core.errors import SessionBusy
+from agentflow.core.messages import Message
+
+
+class Session:
+    """Conversation history and data context.
+
+    History is a list of whole turns; a turn is the messages from a user's prompt to the model's last answer, every tool
+    call with exactly one result. A turn is committed whole or not at all.
+    """
+
+    __slots__ = ("_base", "_base_length", "_busy", "_own", "data_context")
+
+    def __init__(self, *, data_context: DataContext | None = None) -> None:
+        self._base: Session | None = None
+        self._base_length = 0
+        self._own: list[tuple[Message, ...]] = []
+        self._busy = False
+        self.data_context: DataContext | None = data_context
+
+    def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
+        """The committed turns, oldest first; with ``last``, at most that many of the newest."""
+        chain: list[tuple[Session, int]] = [(self, len(self._own))]
+        at = self
+        while at._base is not None:
+            chain.append((at._base, at._base_length))
+            at = at._base
+        found: list[tuple[Message, ...]] = []
+        for session, length in reversed(chain):
+            found.extend(session._own[:length])
+        if last is None:
+            return found
+        return found[-last:] if last > 0 else []
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All committed messages, oldest first."""
+        return tuple(message for turn in self.turns() for message in turn)
+
+    def commit(self, turn: tuple[Message, ...]) -> None:
+        """Append one whole turn."""
+        self._own.append(turn)
+
+    def reset(self) -> None:
+        """Forget the conversation; the data context stays."""
+        self._base = None
+        self._base_length = 0
+        self._own = []
+
+    def fork(self) -> Session:
+        """A session that starts with what this one holds now and grows apart from it. Costs the same at any length."""
+        child = Session(data_context=self.data_context)
+        if self._own or self._base is not None:
+            child._base = self
+            child._base_length = len(self._own)
+        return child
+
+    def join(self, branches: list[Session]) -> None:
+        """Append the branches' own turns, in the order given."""
+        for branch in branches:
+            self._own.extend(branch._own)
+
+    def acquire(self) -> None:
+        """Take the session for a run. Raises SessionBusy while another run has it."""
+        if self._busy:
+            raise SessionBusy(
+                "this session is in use by a run that has not ended",
+                hint="await the first run, or give the second a session of its own (Session(), or session.fork())",
+            )
+        self._busy = True
+
+    def release(self) -> None:
+        """Give the session back."""
+        self._busy = False

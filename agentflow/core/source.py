@@ -1,0 +1,121 @@
+"""Program text and places in it: what every diagnostic and every event points at."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
+
+_EXCERPT_WIDTH = 160
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A piece of program text with a display name.
+
+    Parameters: ``name`` is what messages call it (a file path, or ``<string>``), ``text`` the whole text.
+    """
+
+    name: str
+    text: str
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """Offset of the first character of each line, in order."""
+        starts = [0]
+        find = self.text.find
+        at = find("\n")
+        while at >= 0:
+            starts.append(at + 1)
+            at = find("\n", at + 1)
+        return starts
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex blake2b-16 of the text: the content's identity, whatever its name."""
+        return hashlib.blake2b(self.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column (both from 1) of a character offset."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """Text of a line (numbered from 1), without its line end."""
+        starts = self.line_starts
+        if not 1 <= number <= len(starts):
+            return ""
+        end = starts[number] if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r\n")
+
+    def span(self, start: int, end: int) -> Span:
+        """The span of the characters ``start`` to ``end`` (exclusive)."""
+        return Span(self, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of characters of a :class:`Source`; lines and columns are worked out when asked for."""
+
+    source: Source = field(repr=False)
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        """First line, from 1."""
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        """First column, from 1."""
+        return self.source.position(self.start)[1]
+
+    @property
+    def end_line(self) -> int:
+        """Last line, from 1."""
+        return self.source.position(max(self.start, self.end))[0]
+
+    @property
+    def end_column(self) -> int:
+        """Column just after the last character, from 1."""
+        return self.source.position(max(self.start, self.end))[1]
+
+    @property
+    def text(self) -> str:
+        """The characters the span covers."""
+        return self.source.text[self.start : self.end]
+
+    def __str__(self) -> str:
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON shape used by events and machine-readable diagnostics."""
+        line, column = self.source.position(self.start)
+        end_line, end_column = self.source.position(max(self.start, self.end))
+        return {
+            "source": self.source.name,
+            "line": line,
+            "column": column,
+            "end_line": end_line,
+            "end_column": end_column,
+        }
+
+    def excerpt(self) -> str:
+        """The first line of the span with carets beneath it; at most 160 columns wide, whatever the line's length."""
+        line, column = self.source.position(self.start)
+        text = self.source.line(line).replace("\t", " ")
+        last_line, last_column = self.source.position(max(self.start, self.end))
+        stop = last_column if last_line == line else len(text) + 1
+        width = max(1, stop - column)
+        first = 0
+        if len(text) > _EXCERPT_WIDTH:
+            first = max(0, column - 1 - _EXCERPT_WIDTH // 3)
+            text = text[first : first + _EXCERPT_WIDTH]
+        lead = column - 1 - first
+        width = min(width, max(1, len(text) - lead))
+        number = str(line)
+        gutter = " " * len(number)
+        return f"{gutter} |\n{number} | {text}\n{gutter} | {' ' * lead}{'^' * width}"

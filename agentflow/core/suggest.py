@@ -1,0 +1,46 @@
+"""One speller behind every "unknown name": names, parameters, templates, tools, options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def suggest(name: str, known: Iterable[str]) -> str | None:
+    """The known name nearest to ``name``, or None when nothing is near enough to be worth saying.
+
+    Nearness is Levenshtein distance over names folded to lower case with ``_`` as ``-``, at most a third of the
+    name's length; ties go to the alphabetically first.
+    """
+    wanted = _fold(name)[:80]
+    best: tuple[int, str] | None = None
+    for candidate in known:
+        folded = _fold(candidate)
+        bound = max(1, len(wanted) // 3) if best is None else best[0]
+        if abs(len(folded) - len(wanted)) > bound:
+            continue
+        distance = _distance(wanted, folded, bound)
+        if distance <= bound and candidate != name and (best is None or (distance, candidate) < best):
+            best = (distance, candidate)
+    return best[1] if best else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint sentence naming the nearest known name, or None."""
+    near = suggest(name, known)
+    return f"did you mean '{near}'?" if near else None
+
+
+def _fold(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _distance(a: str, b: str, bound: int) -> int:
+    previous = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        current = [i]
+        for j, y in enumerate(b, 1):
+            current.append(min(previous[j] + 1, current[-1] + 1, previous[j - 1] + (x != y)))
+        if min(current) > bound:
+            return bound + 1
+        previous = current
+    return previous[-1]
