@@ -1,0 +1,13 @@
+"""The primitives: one module per topic, collected into one sorted, immutable table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentflow.lang.builtins import procedures
+from agentflow.lang.builtins.registry import Primitive, collect, primitive
+
+PRIMITIVES: Mapping[str, Primitive] = collect((procedures,))
+"""Every primitive by name, sorted."""
+
+__all__ = ["PRIMITIVES", "Primitive", "primitive"]

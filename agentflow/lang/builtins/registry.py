@@ -1,0 +1,213 @@
+"""How a primitive is declared, and the helpers all primitives raise their errors with.
+
+A primitive is a plain function of evaluated arguments. Its decorator says its name, usage and arity; its docstring is
+its documentation. The topic modules hold the functions, :mod:`agentflow.lang.builtins` collects them into one table.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.values import Symbol
+
+F = TypeVar("F", bound=Callable[..., Any])
+Arity = tuple[int, int | None]
+_MARK = "__primitives__"
+
+
+class Bounded(Protocol):
+    """What a primitive that allocates needs of the strand it runs on."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A procedure that is part of the language; a first-class value of programs.
+
+    ``name`` is what programs write; ``function`` the Python function; ``usage`` the shape of a call and ``doc`` what it
+    does; ``arity`` the least and the most arguments (None: any number); with ``needs_rt`` the function takes the strand
+    first, for its limits; with ``is_async`` it is ``async def f(rt, d, *arguments)`` and may call procedures.
+    ``topic`` is the module it lives in, ``canonical`` the name that an alias stands for.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    usage: str
+    doc: str
+    arity: Arity
+    needs_rt: bool = False
+    is_async: bool = False
+    topic: str = ""
+    canonical: str = ""
+
+    def accepts(self, count: int) -> bool:
+        """Whether a call with ``count`` arguments is well formed."""
+        least, most = self.arity
+        return count >= least and (most is None or count <= most)
+
+    def check_arity(self, count: int) -> None:
+        """Raises SexpEvaluationError (``arity/primitive``) when a call with ``count`` arguments is not well formed."""
+        if not self.accepts(count):
+            raise SexpEvaluationError(
+                f"{self.name} takes {describe_arity(self.arity)}, and was given {count}",
+                code="arity/primitive",
+                hint=f"write {self.usage}",
+            )
+
+    def __repr__(self) -> str:
+        return f"#<primitive {self.name}>"
+
+
+def describe_arity(arity: Arity) -> str:
+    """``arity`` in words: ``2 arguments``, ``at least 1 argument``, ``1 to 3 arguments``."""
+    least, most = arity
+    if most is None:
+        return f"at least {least} argument{'' if least == 1 else 's'}"
+    if least == most:
+        return "no arguments" if least == 0 else f"{least} argument{'' if least == 1 else 's'}"
+    return f"{least} to {most} arguments"
+
+
+def primitive(
+    name: str,
+    *,
+    usage: str,
+    arity: Arity,
+    needs_rt: bool = False,
+    is_async: bool = False,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[F], F]:
+    """Declare the decorated function a primitive called ``name`` (and by its ``aliases``).
+
+    The function itself is returned unchanged; its docstring is the documentation, and must be there.
+    """
+
+    def mark(function: F) -> F:
+        doc = inspect.getdoc(function)
+        if not doc:
+            raise TypeError(f"primitive {name} has no docstring")
+        topic = function.__module__.rpartition(".")[2]
+        made = [
+            Primitive(
+                each, function, usage.replace(f"({name}", f"({each}", 1), doc, arity, needs_rt, is_async, topic, name
+            )
+            for each in (name, *aliases)
+        ]
+        setattr(function, _MARK, [*getattr(function, _MARK, []), *made])
+        return function
+
+    return mark
+
+
+def collect(modules: Iterable[ModuleType]) -> Mapping[str, Primitive]:
+    """The primitives declared in ``modules``, sorted by name, as an immutable mapping. TypeError when a name repeats."""
+    found: dict[str, Primitive] = {}
+    for module in modules:
+        for value in vars(module).values():
+            if getattr(value, "__module__", None) != module.__name__:
+                continue
+            for each in getattr(value, _MARK, ()):
+                if each.name in found:
+                    raise TypeError(f"two primitives are called {each.name}")
+                found[each.name] = each
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def type_name(value: object) -> str:
+    """What a program calls the kind of ``value``: ``integer``, ``string``, ``list``, ..."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "float"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, Symbol):
+        return "symbol"
+    if isinstance(value, list | tuple):
+        return "list"
+    if isinstance(value, Mapping):
+        return "dict"
+    if isinstance(value, Primitive):
+        return "procedure"
+    return type(value).__name__.lower()
+
+
+def wrong_type(who: str, position: int, wanted: str, value: object, *, hint: str | None = None) -> NoReturn:
+    """Raise ``type/argument``: argument ``position`` (from 1) of ``who`` is not a ``wanted``."""
+    raise SexpEvaluationError(
+        f"{who} wants {wanted} as argument {position}, and was given {_show(value)}", code="type/argument", hint=hint
+    )
+
+
+def _show(value: object) -> str:
+    """A value with its kind, short enough for a message, without running any code of the value's own class."""
+    kind = type_name(value)
+    article = "an" if kind[0] in "aeiou" else "a"
+    if value is None or isinstance(value, bool | float):
+        return f"{kind} {value}" if value is not None else "none"
+    if isinstance(value, int):
+        return f"integer {value}" if value.bit_length() <= 256 else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, str):
+        return f'string "{value[:40]}{"..." if len(value) > 40 else ""}"'
+    if isinstance(value, Symbol):
+        return f"symbol {value.name[:40]}"
+    if isinstance(value, list | dict):
+        size = len(value)  # pyright: ignore[reportUnknownArgumentType]
+        return f"{article} {kind} of {size}" if size else f"an empty {kind}"
+    return f"{article} {kind}"
+
+
+def charge_collection(rt: Bounded, size: int, who: str) -> None:
+    """Raise ``limits/collection`` when a collection of ``size`` elements may not be made. Call before making it."""
+    allowed = rt.limits.collection
+    if size > allowed:
+        raise LimitExceeded(
+            f"{who} would make a collection of {_count(size)} elements; at most {allowed} are allowed",
+            limit="collection",
+            allowed=allowed,
+            used=_figure(size),
+        )
+
+
+def charge_string(rt: Bounded, size: int, who: str) -> None:
+    """Raise ``limits/string`` when a string of ``size`` characters may not be made. Call before making it."""
+    allowed = rt.limits.string
+    if size > allowed:
+        raise LimitExceeded(
+            f"{who} would make a string of {_count(size)} characters; at most {allowed} are allowed",
+            limit="string",
+            allowed=allowed,
+            used=_figure(size),
+        )
+
+
+def charge_bits(rt: Bounded, bits: int, who: str) -> None:
+    """Raise ``limits/integer-bits`` when an integer of ``bits`` bits may not be made. Call before making it."""
+    allowed = rt.limits.integer_bits
+    if bits > allowed:
+        raise LimitExceeded(
+            f"{who} would make an integer of {_count(bits)} bits; at most {allowed} are allowed",
+            limit="integer_bits",
+            allowed=allowed,
+            used=_figure(bits),
+        )
+
+
+def _count(size: int) -> str:
+    return str(size) if size.bit_length() <= 64 else "more than 10^19"
+
+
+def _figure(size: int) -> float:
+    return size if size.bit_length() <= 64 else float("inf")
