@@ -1,0 +1,231 @@
+"""Every effect of a program goes through here: limits first, then the port that carries it out."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from agentflow.core.call import CallContext, current_call
+from agentflow.core.context import ContextGenerationInput
+from agentflow.core.effects import (
+    CallWorkflow,
+    Effect,
+    GetContext,
+    HostCall,
+    LogMessage,
+    Solve,
+    TaskCall,
+    Timer,
+    ToolCall,
+)
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.events import ContextStarted
+from agentflow.core.ports import MemoryPort, TemplatePort, ToolPort
+from agentflow.core.results import SubtaskRequest, TaskResult, TaskTemplate
+from agentflow.core.source import Span
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import name_of, pairs_to_dict
+
+if TYPE_CHECKING:
+    from agentflow.runtime.strand import Strand
+
+
+class SolverPort(Protocol):
+    """Carries out ``solve``."""
+
+    async def solve(self, effect: Solve, call: CallContext) -> TaskResult: ...
+
+
+class WorkflowPort(Protocol):
+    """Carries out ``call-workflow``."""
+
+    async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Performer:
+    """Turns effects into calls on the ports. Holds no state of a run: that is on the strand and its call.
+
+    ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
+    """
+
+    tasks: TemplatePort
+    tools: ToolPort
+    memory: MemoryPort | None
+    request_from_arguments: Callable[[TaskTemplate, dict[str, Any]], SubtaskRequest]
+    solver: SolverPort | None = None
+    workflows: WorkflowPort | None = None
+
+    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
+        """What ``name`` is: a task before a tool; None when it is neither, or not granted."""
+        if grants is not None and name not in grants:
+            return None
+        if self.tasks.find_template(name) is not None:
+            return "task"
+        return "tool" if self.tools.find(name) is not None else None
+
+    def known_names(self) -> Iterable[str]:
+        """All task and tool names, for suggestions."""
+        return [*self.tasks.template_names(), *self.tools.names()]
+
+    def parameters_of(self, name: str) -> Sequence[str] | None:
+        """The declared parameter names of a task or tool."""
+        template = self.tasks.find_template(name)
+        if template is not None:
+            return list(template.params)
+        tool = self.tools.find(name)
+        if tool is None:
+            return None
+        properties = tool.spec.input_schema.get("properties")
+        return list(cast(dict[str, Any], properties)) if isinstance(properties, dict) else []
+
+    def define_task(self, template: TaskTemplate, strand: Strand) -> None:
+        """Register a ``defatom``. Redefinition is allowed and warned of."""
+        if self.tasks.find_template(template.name) is not None:
+            strand.call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
+        self.tasks.register_template(template)
+
+    async def perform(self, strand: Strand, effect: Effect, span: Span | None) -> Any:
+        """Carry out one effect of ``strand``. Raises what the port raises, with ``span`` where it had no place."""
+        call = strand.call
+        call.span = span
+        try:
+            match effect:
+                case TaskCall():
+                    return await self._task(effect, call)
+                case ToolCall():
+                    return await self.tools.execute(effect.name, effect.arguments, call)
+                case HostCall():
+                    return await self._host(effect, call, span)
+                case LogMessage():
+                    call.log(effect.text)
+                    return effect.text
+                case GetContext():
+                    return await self._context(effect, call, span)
+                case Timer():
+                    await asyncio.sleep(random.uniform(0, effect.seconds) if effect.jitter else effect.seconds)
+                    return []
+                case Solve():
+                    return await self._solve(effect, call, span)
+                case CallWorkflow():
+                    return await self._workflow(effect, call, span)
+        except AgentflowError as error:
+            error.at(span)
+            raise
+
+    async def _task(self, effect: TaskCall, call: CallContext) -> TaskResult:
+        template = self.tasks.find_template(effect.name)
+        if template is None:
+            return TaskResult.failure(
+                "input_validation_failure",
+                f"there is no task '{effect.name}'",
+                details={"cause": "template_not_found", "hint": did_you_mean(effect.name, self.known_names())},
+            )
+        return await self.tasks.run_request(self.request_from_arguments(template, effect.arguments), call)
+
+    async def _host(self, effect: HostCall, call: CallContext, span: Span | None) -> Any:
+        token = current_call.set(call)
+        try:
+            made = effect.function(*effect.arguments)
+            return await made if inspect.isawaitable(made) else made
+        except AgentflowError:
+            raise
+        except Exception as error:  # noqa: BLE001 - foreign code: any exception becomes the program's, with its cause kept
+            name = effect.name or getattr(effect.function, "__name__", "the host function")
+            raise SexpEvaluationError(
+                f"{name} raised {type(error).__name__}: {error}", code="host/raised", span=span
+            ) from error
+        finally:
+            current_call.reset(token)
+
+    async def _context(self, effect: GetContext, call: CallContext, span: Span | None) -> Any:
+        if call.grants is not None and not call.grants & {"get_context", "system:get_context"}:
+            raise SexpEvaluationError(
+                "get_context is not granted to this program",
+                code="name/not-granted",
+                span=span,
+                hint="grant it by name: allow=['get_context', ...]",
+            )
+        request = context_input(effect.arguments, span)
+        if self.memory is None:
+            raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
+        with call.scope(ContextStarted, input=request) as scope:
+            found = await self.memory.get_relevant_context_for(request)
+            scope.set(paths=tuple(found.file_paths))
+            if found.error is not None:
+                raise SexpEvaluationError(f"context lookup failed: {found.error}", code="context/failed", span=span)
+        return list(found.matches) if effect.items else found.file_paths
+
+    async def _solve(self, effect: Solve, call: CallContext, span: Span | None) -> TaskResult:
+        if self.solver is None:
+            raise SexpEvaluationError("this evaluator cannot solve: it has no solver", code="solve/none", span=span)
+        return await self.solver.solve(effect, call)
+
+    async def _workflow(self, effect: CallWorkflow, call: CallContext, span: Span | None) -> Any:
+        if self.workflows is None:
+            raise SexpEvaluationError(
+                f"no saved workflows here, so no '{effect.name}'",
+                code="workflow/none",
+                span=span,
+                hint="name their directory: AgentFlow(workflows='DIR')",
+            )
+        return await self.workflows.call_workflow(effect, call)
+
+
+_CONTEXT_KEYS = {
+    "history": "inherited_context",
+    **{name: name for name in ContextGenerationInput.model_fields},
+    "templateDescription": "template_description",
+    "templateType": "template_type",
+    "templateSubtype": "template_subtype",
+    "inheritedContext": "inherited_context",
+    "previousOutputs": "previous_outputs",
+    "freshContext": "fresh_context",
+    "targetFiles": "target_files",
+    "matchingStrategy": "matching_strategy",
+    "maxResults": "max_results",
+}
+
+
+def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenerationInput:
+    """The ``(get_context (key value) ...)`` arguments as a question to memory.
+
+    Raises SexpEvaluationError for an unknown key or a value of the wrong kind.
+    """
+    fields: dict[str, Any] = {}
+    for key, given in arguments.items():
+        name = _CONTEXT_KEYS.get(key)
+        if name is None:
+            raise SexpEvaluationError(
+                f"get_context knows no key '{key}'",
+                code="context/key",
+                span=span,
+                hint=did_you_mean(key, _CONTEXT_KEYS) or f"it knows {', '.join(sorted(_CONTEXT_KEYS))}",
+            )
+        value = given
+        if name == "inputs":
+            value = pairs_to_dict(given)
+            if value is None:
+                raise SexpEvaluationError(
+                    "get_context: inputs is a dict or a list of (name value) pairs", code="context/value", span=span
+                )
+        elif name == "target_files" and isinstance(given, list):
+            value = [name_of(item) or str(item) for item in cast(list[Any], given)]
+        elif name_of(given) is not None:
+            value = name_of(given)
+        elif name in ("inherited_context", "previous_outputs"):
+            value = str(given)
+        fields[name] = value
+    try:
+        return ContextGenerationInput(**fields)
+    except ValueError as error:
+        problems = cast(list[dict[str, Any]], error.errors()) if hasattr(error, "errors") else []  # pyright: ignore
+        said = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems) or str(error)
+        raise SexpEvaluationError(f"get_context: {said}", code="context/value", span=span) from error
+
+
+__all__ = ["Performer", "SolverPort", "WorkflowPort", "context_input"]

@@ -1,0 +1,274 @@
+"""A run: one workflow (or one public call) with its events, limits, usage and session, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentflow.core.call import ApprovalRequest, CallContext, current_call
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.events import Event, RunFinished, RunStarted
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.session import Session
+from agentflow.observe.stream import Fanout, Observer, Subscriber
+from agentflow.runtime.budget import Budget
+
+_log = logging.getLogger(__name__)
+
+Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
+"""Asked before a tool call that needs approval; may be plain or async. True lets it run."""
+
+OBSERVER_GRACE_S = 5.0
+"""Seconds async observers may go on reading after the run has ended."""
+CANCELLED_GRACE_S = 0.1
+"""The same after a cancellation, which must end soon but with its Finished events."""
+
+
+class RunServices(Protocol):
+    """What a run may start: tied to the flow's components in the one place that knows them all."""
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult: ...
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext, budget: Budget) -> Any: ...
+
+
+class Run:
+    """A run in progress; the :class:`~agentflow.core.call.RunPort` of everything inside it.
+
+    ``usage``, ``cost_usd`` and ``model_calls`` are totals so far. ``cost_usd`` is None once a call's price was unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        services: RunServices,
+        fanout: Fanout,
+        approver: Approver | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        self.run_id = run_id or new_run_id()
+        self.limits = limits
+        self.budget = Budget(limits)
+        self.usage = Usage()
+        self.cost_usd: float | None = 0.0
+        self.model_calls = 0
+        self._services = services
+        self._fanout = fanout
+        self._approver = approver
+        self._approval_turn = asyncio.Lock()
+        self._seq = itertools.count(1)
+        self.next_seq = self._seq.__next__
+
+    @property
+    def listening(self) -> bool:
+        """Whether any observer takes events."""
+        return self._fanout.listening
+
+    @property
+    def congested(self) -> bool:
+        """Whether delta producers must wait for the caller's own stream."""
+        return self._fanout.congested
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to all observers."""
+        if self._fanout.listening:
+            self._fanout.publish(event)
+
+    async def room(self) -> None:
+        """Wait for the caller's own stream to take deltas."""
+        if self._fanout.own is not None:
+            await self._fanout.own.room()
+
+    def charge_model_call(self) -> None:
+        """Count a model call. Raises LimitExceeded past ``model_calls``, or when tokens or money are used up."""
+        self._check_spent()
+        allowed = self.limits.model_calls
+        if allowed is not None and self.model_calls >= allowed:
+            raise LimitExceeded(
+                f"the run has made all of its {allowed} model calls", limit="model_calls", allowed=allowed
+            )
+        self.model_calls += 1
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Add a call's usage and cost. Raises LimitExceeded when the run is over its tokens or money."""
+        self.usage += usage
+        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+        self._check_spent(exceeded=True)
+
+    def _check_spent(self, *, exceeded: bool = False) -> None:
+        tokens, usd = self.limits.tokens, self.limits.usd
+        used = self.usage.total_tokens
+        if tokens is not None and (used > tokens or (used == tokens and not exceeded)):
+            raise LimitExceeded(
+                f"the run has used {used:,} of {tokens:,} tokens", limit="tokens", allowed=tokens, used=used
+            )
+        cost = self.cost_usd
+        if usd is not None and cost is not None and (cost > usd or (cost >= usd and not exceeded)):
+            raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        """Run the subtask a model asked for."""
+        return await self._services.run_subtask(request, call)
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        """Call a Closure or Python callable within this run."""
+        return await self._services.call_value(function, arguments, call, self.budget)
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+        """Ask the approver, one question at a time. False without one."""
+        if self._approver is None:
+            return False
+        async with self._approval_turn:
+            answer = self._approver(request)
+            return bool(await answer if isinstance(answer, Awaitable) else answer)
+
+
+def new_run_id() -> str:
+    """A run identity: sorts by start time, unique without coordination."""
+    return f"r{int(time.time() * 1000):011x}{secrets.token_hex(6)}"
+
+
+@dataclass
+class Runs:
+    """Opens runs: what they share across a flow.
+
+    ``limits`` are the defaults, ``services`` gives the components a run may call on (asked for when a run opens, since
+    those components themselves open runs), ``approver`` answers approval requests, ``session`` is the conversation of
+    public calls made outside a run.
+    """
+
+    services: Callable[[], RunServices]
+    limits: Limits = field(default_factory=Limits)
+    approver: Approver | None = None
+    observers: list[Observer] = field(default_factory=list[Observer])
+    prepare: Callable[[Event], Event] | None = None
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Give every event of every later run to ``observer``; the returned function ends that."""
+        self.observers.append(observer)
+
+        def unsubscribe() -> None:
+            self._drop(observer)
+
+        return unsubscribe
+
+    def _drop(self, observer: Observer) -> None:
+        self.observers = [other for other in self.observers if other is not observer]
+
+    @contextlib.asynccontextmanager
+    async def open_call(self, name: str, session: Session | None = None) -> AsyncGenerator[CallContext, None]:
+        """The call that is executing, when there is one; else a run of its own around the block."""
+        call = current_call.get()
+        if call is not None:
+            yield call
+            return
+        async with self.open(name, session=session) as (_, call):
+            yield call
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self,
+        name: str,
+        *,
+        session: Session | None = None,
+        program: str | None = None,
+        limits: Limits | None = None,
+        grants: frozenset[str] | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+        run_id: str | None = None,
+    ) -> AsyncGenerator[tuple[Run, CallContext], None]:
+        """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
+
+        Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall time is up.
+        """
+        limits = limits or self.limits
+        session = session if session is not None else Session()
+        session.acquire()
+        try:
+            fanout = Fanout(tuple(self.observers), own, self._drop)
+            run = Run(
+                limits=limits,
+                services=self.services(),
+                fanout=fanout,
+                approver=approver or self.approver,
+                run_id=run_id,
+            )
+            root = CallContext(run, session=session, grants=grants)
+            if fanout.needs_tasks:
+                async with _pumping(fanout), _within(run, root, name, program):
+                    yield run, root
+            else:
+                try:
+                    async with _within(run, root, name, program):
+                        yield run, root
+                finally:
+                    fanout.close()
+        finally:
+            session.release()
+
+
+@contextlib.asynccontextmanager
+async def _within(run: Run, root: CallContext, name: str, program: str | None) -> AsyncGenerator[None, None]:
+    wall = run.limits.wall_s
+    scope = root.scope(RunStarted, path="0", name=name, program=program)
+    with scope:
+        root.parent = scope.call.parent
+        try:
+            if wall is None:
+                yield
+            else:
+                timer = asyncio.timeout(wall)
+                try:
+                    async with timer:
+                        yield
+                except TimeoutError:
+                    if not timer.expired():
+                        raise
+                    raise LimitExceeded(
+                        f"the run took longer than its {wall:g} s", limit="wall_s", allowed=wall, used=wall
+                    ) from None
+        finally:
+            budget = run.budget
+            scope.set(
+                usage=run.usage,
+                cost_usd=run.cost_usd,
+                steps=budget.steps_used,
+                effects=budget.effects_used,
+                max_concurrency=budget.max_concurrency,
+            )
+
+
+@contextlib.asynccontextmanager
+async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
+    """Async observers read beside the run and, for a grace, after it; the run's own error goes out unwrapped."""
+    failure: BaseException | None = None
+    async with asyncio.TaskGroup() as group:
+        pump = group.create_task(fanout.pump())
+        try:
+            yield
+        except asyncio.CancelledError:
+            fanout.close()
+            await asyncio.wait([pump], timeout=CANCELLED_GRACE_S)
+            raise
+        except Exception as error:  # noqa: BLE001 - carried past the task group, which would wrap it
+            failure = error
+        fanout.close()
+        _, late = await asyncio.wait([pump], timeout=OBSERVER_GRACE_S)
+        if late:
+            _log.warning("async observers were still reading %g s after the run; they are ended", OBSERVER_GRACE_S)
+            pump.cancel()
+    if failure is not None:
+        raise failure
+
+
+__all__ = ["Approver", "Run", "RunFinished", "RunServices", "Runs", "new_run_id"]

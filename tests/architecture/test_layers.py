@@ -1,0 +1,82 @@
+"""The shape of the house, as tests: imports point downward only, and siblings do not know each other."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2] / "agentflow"
+LEVELS = {
+    "core": 0,
+    "lang": 1,
+    "tasks": 1,
+    "memory": 1,
+    "handler": 1,
+    "providers": 1,
+    "executors": 1,
+    "observe": 1,
+    "runtime": 2,
+    "settings": 3,
+    "app": 3,
+    "errors": 1,
+    "events": 1,
+    "testing": 4,
+    "cli": 4,
+    "serve": 4,
+    "__init__": 5,
+    "__main__": 5,
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The agentflow rooms a file imports, deferred and type-checking imports included."""
+    rooms: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [node.module or ""]
+            if node.module == "agentflow":
+                names = [f"agentflow.{alias.name}" for alias in node.names]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("agentflow.")}
+    return rooms
+
+
+def room_of(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def test_imports_point_downward_and_siblings_do_not_meet() -> None:
+    """A file imports its own room and rooms of lower levels, nothing else."""
+    wrong: list[str] = []
+    for path in sorted(ROOT.rglob("*.py")):
+        room = room_of(path)
+        level = LEVELS[room]
+        for other in sorted(imports(path) - {room}):
+            if room != "__init__" and not (
+                LEVELS.get(other, 0) < level or (level >= 3 and LEVELS.get(other, 9) <= level)
+            ):
+                wrong.append(f"{path.relative_to(ROOT)} imports {other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_room_has_a_level() -> None:
+    """A new top-level module or package has to be given its place in the house."""
+    rooms = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if not path.name.startswith("__pyc")}
+    assert rooms - {"py"} <= set(LEVELS), rooms - set(LEVELS)
+
+
+def test_lang_does_no_io() -> None:
+    """The language is a pure library: text in, code object out; no event loop, no files, no network."""
+    forbidden = {"asyncio", "anyio", "socket", "subprocess", "pathlib", "aiofiles", "httpx", "os"}
+    wrong = []
+    for path in sorted((ROOT / "lang").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            wrong += [f"{path.name}: {name}" for name in names if name.split(".")[0] in forbidden]
+    assert not wrong, wrong
