@@ -62,12 +62,17 @@ class ThinkingPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallPart:
-    """A model's wish to call a tool. ``arguments`` is the parsed object."""
+    """A model's wish to call a tool. ``arguments`` is the parsed object.
+
+    ``invalid`` says why the argument text is no JSON object; ``arguments`` is empty then, and the call must not run:
+    its result tells the model what was wrong.
+    """
 
     id: str
     name: str
     arguments: dict[str, Any]
     native: Native | None = None
+    invalid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
