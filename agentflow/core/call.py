@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agentflow.core.context import TaskMaterial
 from agentflow.core.events import (
     AttemptFinished,
     AttemptStarted,
@@ -127,10 +128,11 @@ class CallContext:
     Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
     Started event; ``session`` the conversation in force; ``span`` the place in the program; ``grants`` the names of
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
-    enclosing subtask requests. A tool that declares a parameter ``ctx: CallContext`` is given one.
+    enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit.
+    A tool that declares a parameter ``ctx: CallContext`` is given one.
     """
 
-    __slots__ = ("_ordinal", "grants", "parent", "path", "run", "session", "span", "subtask_chain")
+    __slots__ = ("_ordinal", "grants", "material", "parent", "path", "run", "session", "span", "subtask_chain")
 
     def __init__(
         self,
@@ -142,6 +144,7 @@ class CallContext:
         span: Span | None = None,
         grants: frozenset[str] | None = None,
         subtask_chain: tuple[str, ...] = (),
+        material: TaskMaterial | None = None,
     ) -> None:
         self.run = run
         self.path = path
@@ -150,6 +153,7 @@ class CallContext:
         self.span = span
         self.grants = grants
         self.subtask_chain = subtask_chain
+        self.material = material
         self._ordinal = 0
 
     @property
@@ -178,6 +182,7 @@ class CallContext:
             span=self.span,
             grants=grants,
             subtask_chain=self.subtask_chain,
+            material=self.material,
         )
 
     def emit(self, kind: type[E], **fields: Any) -> E:
@@ -226,6 +231,7 @@ class CallContext:
             span=self.span,
             grants=grants if grants is not None else self.grants,
             subtask_chain=subtask_chain if subtask_chain is not None else self.subtask_chain,
+            material=self.material,
         )
         return Scope(child, started, fields)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
@@ -100,3 +101,11 @@ class DataContext(MappingModel):
     items: list[MatchItem] = Field(default_factory=list[MatchItem])
     overall_summary: str = ""
     retrieved_at: float = Field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMaterial:
+    """What a task was given to read: inherited ``text`` and the absolute ``paths`` of its files. Subtasks may inherit it."""
+
+    text: str = ""
+    paths: tuple[str, ...] = ()

@@ -281,7 +281,10 @@ class TaskTemplate(MappingModel):
     :class:`Parameter` (a ``"a,b"`` string, a list or a dict is read). ``instructions`` is the prompt with ``{{param}}``
     places; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict
     ``{"type": "json" | "text", "schema": ...}``; ``tools`` the names the task may call (None: none of them unless the
-    caller grants some).
+    caller grants some); ``fallbacks`` models to try when ``model`` fails; ``decompose`` how many rounds a model may take
+    to write a program for the task once it ran out of context or output (0: never); ``is_function`` makes a text
+    function: its rendered instructions are its value and no model is called; ``max_turns``, ``max_output_tokens`` and
+    ``timeout_s`` (seconds) bound its prompt; ``settings`` are request fields native to the model's dialect.
     """
 
     name: str
@@ -294,6 +297,8 @@ class TaskTemplate(MappingModel):
     )
     system: str = Field(default="", validation_alias=AliasChoices("system", "systemPrompt", "system_prompt"))
     model: str | None = None
+    fallbacks: list[str] = Field(default_factory=list)
+    decompose: int = Field(default=0, ge=0, le=20)
     output_format: dict[str, Any] = Field(
         default_factory=dict, validation_alias=AliasChoices("output_format", "outputFormat")
     )
@@ -306,7 +311,20 @@ class TaskTemplate(MappingModel):
     tools: list[str] | None = None
     is_function: bool = False
     settings: dict[str, Any] = Field(default_factory=dict)
+    max_turns: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    timeout_s: float | None = Field(default=None, gt=0)
     output_model: Any = Field(default=None, exclude=True)
+
+    @field_validator("output_format", mode="before")
+    @classmethod
+    def _read_format(cls, value: object) -> object:
+        """``"json"`` and ``"text"`` name a format, any other text is a simple schema; a list of pairs is a dict."""
+        if isinstance(value, str):
+            return {"type": value} if value in ("json", "text") else {"type": "json", "schema": value}
+        if isinstance(value, list):
+            return pairs_to_dict(cast(list[Any], value)) or value  # pyright: ignore[reportUnknownVariableType]
+        return value
 
     @field_validator("params", mode="before")
     @classmethod
