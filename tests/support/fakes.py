@@ -1,0 +1,195 @@
+"""Fakes of the ports: a run that collects its events, a provider that plays a script, a router that knows one provider."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any
+
+from agentflow.core.call import ApprovalRequest, CallContext
+from agentflow.core.events import Event, FinishedBase
+from agentflow.core.limits import Limits
+from agentflow.core.messages import (
+    Message,
+    ModelDelta,
+    ModelProfile,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    StopReason,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    Usage,
+)
+from agentflow.core.ports import ProviderAdapter
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.session import Session
+
+
+class FakeRun:
+    """A RunPort that keeps every event, approves as told and runs subtasks with a given function."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        listening: bool = True,
+        approve: bool | Callable[[ApprovalRequest], bool] = False,
+        subtask: Callable[[SubtaskRequest, CallContext], TaskResult] | None = None,
+    ) -> None:
+        self.run_id = "run-1"
+        self.limits = limits or Limits()
+        self.listening = listening
+        self.congested = False
+        self.events: list[Event] = []
+        self.usage = Usage()
+        self.model_calls = 0
+        self.approvals: list[ApprovalRequest] = []
+        self.subtasks: list[tuple[SubtaskRequest, CallContext]] = []
+        self._approve = approve
+        self._subtask = subtask
+        self.next_seq = itertools.count(1).__next__
+
+    def call(self, session: Session | None = None, grants: frozenset[str] | None = None) -> CallContext:
+        """The root call of this run."""
+        return CallContext(self, session=session, grants=grants)
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+
+    async def room(self) -> None:
+        await asyncio.sleep(0)
+
+    def charge_model_call(self) -> None:
+        self.model_calls += 1
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        self.usage += usage
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        self.subtasks.append((request, call))
+        await asyncio.sleep(0)
+        if self._subtask is None:
+            return TaskResult.complete(f"subtask {request.name or request.description} done")
+        return self._subtask(request, call)
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+        self.approvals.append(request)
+        return self._approve(request) if callable(self._approve) else self._approve
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        result = function(*arguments)
+        return await result if asyncio.iscoroutine(result) else result
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The events of one type, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def unbalanced(self) -> list[Event]:
+        """Started events without exactly one Finished."""
+        ended = [event.started for event in self.events if isinstance(event, FinishedBase)]
+        return [
+            event for event in self.events if event.type.endswith("_started") and ended.count(event.seq) != 1
+        ]
+
+
+Reply = str | ModelResponse | BaseException | Callable[[ModelRequest], Any]
+
+
+def answer(text: str = "", *, stop: StopReason = "end", usage: Usage = Usage(10, 5, requests=1)) -> ModelResponse:
+    """A text answer."""
+    return ModelResponse((TextPart(text),) if text else (), stop, usage, model="fake-1", request_id="req-1")
+
+
+def tool_calls(*calls: tuple[str, dict[str, Any]], text: str = "", first_id: int = 1) -> ModelResponse:
+    """An answer that calls tools: ``(name, arguments)`` each, with ids ``call-1`` ..."""
+    parts: list[Part] = [TextPart(text)] if text else []
+    parts += [ToolCallPart(f"call-{i}", name, args) for i, (name, args) in enumerate(calls, first_id)]
+    return ModelResponse(tuple(parts), "tool_calls", Usage(10, 5, requests=1), model="fake-1", request_id="req-1")
+
+
+class FakeProvider:
+    """A ProviderAdapter that plays replies in order; it checks every request as a strict server would.
+
+    A reply is text, a ModelResponse, an exception to raise, or a function of the request giving one of these.
+    """
+
+    def __init__(self, *replies: Reply, window: int | None = None, native_schema: bool = True) -> None:
+        self.replies = list(replies)
+        self.requests: list[ModelRequest] = []
+        self.open_streams = 0
+        self.chunks_sent = 0
+        self.window = window
+        self.native_schema = native_schema
+
+    def profile(self, model: str) -> ModelProfile:
+        return ModelProfile("fake", model, "fake", self.window, native_json_schema=self.native_schema)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        check_strictly(request.messages)
+        self.requests.append(request)
+        self.open_streams += 1
+        try:
+            await asyncio.sleep(0)
+            if not self.replies:
+                raise AssertionError("the script has no reply left")
+            reply: Any = self.replies.pop(0)
+            if callable(reply):
+                reply = reply(request)
+            if isinstance(reply, BaseException):
+                raise reply
+            response = answer(reply) if isinstance(reply, str) else reply
+            for part in response.parts:
+                for delta in _deltas(part):
+                    self.chunks_sent += 1
+                    yield delta
+                    await asyncio.sleep(0)
+            yield ModelDelta(response=response)
+        finally:
+            self.open_streams -= 1
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        return sum(len(message.text) for message in request.messages) // 4
+
+    async def aclose(self) -> None:
+        pass
+
+
+def _deltas(part: Part) -> Iterable[ModelDelta]:
+    if isinstance(part, TextPart):
+        for word in part.text.split(" "):
+            yield ModelDelta(text=word + " ")
+    elif isinstance(part, ToolCallPart):
+        yield ModelDelta(tool_call_id=part.id, tool_name=part.name)
+        yield ModelDelta(tool_call_id=part.id, arguments="{}")
+
+
+def check_strictly(messages: tuple[Message, ...]) -> None:
+    """What a strict server demands: sides alternate, the user begins, every tool call has exactly one result, at once."""
+    waiting: list[str] = []
+    last = "assistant"
+    for message in messages:
+        if message.role == last:
+            raise AssertionError(f"two {message.role} messages in a row")
+        last = message.role
+        results = [part.call_id for part in message.parts if isinstance(part, ToolResultPart)]
+        assert sorted(results) == sorted(waiting), f"tool calls {waiting} were answered by {results}"
+        waiting = [part.id for part in message.parts if isinstance(part, ToolCallPart)]
+        assert len(set(waiting)) == len(waiting), "tool call ids are not unique"
+        assert message.parts, "an empty message"
+    assert not waiting, f"tool calls {waiting} have no result"
+    assert not messages or last == "user", "the last message is not the user's"
+
+
+class FakeRouter:
+    """A ModelRouter that knows one provider under every name."""
+
+    def __init__(self, provider: ProviderAdapter) -> None:
+        self.provider = provider
+        self.asked: list[str | None] = []
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        self.asked.append(model)
+        return self.provider, model or "fake-1"
