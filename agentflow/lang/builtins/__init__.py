@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentflow.lang.builtins import procedures
+from agentflow.lang.builtins import data, lists, logic, numbers, procedures, records, results, strings
 from agentflow.lang.builtins.registry import Primitive, collect, primitive
 
-PRIMITIVES: Mapping[str, Primitive] = collect((procedures,))
+PRIMITIVES: Mapping[str, Primitive] = collect((data, lists, logic, numbers, procedures, records, results, strings))
 """Every primitive by name, sorted."""
 
 __all__ = ["PRIMITIVES", "Primitive", "primitive"]

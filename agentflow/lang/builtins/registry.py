@@ -10,10 +10,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, cast
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,6 +38,8 @@ class Primitive:
     first, for its limits; with ``is_async`` it is ``async def f(rt, d, *arguments)`` and may call procedures.
     ``topic`` is the module it lives in, ``canonical`` the name that an alias stands for.
     """
+
+    is_procedure: ClassVar[bool] = True
 
     name: str
     function: Callable[..., Any]
@@ -122,7 +125,7 @@ def collect(modules: Iterable[ModuleType]) -> Mapping[str, Primitive]:
 
 
 def type_name(value: object) -> str:
-    """What a program calls the kind of ``value``: ``integer``, ``string``, ``list``, ..."""
+    """What a program calls the kind of ``value``: ``integer``, ``string``, ``list``, ... (see ``type-of``)."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -139,19 +142,28 @@ def type_name(value: object) -> str:
         return "list"
     if isinstance(value, Mapping):
         return "dict"
-    if isinstance(value, Primitive):
-        return "procedure"
-    return type(value).__name__.lower()
+    if isinstance(value, TaskResult):
+        return "result"
+    return "procedure" if callable(value) or getattr(type(value), "is_procedure", False) else "object"
 
 
-def wrong_type(who: str, position: int, wanted: str, value: object, *, hint: str | None = None) -> NoReturn:
+def wrong_type(who: str, position: int, wanted: str, value: Any, *, hint: str | None = None) -> NoReturn:
     """Raise ``type/argument``: argument ``position`` (from 1) of ``who`` is not a ``wanted``."""
     raise SexpEvaluationError(
         f"{who} wants {wanted} as argument {position}, and was given {_show(value)}", code="type/argument", hint=hint
     )
 
 
-def _show(value: object) -> str:
+def wrong_element(who: str, index: int, wanted: str, value: Any, *, hint: str | None = None) -> NoReturn:
+    """Raise ``type/element``: the element at ``index`` (from 0) of the list given to ``who`` is not a ``wanted``."""
+    raise SexpEvaluationError(
+        f"{who} wants a list of {wanted}s, and its element {index} (counted from 0) is {_show(value)}",
+        code="type/element",
+        hint=hint,
+    )
+
+
+def _show(value: Any) -> str:
     """A value with its kind, short enough for a message, without running any code of the value's own class."""
     kind = type_name(value)
     article = "an" if kind[0] in "aeiou" else "a"
@@ -164,7 +176,7 @@ def _show(value: object) -> str:
     if isinstance(value, Symbol):
         return f"symbol {value.name[:40]}"
     if isinstance(value, list | dict):
-        size = len(value)  # pyright: ignore[reportUnknownArgumentType]
+        size = len(cast("list[Any]", value))
         return f"{article} {kind} of {size}" if size else f"an empty {kind}"
     return f"{article} {kind}"
 

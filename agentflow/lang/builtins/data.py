@@ -1,0 +1,59 @@
+"""JSON in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.lang.builtins.numbers import integer
+from agentflow.lang.builtins.registry import Bounded, primitive, wrong_type
+from agentflow.lang.builtins.strings import string
+from agentflow.lang.printer import write_json
+
+MAX_INDENT = 16
+_JITER_DEPTH = 200
+
+
+@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), needs_rt=True)
+def parse_json(rt: Bounded, text: Any) -> Any:
+    """The value a JSON text stands for: objects are dicts, arrays lists, ``null`` is none.
+
+    Text that is not JSON, whole and nothing but, is the error ``json/invalid``, which says where. At most 200 levels
+    of nesting and integers of 4,300 digits are read. A key given twice keeps its last value.
+    """
+    import jiter
+
+    given = string("parse-json", 1, text)
+    try:
+        return jiter.from_json(given.encode(), allow_inf_nan=False, cache_mode="none")
+    except UnicodeEncodeError:
+        raise SexpEvaluationError(
+            "parse-json: the text has half a surrogate pair in it", code="json/invalid", hint="clean the text first"
+        ) from None
+    except ValueError as error:
+        if "recursion limit" in str(error):
+            raise LimitExceeded(
+                f"parse-json: the text is nested deeper than {_JITER_DEPTH} levels",
+                limit="depth",
+                allowed=_JITER_DEPTH,
+                hint="JSON this deep is hardly data",
+            ) from None
+        raise SexpEvaluationError(
+            f"parse-json: {error}",
+            code="json/invalid",
+            hint="the whole text must be one JSON value" if given.strip() else "the text is empty",
+        ) from None
+
+
+@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), needs_rt=True)
+def to_json(rt: Bounded, value: Any, indent: Any = None) -> str:
+    """The value as JSON text, on one line or indented by that many spaces.
+
+    Symbols are strings; models are objects of their declared fields. Infinities and procedures have no JSON
+    (``json/unrepresentable``); data deeper than 1,000 levels is refused (``limits/depth``), and past 150 levels it is
+    written on one line.
+    """
+    spaces = None if indent is None else integer("to-json", 2, indent)
+    if spaces is not None and not 0 <= spaces <= MAX_INDENT:
+        wrong_type("to-json", 2, f"an indentation from 0 to {MAX_INDENT}", indent)
+    return write_json(value, indent=spaces, allowed=rt.limits.string)

@@ -1,0 +1,161 @@
+"""Lists: Python lists that no primitive changes in place. A tuple handed in by the host reads as a list."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.lang.builtins.numbers import integer
+from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_element, wrong_type
+from agentflow.lang.equality import equal
+
+
+def items(who: str, position: int, value: Any) -> list[Any]:
+    """``value`` as a list to read from; ``type/argument`` when it is none."""
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    if isinstance(value, tuple):
+        return list(cast("tuple[Any, ...]", value))
+    hint = None
+    if isinstance(value, str):
+        hint = "(string-split text separator) makes a list of a text"
+    elif isinstance(value, dict):
+        hint = "(keys d) and (values d) make lists of a dict"
+    elif value is None:
+        hint = "none is not the empty list; (or value '()) gives one"
+    wrong_type(who, position, "a list", value, hint=hint)
+
+
+def _not_empty(who: str, value: object) -> list[Any]:
+    found = items(who, 1, value)
+    if not found:
+        raise SexpEvaluationError(
+            f"{who} of the empty list", code="list/empty", hint=f"test first: (if (null? x) ... ({who} x))"
+        )
+    return found
+
+
+@primitive("list", usage="(list value ...)", arity=(0, None))
+def make_list(*values: Any) -> list[Any]:
+    """A new list of the values, in order."""
+    return list(values)
+
+
+@primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True)
+def cons(rt: Bounded, value: Any, rest: Any) -> list[Any]:
+    """A new list: the value, then the elements of the list. There are no dotted pairs."""
+    tail = items("cons", 2, rest)
+    charge_collection(rt, len(tail) + 1, "cons")
+    return [value, *tail]
+
+
+@primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",))
+def first(value: Any) -> Any:
+    """The first element. Of the empty list it is the error ``list/empty``."""
+    return _not_empty("first", value)[0]
+
+
+@primitive("rest", usage="(rest list)", arity=(1, 1), aliases=("cdr",))
+def rest(value: Any) -> list[Any]:
+    """A new list of all elements but the first. Of the empty list it is the error ``list/empty``."""
+    return _not_empty("rest", value)[1:]
+
+
+@primitive("nth", usage="(nth list index [default])", arity=(2, 3))
+def nth(value: Any, index: Any, *default: Any) -> Any:
+    """The element at an index counted from 0. Outside the list: the default, or the error ``list/index``."""
+    found = items("nth", 1, value)
+    at = integer("nth", 2, index)
+    if 0 <= at < len(found):
+        return found[at]
+    if default:
+        return default[0]
+    raise SexpEvaluationError(
+        f"nth: the list has {len(found)} element{'' if len(found) == 1 else 's'}, and index {_short(at)} is outside it",
+        code="list/index",
+        hint="indices count from 0; a third argument is the value to use instead",
+    )
+
+
+def _short(value: int) -> str:
+    return str(value) if value.bit_length() <= 64 else "(a huge number)"
+
+
+@primitive("length", usage="(length list)", arity=(1, 1))
+def length(value: Any) -> int:
+    """How many elements a list has, characters a string, or keys a dict."""
+    if isinstance(value, str | list | tuple | dict):
+        return len(cast("list[Any]", value))
+    wrong_type("length", 1, "a list, string or dict", value)
+
+
+@primitive("append", usage="(append list ...)", arity=(0, None), needs_rt=True)
+def append(rt: Bounded, *lists: Any) -> list[Any]:
+    """A new list of all elements of the lists, in order. Texts are joined by ``string-append``."""
+    found = [items("append", position, each) for position, each in enumerate(lists, 1)]
+    charge_collection(rt, sum(map(len, found)), "append")
+    return [element for each in found for element in each]
+
+
+@primitive("reverse", usage="(reverse list)", arity=(1, 1))
+def reverse(value: Any) -> list[Any]:
+    """A new list with the elements in opposite order."""
+    return items("reverse", 1, value)[::-1]
+
+
+@primitive("range", usage="(range [start] end [step])", arity=(1, 3), needs_rt=True)
+def integer_range(rt: Bounded, *bounds: Any) -> list[int]:
+    """The integers from start (0 when left out) up to, not including, end, by step (1 when left out; may be negative)."""
+    numbers = [integer("range", position, value) for position, value in enumerate(bounds, 1)]
+    start, end = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+    step = numbers[2] if len(numbers) == 3 else 1
+    if step == 0:
+        raise SexpEvaluationError("range: the step is 0", code="list/range", hint="count up by 1 or down by -1")
+    distance = end - start if step > 0 else start - end
+    charge_collection(rt, max(0, -(-distance // abs(step))), "range")
+    return list(range(start, end, step))
+
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def _index(value: Any, found: list[Any]) -> int:
+    if type(value) in _PLAIN:
+        try:
+            return found.index(value)
+        except ValueError:
+            return -1
+    return next((at for at, each in enumerate(found) if equal(each, value)), -1)
+
+
+@primitive("member", usage="(member value list)", arity=(2, 2))
+def member(value: Any, within: Any) -> Any:
+    """The part of the list that starts with the first element equal to the value; false when there is none."""
+    found = items("member", 2, within)
+    at = _index(value, found)
+    return found[at:] if at >= 0 else False
+
+
+@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2))
+def assoc(key: Any, pairs: Any) -> Any:
+    """The first of a list of pairs ``(key value)`` whose key is equal; false when there is none."""
+    found = items("assoc", 2, pairs)
+    for position, pair in enumerate(found):
+        if not isinstance(pair, list | tuple) or not pair:
+            wrong_element("assoc", position, "pair", pair)
+        if equal(cast("list[Any]", pair)[0], key):
+            return cast("Any", pair)
+    return False
+
+
+@primitive("list?", usage="(list? value)", arity=(1, 1))
+def is_list(value: Any) -> bool:
+    """Whether the value is a list; the empty list, nil, is one."""
+    return isinstance(value, list | tuple)
+
+
+@primitive("zip", usage="(zip list ...)", arity=(1, None))
+def zip_lists(*lists: Any) -> list[list[Any]]:
+    """A list of lists: the first elements together, then the second ones, as far as the shortest list goes."""
+    found = [items("zip", position, each) for position, each in enumerate(lists, 1)]
+    return [list(row) for row in zip(*found, strict=False)]

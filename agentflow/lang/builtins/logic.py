@@ -1,0 +1,53 @@
+"""Equality, truth and kinds of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.values import Symbol
+from agentflow.lang.builtins.registry import primitive, type_name
+from agentflow.lang.equality import equal
+
+
+@primitive("eq?", usage="(eq? a b)", arity=(2, 2), aliases=("equal?",))
+def is_equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal: lists and dicts by their elements, a symbol and a string by their text.
+
+    Numbers are equal by value, so ``(eq? 1 1.0)`` is true; ``none`` and ``nil`` are different. Data nested deeper than
+    1,000 levels is refused with ``limits/depth``.
+    """
+    return equal(a, b)
+
+
+@primitive("null?", usage="(null? value)", arity=(1, 1), aliases=("nil?",))
+def is_null(value: Any) -> bool:
+    """Whether the value is the empty list or none."""
+    return value is None or (isinstance(value, list | tuple) and not value)
+
+
+@primitive("not", usage="(not value)", arity=(1, 1))
+def negate(value: Any) -> bool:
+    """True when the value is falsey: ``false``, ``0``, ``0.0``, ``""``, ``()``, ``{}`` or none."""
+    return not value
+
+
+@primitive("identity", usage="(identity value)", arity=(1, 1))
+def identity(value: Any) -> Any:
+    """The value itself."""
+    return value
+
+
+@primitive("procedure?", usage="(procedure? value)", arity=(1, 1))
+def is_procedure(value: Any) -> bool:
+    """Whether the value can be called: a closure, a primitive or a callable of the host."""
+    return type_name(value) == "procedure"
+
+
+@primitive("type-of", usage="(type-of value)", arity=(1, 1))
+def type_of(value: Any) -> Symbol:
+    """A symbol naming the kind of value.
+
+    One of ``integer``, ``float``, ``boolean``, ``string``, ``symbol``, ``list``, ``dict``, ``none``, ``procedure``,
+    ``result`` (what a task or tool gave), else ``object``.
+    """
+    return Symbol(type_name(value))

@@ -1,0 +1,224 @@
+"""Arithmetic on integers and floats.
+
+Booleans count as 1 and 0, as the specification says. A float anywhere makes the result a float. Integers are exact and
+as long as ``Limits.integer_bits`` allows; what a float cannot hold is an error, never infinity by accident.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, cast
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.lang.builtins.registry import Bounded, charge_bits, primitive, wrong_type
+
+Number = int | float
+
+
+def number(who: str, position: int, value: object) -> Number:
+    """``value`` as a number; ``type/argument`` when it is none."""
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        wrong_type(who, position, "a number", value, hint=f"(string->number {value[:20]!r}) reads a number from text")
+    wrong_type(who, position, "a number", value)
+
+
+def integer(who: str, position: int, value: object) -> int:
+    """``value`` as an integer, no boolean and no float; ``type/argument`` otherwise."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    hint = "(round x) gives an integer" if isinstance(value, float) else None
+    wrong_type(who, position, "an integer", value, hint=hint)
+
+
+def _overflow(who: str) -> SexpEvaluationError:
+    return SexpEvaluationError(
+        f"{who}: the result does not fit into a float",
+        code="number/overflow",
+        hint="keep to integers, which are exact at any size, or scale the numbers down",
+    )
+
+
+def _by_zero(who: str) -> SexpEvaluationError:
+    return SexpEvaluationError(
+        f"{who}: division by zero", code="number/division-by-zero", hint="test the divisor first: (if (= d 0) ... )"
+    )
+
+
+@primitive("+", usage="(+ number ...)", arity=(0, None), needs_rt=True)
+def add(rt: Bounded, *numbers: Any) -> Number:
+    """The sum; 0 without arguments. A float among them makes the sum a float; booleans count as 1 and 0."""
+    if len(numbers) == 2:
+        a, b = numbers
+        if type(a) is float and type(b) is float:
+            return a + b
+    total: Number = 0
+    for position, value in enumerate(numbers, 1):
+        try:
+            total = total + number("+", position, value)
+        except OverflowError:
+            raise _overflow("+") from None
+    if type(total) is int and total.bit_length() > 64:
+        charge_bits(rt, total.bit_length(), "+")
+    return total
+
+
+@primitive("-", usage="(- number [number])", arity=(1, 2), needs_rt=True)
+def subtract(rt: Bounded, a: Any, b: Any = None) -> Number:
+    """The first minus the second; with one argument, its negation."""
+    left = number("-", 1, a)
+    if b is None:
+        return -left
+    try:
+        difference = left - number("-", 2, b)
+    except OverflowError:
+        raise _overflow("-") from None
+    if type(difference) is int and difference.bit_length() > 64:
+        charge_bits(rt, difference.bit_length(), "-")
+    return difference
+
+
+@primitive("*", usage="(* number ...)", arity=(0, None), needs_rt=True)
+def multiply(rt: Bounded, *numbers: Any) -> Number:
+    """The product; 1 without arguments. A float among them makes the product a float."""
+    product: Number = 1
+    for position, value in enumerate(numbers, 1):
+        factor = number("*", position, value)
+        if isinstance(product, int) and isinstance(factor, int):
+            bits = product.bit_length() + factor.bit_length()
+            if bits > 64:
+                charge_bits(rt, bits, "*")
+        try:
+            product = product * factor
+        except OverflowError:
+            raise _overflow("*") from None
+    return product
+
+
+@primitive("/", usage="(/ number number ...)", arity=(1, None))
+def divide(*numbers: Any) -> Number:
+    """The first divided by the others; with one argument, 1 divided by it.
+
+    Integers that divide without remainder give an integer, all else a float. Dividing by zero is the error
+    ``number/division-by-zero``.
+    """
+    given = [number("/", position, value) for position, value in enumerate(numbers, 1)]
+    result: Number = given[0] if len(given) > 1 else 1
+    for divisor in given[1:] if len(given) > 1 else given:
+        if divisor == 0:
+            raise _by_zero("/")
+        if isinstance(result, int) and isinstance(divisor, int) and result % divisor == 0:
+            result = result // divisor
+            continue
+        try:
+            result = result / divisor
+        except OverflowError:
+            raise _overflow("/") from None
+    return result
+
+
+@primitive("quotient", usage="(quotient integer integer)", arity=(2, 2))
+def quotient(a: Any, b: Any) -> int:
+    """The integer quotient, rounded towards zero: ``(quotient -7 2)`` is -3."""
+    left, right = integer("quotient", 1, a), integer("quotient", 2, b)
+    if right == 0:
+        raise _by_zero("quotient")
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+@primitive("modulo", usage="(modulo integer integer)", arity=(2, 2))
+def modulo(a: Any, b: Any) -> int:
+    """The remainder with the sign of the divisor: ``(modulo -7 2)`` is 1."""
+    left, right = integer("modulo", 1, a), integer("modulo", 2, b)
+    if right == 0:
+        raise _by_zero("modulo")
+    return left % right
+
+
+def _ordered(who: str, numbers: tuple[Any, ...]) -> list[Number]:
+    return [number(who, position, value) for position, value in enumerate(numbers, 1)]
+
+
+@primitive("=", usage="(= number number ...)", arity=(1, None))
+def equal_numbers(*numbers: Any) -> bool:
+    """Whether all the numbers are equal. For other values there is ``equal?``."""
+    for position, value in enumerate(numbers, 1):
+        if not isinstance(value, int | float):
+            wrong_type("=", position, "a number", value, hint="compare other values with equal?")
+    given = cast("tuple[Number, ...]", numbers)
+    return all(a == b for a, b in pairwise(given))
+
+
+@primitive("<", usage="(< number number ...)", arity=(1, None))
+def less(*numbers: Any) -> bool:
+    """Whether each number is less than the next."""
+    given = _ordered("<", numbers)
+    return all(a < b for a, b in pairwise(given))
+
+
+@primitive(">", usage="(> number number ...)", arity=(1, None))
+def greater(*numbers: Any) -> bool:
+    """Whether each number is greater than the next."""
+    given = _ordered(">", numbers)
+    return all(a > b for a, b in pairwise(given))
+
+
+@primitive("<=", usage="(<= number number ...)", arity=(1, None))
+def at_most(*numbers: Any) -> bool:
+    """Whether no number is greater than the next."""
+    given = _ordered("<=", numbers)
+    return all(a <= b for a, b in pairwise(given))
+
+
+@primitive(">=", usage="(>= number number ...)", arity=(1, None))
+def at_least(*numbers: Any) -> bool:
+    """Whether no number is less than the next."""
+    given = _ordered(">=", numbers)
+    return all(a >= b for a, b in pairwise(given))
+
+
+@primitive("min", usage="(min number ...)", arity=(1, None))
+def smallest(*numbers: Any) -> Number:
+    """The smallest of the numbers, the first of equal ones."""
+    return min(_ordered("min", numbers))
+
+
+@primitive("max", usage="(max number ...)", arity=(1, None))
+def largest(*numbers: Any) -> Number:
+    """The largest of the numbers, the first of equal ones."""
+    return max(_ordered("max", numbers))
+
+
+@primitive("abs", usage="(abs number)", arity=(1, 1))
+def absolute(value: Any) -> Number:
+    """The number without its sign."""
+    return abs(number("abs", 1, value))
+
+
+MAX_ROUND_DIGITS = 1_000
+
+
+@primitive("round", usage="(round number [digits])", arity=(1, 2))
+def round_number(value: Any, digits: Any = None) -> Number:
+    """The nearest integer, a half going to the even neighbour; with ``digits``, the nearest float of that many decimals."""
+    given = number("round", 1, value)
+    if isinstance(given, float) and not math.isfinite(given):
+        raise SexpEvaluationError(f"round: {given} has no nearest integer", code="number/overflow")
+    if digits is None:
+        return round(given)
+    places = integer("round", 2, digits)
+    if abs(places) > MAX_ROUND_DIGITS:
+        wrong_type("round", 2, f"at most {MAX_ROUND_DIGITS} digits", digits)
+    try:
+        return round(given, places)
+    except OverflowError:
+        raise _overflow("round") from None
+
+
+@primitive("number?", usage="(number? value)", arity=(1, 1))
+def is_number(value: Any) -> bool:
+    """Whether the value is an integer or a float. A boolean is none, although arithmetic takes it for 1 or 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

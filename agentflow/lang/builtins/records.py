@@ -1,0 +1,151 @@
+"""Dicts, and the declared fields of models. Keys are strings, numbers or booleans; a symbol counts as its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.values import Symbol
+from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_type
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def mapping(who: str, position: int, value: Any) -> Mapping[Any, Any]:
+    """``value`` as a dict to read from; ``type/argument`` when it is none."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[Any, Any]", value)
+    hint = None
+    if isinstance(value, list):
+        hint = "(nth list index) reads a list, (assoc key pairs) a list of pairs"
+    elif isinstance(value, BaseModel):
+        hint = "(get-field value 'name) reads a field"
+    wrong_type(who, position, "a dict", value, hint=hint)
+
+
+def dict_key(who: str, position: int, value: object) -> Any:
+    """``value`` as a dict key: a symbol becomes its name; lists and dicts are refused with ``type/argument``."""
+    if isinstance(value, Symbol):
+        return value.name
+    if value is None or isinstance(value, str | int | float):
+        return value
+    wrong_type(who, position, "a key (a string, symbol or number)", value)
+
+
+def _entries(who: str, start: int, given: tuple[Any, ...]) -> dict[Any, Any]:
+    if len(given) % 2:
+        raise SexpEvaluationError(
+            f"{who}: the last key has no value",
+            code="dict/odd",
+            hint=f'keys and values alternate: ({who} ... "name" value)',
+        )
+    return {dict_key(who, start + at, given[at]): given[at + 1] for at in range(0, len(given), 2)}
+
+
+@primitive("dict", usage="(dict key value ...)", arity=(0, None))
+def make_dict(*entries: Any) -> dict[Any, Any]:
+    """A new dict of the keys and values, which alternate; ``{"key" value}`` writes the same. A later key wins."""
+    return _entries("dict", 1, entries)
+
+
+@primitive("get", usage="(get dict key [default])", arity=(2, 3))
+def get(record: Any, key: Any, *default: Any) -> Any:
+    """The value of a key; when it is missing the default, or nil. A model's declared fields are read like keys."""
+    if isinstance(record, BaseModel):
+        return _field(record, key, "get", default[0] if default else [])
+    found = mapping("get", 1, record)
+    wanted = dict_key("get", 2, key)
+    if wanted in found:
+        return found[wanted]
+    return default[0] if default else []
+
+
+@primitive("put", usage="(put dict key value ...)", arity=(1, None), needs_rt=True)
+def put(rt: Bounded, record: Any, *entries: Any) -> dict[Any, Any]:
+    """A new dict like the given one, with these keys set. The given one stays as it is."""
+    found = mapping("put", 1, record)
+    added = _entries("put", 2, entries)
+    charge_collection(rt, len(found) + len(added), "put")
+    return {**found, **added}
+
+
+@primitive("keys", usage="(keys dict)", arity=(1, 1))
+def keys(record: Any) -> list[Any]:
+    """A list of the keys, in the order they were put in."""
+    return list(mapping("keys", 1, record))
+
+
+@primitive("values", usage="(values dict)", arity=(1, 1))
+def values(record: Any) -> list[Any]:
+    """A list of the values, in the order of the keys."""
+    return list(mapping("values", 1, record).values())
+
+
+@primitive("merge", usage="(merge dict ...)", arity=(0, None), needs_rt=True)
+def merge(rt: Bounded, *records: Any) -> dict[Any, Any]:
+    """A new dict with the entries of all the dicts; a later dict wins."""
+    found = [mapping("merge", position, each) for position, each in enumerate(records, 1)]
+    charge_collection(rt, sum(map(len, found)), "merge")
+    return {key: value for each in found for key, value in each.items()}
+
+
+@primitive("dict?", usage="(dict? value)", arity=(1, 1))
+def is_dict(value: Any) -> bool:
+    """Whether the value is a dict."""
+    return isinstance(value, Mapping)
+
+
+@primitive("get-field", usage="(get-field value field)", arity=(2, 2))
+def get_field(value: Any, field: Any) -> Any:
+    """The value of a key of a dict, or of a declared field of a model, dataclass or named tuple; nil when missing.
+
+    The field is a string or symbol. ``parsedContent`` and ``parsed_content`` are the same field. Methods, properties
+    and names that begin with ``_`` cannot be reached.
+    """
+    return _field(value, field, "get-field", [])
+
+
+def _field(value: Any, field: Any, who: str, missing: Any) -> Any:
+    if isinstance(value, Mapping):
+        found = cast("Mapping[Any, Any]", value)
+        wanted = dict_key(who, 2, field)
+        return found.get(wanted, missing)
+    name = field.name if isinstance(field, Symbol) else field
+    if not isinstance(name, str):
+        wrong_type(who, 2, "a field name (a string or symbol)", field)
+    declared = _declared(value)
+    if declared is None:
+        hint = "(nth list index) reads a list" if isinstance(value, list) else None
+        wrong_type(who, 1, "a dict, or a model with declared fields,", cast("Any", value), hint=hint)
+    real = declared.get(name) or declared.get(_snake(name))
+    return missing if real is None else getattr(value, real, missing)
+
+
+def _snake(name: str) -> str:
+    return _HUMP.sub("_", name).lower()
+
+
+def _declared(value: Any) -> dict[str, str] | None:
+    """The declared fields of a value by each name they may be called; None when its class declares none."""
+    kind = cast("Any", type(value))
+    if isinstance(value, BaseModel):
+        named: dict[str, str] = {}
+        for name, info in cast("dict[str, Any]", kind.model_fields).items():
+            for each in (info.serialization_alias, info.alias):
+                if each:
+                    named[each] = name
+            named[name] = named[_snake(name)] = name
+    elif isinstance(value, type):
+        return None
+    elif dataclasses.is_dataclass(value):
+        named = {f.name: f.name for f in dataclasses.fields(value)}
+    elif isinstance(value, tuple) and hasattr(kind, "_fields"):
+        named = {str(name): str(name) for name in cast("tuple[Any, ...]", kind._fields)}
+    else:
+        return None
+    return {name: real for name, real in named.items() if not name.startswith("_") and not real.startswith("_")}

@@ -1,0 +1,54 @@
+"""Reading what a task or tool gave."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.results import TaskResult
+from agentflow.lang.builtins.registry import primitive, wrong_type
+
+
+def result(who: str, value: object) -> TaskResult:
+    """``value`` as a TaskResult, a dict in its shape included; ``type/argument`` when it is neither."""
+    if isinstance(value, TaskResult):
+        return value
+    if isinstance(value, dict) and "status" in value:
+        try:
+            return TaskResult.of(cast("object", value))
+        except ValidationError as error:
+            raise SexpEvaluationError(
+                f"{who}: the dict has a status and is no result: {error.errors()[0]['msg']}", code="type/result"
+            ) from None
+    wrong_type(who, 1, "the result of a task or tool", value, hint="plain values need no unwrapping")
+
+
+@primitive("value-of", usage="(value-of result)", arity=(1, 1))
+def value_of(value: Any) -> Any:
+    """The parsed content of a COMPLETE result, or its content when it has none.
+
+    Raises the error of a FAILED one, and ``task/invalid-output`` when JSON was asked for and did not come.
+    """
+    return result("value-of", value).value()
+
+
+@primitive("content", usage="(content result)", arity=(1, 1))
+def content(value: Any) -> str:
+    """The result's text, whatever its status."""
+    return result("content", value).content
+
+
+@primitive("status", usage="(status result)", arity=(1, 1))
+def status(value: Any) -> str:
+    """The result's status: ``"COMPLETE"``, ``"CONTINUATION"`` or ``"FAILED"``."""
+    return result("status", value).status
+
+
+@primitive("failed?", usage="(failed? value)", arity=(1, 1))
+def failed(value: Any) -> bool:
+    """Whether the value is a result that FAILED. Any other value has not failed."""
+    if isinstance(value, TaskResult):
+        return value.status == "FAILED"
+    return isinstance(value, dict) and cast("dict[str, Any]", value).get("status") == "FAILED"

@@ -1,0 +1,76 @@
+"""``equal?``: structural equality that neither recurses nor repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.values import MAX_DATA_DEPTH
+
+_ATOMS = (str, int, float, bool, type(None))
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal: lists and dicts by their elements, symbols by name, all else by Python's ``==``.
+
+    A tuple equals the list of its elements. Pairs of shared parts are compared once, so that data which shares
+    structure costs what it occupies. Raises LimitExceeded (``limits/depth``) past 1,000 levels, and
+    SexpEvaluationError (``type/comparison``) when a host object cannot be compared.
+    """
+    if type(a) in _ATOMS and type(b) in _ATOMS:
+        return a == b
+    seen: set[tuple[int, int]] = set()
+    pending: list[tuple[Any, Any, int]] = [(a, b, 0)]
+    while pending:
+        left, right, depth = pending.pop()
+        if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+            one, other = cast("list[Any]", left), cast("list[Any]", right)
+            if one is other:
+                continue
+            if len(one) != len(other):
+                return False
+            if _new(seen, one, other, depth):
+                pending.extend((x, y, depth + 1) for x, y in zip(reversed(one), reversed(other), strict=True))
+        elif isinstance(left, Mapping) and isinstance(right, Mapping):
+            these, those = cast("Mapping[Any, Any]", left), cast("Mapping[Any, Any]", right)
+            if these is those:
+                continue
+            if len(these) != len(those):
+                return False
+            if _new(seen, these, those, depth):
+                for key, value in these.items():
+                    if key not in those:
+                        return False
+                    pending.append((value, those[key], depth + 1))
+        elif not _same(left, right):
+            return False
+    return True
+
+
+def _new(seen: set[tuple[int, int]], a: object, b: object, depth: int) -> bool:
+    if depth > MAX_DATA_DEPTH:
+        raise LimitExceeded(
+            f"data is nested deeper than {MAX_DATA_DEPTH} levels, too deep to compare",
+            limit="depth",
+            allowed=MAX_DATA_DEPTH,
+            hint="compare its parts",
+        )
+    pair = (id(a), id(b))
+    if pair in seen:
+        return False
+    seen.add(pair)
+    return True
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) in _ATOMS and type(b) in _ATOMS:
+        return a == b
+    try:
+        return bool(a == b)
+    except Exception as error:  # a host object's own == may raise anything
+        raise SexpEvaluationError(
+            f"these two values cannot be compared: {type(a).__name__} and {type(b).__name__}",
+            code="type/comparison",
+            hint="compare a field of them",
+        ) from error
