@@ -1,0 +1,58 @@
+"""Text from models, tools and files on its way to a terminal.
+
+A terminal obeys what it is sent: control sequences move the cursor, rewrite earlier lines, set the clipboard or answer
+as if typed, and bidirectional overrides show code in another order than it has. :func:`clean` takes them out where
+text is displayed, :func:`escape` makes them visible where a person decides by what they read.
+
+Sequences follow ECMA-48 (CSI, OSC, DCS, SOS, PM, APC, two-character escapes), 7-bit and 8-bit forms.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE = "\u00ad\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+
+_SEQUENCE = re.compile(
+    r"\r\n?"
+    # strings end with ST or BEL; an unterminated one takes the rest of its line, never the rest of the text
+    r"|(?:\x1b[PX\]^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[ -/]*[0-~]?"
+    rf"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}{_INVISIBLE}]"
+)
+_CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]")
+_ALL_CONTROL = re.compile(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]")
+
+
+def clean(text: str) -> str:
+    """``text`` without control sequences, other control characters, bidirectional overrides and invisible characters.
+
+    Tabs and line ends stay; ``\\r\\n`` and ``\\r`` become ``\\n``, so that nothing written earlier is overwritten.
+    Linear in the length of the text.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _SEQUENCE.sub(_replacement, text)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    return "\n" if match.group()[0] in "\r\u2028\u2029" else ""
+
+
+def escape(text: str, *, lines: bool = False) -> str:
+    """``text`` with every control character written out (``\\x1b``, ``\\u202e``), for approvals and messages.
+
+    With ``lines``, line ends and tabs stay as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return (_CONTROL if lines else _ALL_CONTROL).sub(_written_out, text)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x100:
+        return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

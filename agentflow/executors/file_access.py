@@ -1,0 +1,491 @@
+"""Files within roots: what file tools, tasks and the index read and write.
+
+The rules, each kept by construction rather than by a check that a rename could outrun: a path is resolved beneath the
+root's descriptor (:mod:`agentflow.executors.confine`); only regular files are opened; links are followed for reading
+while they stay inside, never for writing; protected names are refused; a write is atomic
+(:mod:`agentflow.executors.atomic`). A small read is one call on a worker thread, so a cancellation leaks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import io
+import os
+import stat
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import anyio
+from aiofiles import threadpool
+
+from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
+from agentflow.core.ports import FileText
+from agentflow.executors.atomic import TEMPORARY, replace, sweep
+from agentflow.executors.confine import Root
+from agentflow.executors.names import PROTECTED, Protection, check_text, shown, split
+
+T = TypeVar("T")
+PathLike = str | os.PathLike[str]
+
+MAX_BYTES = 10_000_000
+"""Default read cap in bytes."""
+MAX_ENTRIES = 100_000
+"""Most names one listing returns."""
+_SNIFF = 8_192
+_CHUNK = 65_536
+_READ = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0)
+
+
+def digest_of(data: bytes) -> str:
+    """The digest that :class:`FileText` carries and ``expected_digest`` compares: blake2b of 16 bytes, in hex."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+class FileAccessManager:
+    """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.ports.FilePort`.
+
+    Parameters: ``roots`` one directory or several, the first being where relative paths start; ``max_bytes`` the read
+    cap in bytes; ``protected`` the name patterns refused in any component below a root
+    (:data:`~agentflow.executors.names.PROTECTED`); ``writable`` false refuses every write; ``kernel`` false resolves
+    without ``openat2``, as platforms that lack it do.
+
+    ``..`` in a path is taken out as text before anything is opened. Close with :meth:`close` or :meth:`aclose`, or use
+    it as an (async) context manager. Raises ConfigurationError (``files/root``) for a root that is no directory.
+    """
+
+    def __init__(
+        self,
+        roots: PathLike | Sequence[PathLike],
+        *,
+        max_bytes: int = MAX_BYTES,
+        protected: Iterable[str] = PROTECTED,
+        writable: bool = True,
+        kernel: bool = True,
+    ) -> None:
+        given = [roots] if isinstance(roots, str | os.PathLike) else list(roots)
+        if not given:
+            raise ConfigurationError("no root was given", code="files/root", hint='FileAccessManager(".")')
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"max_bytes={max_bytes!r} is no number of bytes", code="files/root")
+        self._max_bytes = max_bytes
+        self._protection = Protection(protected)
+        self._writable = writable
+        self._roots: list[Root] = []
+        self._lock = threading.Lock()
+        self._sweep_lock = threading.Lock()
+        self._swept = False
+        try:
+            for path in given:
+                self._roots.append(Root(path, kernel=kernel))
+        except ConfigurationError:
+            self.close()
+            raise
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the roots' descriptors. Every later call raises FileFailure (``files/closed``). Idempotent."""
+        for root in self._roots:
+            root.close()
+
+    async def aclose(self) -> None:
+        """The same as :meth:`close`."""
+        self.close()
+
+    def __enter__(self) -> FileAccessManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> FileAccessManager:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    # -- names --------------------------------------------------------------------------------------------------
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The roots, links in their own paths resolved."""
+        return tuple(root.path for root in self._roots)
+
+    def absolute(self, path: str) -> str:
+        """The absolute form of ``path``, relative ones taken from the first root. Does not touch the disk.
+
+        Raises PathDenied for a path that is no name or lies outside of the roots.
+        """
+        root, parts = self._locate(path)
+        return str(root.path.joinpath(*parts))
+
+    def _locate(self, path: str) -> tuple[Root, tuple[str, ...]]:
+        text = check_text(path)
+        parts = split(text)
+        if parts is not None and not text.startswith("/"):
+            return self._roots[0], parts
+        if parts is not None:
+            found = [(len(below), root, below) for root in self._roots if (below := root.relative(parts)) is not None]
+            if found:
+                _, root, below = min(found, key=lambda item: item[0])
+                return root, below
+        raise PathDenied(
+            f"{shown(text)} is outside of the roots",
+            code="files/outside",
+            hint="give a path below " + ", ".join(str(root.path) for root in self._roots),
+        )
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:
+        """The text of a file, its line ends as they are.
+
+        ``max_bytes`` lowers or raises the cap for this call. A file with NUL bytes is ``binary``, its text empty.
+        Raises PathDenied, and FileFailure: ``files/not-found``, ``files/too-large``, ``files/encoding`` (not UTF-8),
+        ``files/permission``, ``files/io``.
+        """
+        return await asyncio.to_thread(self._read_text, path, max_bytes)
+
+    async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
+        """The bytes of a file. Errors as for :meth:`read`, but for the encoding."""
+        return await asyncio.to_thread(self._read_bytes, path, max_bytes)
+
+    async def stream(self, path: str, *, chunk_bytes: int = _CHUNK) -> AsyncGenerator[bytes, None]:
+        """The bytes of a file of any size, ``chunk_bytes`` at a time. Use it under ``contextlib.aclosing``.
+
+        Errors as for :meth:`read_bytes`; there is no cap.
+        """
+        raw = await _settled(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
+        try:
+            file = cast(_AsyncReader, threadpool.wrap(raw))
+            while chunk := await _settled(file.read(chunk_bytes)):
+                yield chunk
+        finally:
+            # nothing is reading any more (_settled waits), so the number cannot be another file's by now
+            raw.close()
+
+    def _open_raw(self, path: str) -> io.FileIO:
+        return io.FileIO(self._open_regular(path), "rb")
+
+    def _open_regular(self, path: str) -> int:
+        root, parts = self._locate(path)
+        fd = _guarded(path, lambda: root.open(parts, _READ, path, links=True, check=self._checker(path)))
+        try:
+            kind = os.fstat(fd).st_mode
+            if not stat.S_ISREG(kind):
+                raise _not_regular(path, kind)
+            return fd
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _checker(self, path: str) -> Callable[[tuple[str, ...]], None]:
+        return lambda parts: self._protection.check(parts, path)
+
+    def _read_bytes(self, path: str, max_bytes: int | None) -> bytes:
+        cap = self._max_bytes if max_bytes is None else max_bytes
+        fd = self._open_regular(path)
+        try:
+            return _guarded(path, lambda: _read_capped(fd, cap, path))
+        finally:
+            os.close(fd)
+
+    def _read_text(self, path: str, max_bytes: int | None) -> FileText:
+        data = self._read_bytes(path, max_bytes)
+        digest = digest_of(data)
+        if b"\0" in data[:_SNIFF]:
+            return FileText(path, "", len(data), digest, binary=True)
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise FileFailure(
+                f"{shown(path)} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}",
+                code="files/encoding",
+                hint="convert it to UTF-8, or read its bytes",
+                details={"encoding": "utf-8", "offset": error.start},
+            ) from None
+        return FileText(path, text, len(data), digest, newline=newline_of(text))
+
+    async def exists(self, path: str) -> bool:
+        """Whether ``path`` is a file or directory below the roots. Raises PathDenied for one that may not be asked."""
+        return await asyncio.to_thread(self.exists_now, path)
+
+    def exists_now(self, path: str) -> bool:
+        """:meth:`exists`, for callers on a worker thread."""
+        root, parts = self._locate(path)
+        flags = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            os.close(root.open(parts, flags, path, links=True, check=self._checker(path)))
+        except OSError:
+            return False
+        return True
+
+    async def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted; a name that is not UTF-8 is shown with replacement characters.
+
+        Raises PathDenied, and FileFailure: ``files/not-found``, ``files/not-directory``, ``files/too-large``.
+        """
+        return await asyncio.to_thread(self._list, path)
+
+    def _list(self, path: str) -> list[str]:
+        fd = self.open_directory(path)
+        try:
+            names: list[str] = []
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    if entry.name.startswith(TEMPORARY):
+                        continue
+                    names.append(os.fsencode(entry.name).decode("utf-8", "replace"))
+                    if len(names) > MAX_ENTRIES:
+                        raise FileFailure(f"{shown(path)} has more than {MAX_ENTRIES} entries", code="files/too-large")
+            return sorted(names)
+        finally:
+            os.close(fd)
+
+    def open_directory(self, path: str) -> int:
+        """A descriptor of a directory below the roots, for callers on a worker thread, who close it.
+
+        Raises PathDenied and FileFailure.
+        """
+        root, parts = self._locate(path)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+        return _guarded(path, lambda: root.open(parts, flags, path, links=True, check=self._checker(path)))
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    async def write(
+        self, path: str, content: str | bytes, *, overwrite: bool = False, expected_digest: str | None = None
+    ) -> None:
+        """Write a file, atomically: whole old or whole new at any moment. Missing directories are made.
+
+        An existing file is replaced only with ``overwrite``, or when ``expected_digest`` is the digest of what it
+        holds. Text is written as UTF-8, its line ends as they are. Raises PathDenied (``files/symlink``,
+        ``files/not-regular`` ...), and FileFailure: ``files/exists``, ``files/changed``, ``files/no-space``,
+        ``files/permission``, ``files/encoding``, ``files/io``; then the old file is untouched.
+        """
+        await asyncio.to_thread(self._write, path, content, overwrite, expected_digest)
+
+    def _write(self, path: str, content: str | bytes, overwrite: bool, expected: str | None) -> None:
+        root, parts = self._locate(path)
+        if not self._writable:
+            raise PathDenied(f"{shown(path)}: these roots are read-only", code="files/read-only")
+        if not parts or path.endswith("/"):
+            raise PathDenied(f"{shown(path)} names a directory", code="files/not-regular")
+        self._protection.check(parts, path)
+        if isinstance(content, str):
+            try:
+                content = content.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise FileFailure(
+                    f"the content for {shown(path)} has a lone surrogate at character {error.start}: not UTF-8",
+                    code="files/encoding",
+                ) from None
+        self.sweep_now(once=True)
+        _guarded(path, lambda: self._replace(root, parts, path, content, overwrite, expected))
+
+    def _replace(
+        self, root: Root, parts: tuple[str, ...], path: str, data: bytes, overwrite: bool, expected: str | None
+    ) -> None:
+        directory = self._make_parents(root, parts[:-1], path)
+        try:
+            name = parts[-1]
+            old = _look(directory, name, path)
+            if old is not None and not overwrite and expected is None:
+                raise FileFailure(
+                    f"{shown(path)} exists",
+                    code="files/exists",
+                    hint="pass overwrite=true to replace it, or the digest of the content you read",
+                )
+            # one process's writers take turns, so that of two that expect the same digest one fails
+            with self._lock:
+                if expected is not None:
+                    self._expect(directory, name, path, expected)
+                replace(directory, name, data, old=old, exclusive=not overwrite and expected is None)
+        finally:
+            os.close(directory)
+
+    def _make_parents(self, root: Root, parts: tuple[str, ...], path: str) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        check = self._checker(path)
+        try:
+            return root.open(parts, flags, path, links=False, check=check)
+        except FileNotFoundError:
+            above = self._make_parents(root, parts[:-1], path)
+            try:
+                os.mkdir(parts[-1], dir_fd=above)
+            except FileExistsError:
+                pass
+            finally:
+                os.close(above)
+            return root.open(parts, flags, path, links=False, check=check)
+
+    def _expect(self, directory: int, name: str, path: str, expected: str) -> None:
+        try:
+            fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        except FileNotFoundError:
+            held = None
+        else:
+            try:
+                held = digest_of(_read_capped(fd, None, path))
+            finally:
+                os.close(fd)
+        if held != expected:
+            raise FileFailure(
+                f"{shown(path)} is not what it was" if held else f"{shown(path)} is gone",
+                code="files/changed",
+                hint="read it again and decide anew",
+                details={"digest": held, "expected": expected},
+            )
+
+    async def sweep(self) -> int:
+        """Remove temporary files left by writers that were killed; returns how many. The first write does it too."""
+        return await asyncio.to_thread(self.sweep_now)
+
+    def sweep_now(self, *, once: bool = False) -> int:
+        """:meth:`sweep`, for callers on a worker thread; ``once`` does nothing after the first time."""
+        with self._sweep_lock:
+            if once and self._swept:
+                return 0
+            self._swept = True
+            return sum(sweep(root.fd) for root in self._roots if root.fd >= 0)
+
+    # -- the specification's names --------------------------------------------------------------------------------
+
+    async def read_file(self, file_path: str, max_size: int | None = None) -> str | None:
+        """The text of a file; None when it cannot be read. :meth:`read` says why instead."""
+        try:
+            found = await self.read(file_path, max_bytes=max_size)
+        except (PathDenied, FileFailure):
+            return None
+        return None if found.binary else found.text
+
+    async def write_file(self, file_path: str, content: str, overwrite: bool = False) -> bool:
+        """Write a file; False when it cannot be written. :meth:`write` says why instead."""
+        try:
+            await self.write(file_path, content, overwrite=overwrite)
+        except (PathDenied, FileFailure):
+            return False
+        return True
+
+    async def list_directory(self, directory_path: str) -> list[str] | dict[str, str]:
+        """The names in a directory, or ``{"error": message}``. :meth:`list` raises instead."""
+        try:
+            return await self.list(directory_path)
+        except (PathDenied, FileFailure) as error:
+            return {"error": error.message}
+
+
+def newline_of(text: str) -> str:
+    """The line end that ``text`` uses most: ``\\n``, ``\\r\\n`` or ``\\r``."""
+    crlf = text.count("\r\n")
+    counts = {"\n": text.count("\n") - crlf, "\r\n": crlf, "\r": text.count("\r") - crlf}
+    return max(counts, key=lambda end: counts[end])
+
+
+def _read_capped(fd: int, cap: int | None, path: str) -> bytes:
+    size = os.fstat(fd).st_size
+    if cap is not None and size > cap:
+        raise _too_large(path, size, cap)
+    chunks: list[bytes] = []
+    total = 0
+    want = size + 1
+    while chunk := os.read(fd, max(want - total, _CHUNK) if cap is None else min(max(want, _CHUNK), cap + 1 - total)):
+        chunks.append(chunk)
+        total += len(chunk)
+        if cap is not None and total > cap:
+            raise _too_large(path, total, cap)
+        if total < want and total == size:
+            # as long as it said it was: one more empty read would only confirm that
+            break
+    return b"".join(chunks) if len(chunks) != 1 else chunks[0]
+
+
+def _too_large(path: str, size: int, cap: int) -> FileFailure:
+    return FileFailure(
+        f"{shown(path)} has {size} bytes, at most {cap} are read",
+        code="files/too-large",
+        hint="raise max_bytes, or stream it",
+        details={"size": size, "limit": cap},
+    )
+
+
+def _look(directory: int, name: str, path: str) -> os.stat_result | None:
+    """What ``name`` is now; None when there is nothing. Raises PathDenied for anything but a regular file."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        raise PathDenied(
+            f"{shown(path)} is a symbolic link, which is not written through",
+            code="files/symlink",
+            hint="write to the file it stands for, by its own path",
+        )
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_regular(path, found.st_mode)
+    return found
+
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+def _not_regular(path: str, mode: int) -> PathDenied:
+    kind = next((name for test, name in _KINDS if test(mode)), "no file")
+    return PathDenied(f"{shown(path)} is {kind}, not a regular file", code="files/not-regular")
+
+
+_CODES = {
+    errno.ENOENT: ("files/not-found", "there is no such file or directory"),
+    errno.ENOTDIR: ("files/not-directory", "a part of the path is no directory"),
+    errno.EACCES: ("files/permission", "permission denied"),
+    errno.EPERM: ("files/permission", "permission denied"),
+    errno.EROFS: ("files/permission", "the file system is read-only"),
+    errno.EEXIST: ("files/exists", "it exists"),
+    errno.ENOSPC: ("files/no-space", "no space is left on the device"),
+    errno.EDQUOT: ("files/no-space", "the disk quota is used up"),
+    errno.EFBIG: ("files/no-space", "the file would be larger than is allowed"),
+}
+
+
+def _guarded(path: str, action: Callable[[], T]) -> T:
+    """Run ``action``, with what the kernel says turned into this family's errors."""
+    try:
+        return action()
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV):
+            raise PathDenied(
+                f"{shown(path)} is a socket or device, not a regular file", code="files/not-regular"
+            ) from None
+        if error.errno in (errno.ENAMETOOLONG, errno.EILSEQ):
+            raise PathDenied(f"{shown(path)}: the file system refuses this name", code="files/name") from None
+        if error.errno == errno.EISDIR:
+            raise _not_regular(path, stat.S_IFDIR) from None
+        code, words = _CODES.get(error.errno or 0, ("files/io", error.strerror or "input/output error"))
+        raise FileFailure(f"{shown(path)}: {words}", code=code, details={"errno": error.errno}) from error
+
+
+class _AsyncReader(Protocol):
+    async def read(self, size: int, /) -> bytes: ...
+
+
+async def _settled(work: Coroutine[Any, Any, T], *, undo: Callable[[T], None] | None = None) -> T:
+    """Await ``work`` on a worker thread; when cancelled, wait until the thread is done, ``undo`` its result, go on."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None and undo is not None:
+            undo(task.result())
+        raise
