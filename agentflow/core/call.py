@@ -174,7 +174,7 @@ class CallContext:
     def attenuate(self, names: frozenset[str]) -> CallContext:
         """This place with at most the authority of ``names``: grants are intersected, never widened."""
         grants = names if self.grants is None else self.grants & names
-        return CallContext(
+        made = CallContext(
             self.run,
             path=self.path,
             parent=self.parent,
@@ -184,6 +184,8 @@ class CallContext:
             subtask_chain=self.subtask_chain,
             material=self.material,
         )
+        made._ordinal = self._ordinal
+        return made
 
     def emit(self, kind: type[E], **fields: Any) -> E:
         """Publish an event of this place; the header is filled in."""
