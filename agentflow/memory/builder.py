@@ -1,0 +1,275 @@
+"""Bringing an index up to date: which files changed, what they say, what history says of them. Blocking."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from agentflow.core.errors import DataError
+from agentflow.core.tokens import Tokeniser
+from agentflow.memory.git import GitFailed, GitRepository
+from agentflow.memory.rules import IndexRules, decode, is_binary, language
+from agentflow.memory.store import Known, NewFile, Store
+from agentflow.memory.symbols import symbols
+from agentflow.memory.walk import RootReader, Skip, Stamp, printable, too_large, walk
+
+_BATCH = 500
+_RACY_NS = 2_000_000_000
+_SHOWN_SKIPS = 10_000
+_HALF_LIFE_COMMITS = 150.0
+_SYMBOLS_KEPT = 60
+
+
+class BuildStopped(Exception):
+    """The caller was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """What an update did: counts of files by what happened to them, commits read, and what was left out and why.
+
+    ``skipped`` lists ``(path, reason)``, at most 10,000; ``skipped_count`` counts all. ``duration_s`` in seconds.
+    ``git`` says whether git listed the files; ``note`` why not, where there is a repository.
+    """
+
+    root: str
+    added: int = 0
+    updated: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    commits: int = 0
+    git: bool = False
+    note: str = ""
+    skipped: tuple[tuple[str, str], ...] = ()
+    skipped_count: int = 0
+    duration_s: float = 0.0
+
+    @property
+    def files(self) -> int:
+        """How many files of the root the index holds now."""
+        return self.added + self.updated + self.unchanged
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from before."""
+        return bool(self.added or self.updated or self.removed)
+
+
+@dataclass(slots=True)
+class _Tally:
+    added: int = 0
+    updated: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    skips: dict[str, str] = field(default_factory=dict[str, str])
+    skipped: int = 0
+
+    def skip(self, path: str, reason: str) -> None:
+        self.skipped += 1
+        if len(self.skips) < _SHOWN_SKIPS:
+            self.skips[path] = reason
+
+
+class Builder:
+    """One update of a store. ``stop`` is looked at before each file; when set, BuildStopped ends the work."""
+
+    def __init__(self, store: Store, tokeniser: Tokeniser, rules: IndexRules, stop: threading.Event) -> None:
+        self._store = store
+        self._tokeniser = tokeniser
+        self._rules = rules
+        self._stop = stop
+
+    def update(self, root: str) -> UpdateReport:
+        """Bring everything below ``root`` up to date."""
+        began = time.perf_counter()
+        tally = _Tally()
+        note = ""
+        repository: GitRepository | None = None
+        try:
+            repository = GitRepository.find(root, self._check)
+        except GitFailed as failure:
+            note = str(failure)
+        with self._reader(root) as reader, self._store.transaction():
+            root_id = self._store.root(root)
+            known = self._store.known(root_id)
+            first = not known
+            listed = self._listed(repository, reader, tally)
+            for count, path in enumerate(listed):
+                if count >= self._rules.max_files:
+                    tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
+                    break
+                self._check()
+                self._bring_up(reader, root_id, path, known.pop(path, None), tally)
+            self._store.remove(gone.id for gone in known.values())
+            tally.removed += len(known)
+            self._store.set_skips(root_id, tally.skips)
+            commits = self._history(repository, root_id, tally)
+        if first and tally.added > _BATCH // 5:
+            self._store.optimise()
+        return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
+
+    def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
+        """Bring only ``paths`` up to date."""
+        began = time.perf_counter()
+        tally = _Tally()
+        with self._reader(root) as reader, self._store.transaction():
+            root_id = self._store.root(root)
+            for given in dict.fromkeys(paths):
+                self._check()
+                path = given.removeprefix(root + "/").removeprefix("./")
+                known = self._store.known_one(root_id, path)
+                self._bring_up(reader, root_id, path, known, tally)
+                self._store.set_skip(root_id, path, tally.skips.get(path))
+        return self._report(root, tally, began, commits=self._store.head(root_id)[1], git=False, note="")
+
+    def _report(self, root: str, tally: _Tally, began: float, *, commits: int, git: bool, note: str) -> UpdateReport:
+        return UpdateReport(
+            root=root,
+            added=tally.added,
+            updated=tally.updated,
+            removed=tally.removed,
+            unchanged=tally.unchanged,
+            commits=commits,
+            git=git,
+            note=note,
+            skipped=tuple(sorted(tally.skips.items())),
+            skipped_count=tally.skipped,
+            duration_s=time.perf_counter() - began,
+        )
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise BuildStopped
+
+    def _reader(self, root: str) -> RootReader:
+        try:
+            return RootReader(root)
+        except OSError as error:
+            raise DataError(
+                f"cannot index {root!r}: {(error.strerror or str(error)).lower()}",
+                code="memory/root",
+                hint="give the path of a directory that exists and can be read",
+            ) from None
+
+    def _listed(self, repository: GitRepository | None, reader: RootReader, tally: _Tally) -> Iterator[str]:
+        """The paths to look at, sorted: git's where there is a repository that knows any, else those found by walking."""
+        names: list[str] = []
+        if repository is not None:
+            try:
+                names = repository.files()
+                nested = repository.submodules() if names else frozenset[str]()
+            except GitFailed as failure:
+                tally.skip(".", f"{failure}; the directory was walked instead")
+                names, nested = [], frozenset[str]()
+            for name in names:
+                if name in nested or name.endswith("/"):
+                    yield from walk(reader, self._rules, tally.skip, self._check, name.rstrip("/"))
+                elif printable(name):
+                    yield name
+                else:
+                    tally.skip(repr(name), "a name that is not UTF-8")
+        if not names:
+            yield from walk(reader, self._rules, tally.skip, self._check)
+
+    def _bring_up(self, reader: RootReader, root: int, path: str, known: Known | None, tally: _Tally) -> None:
+        try:
+            refused = self._rules.refuse(path)
+            if refused is not None:
+                raise Skip(refused)
+            stamp = reader.stamp(path)
+            if known is not None and _untouched(known, stamp):
+                tally.unchanged += 1
+                return
+            if stamp.size > self._rules.max_bytes:
+                raise Skip(too_large(stamp.size, self._rules.max_bytes))
+            seen = time.time_ns()
+            data, stamp = reader.read(path, self._rules.max_bytes)
+            if is_binary(data):
+                raise Skip("binary")
+            digest = hashlib.blake2b(data, digest_size=16).digest()
+            if known is not None and known.digest == digest:
+                self._store.touch(known.id, stamp.size, stamp.mtime_ns, stamp.inode, seen)
+                tally.unchanged += 1
+                return
+        except Skip as reason:
+            tally.skip(path, str(reason))
+            if known is not None:
+                self._store.remove([known.id])
+                tally.removed += 1
+            return
+        file = self._described(root, path, decode(data), stamp, digest, seen)
+        self._store.put(file, known.id if known else None)
+        if known is None:
+            tally.added += 1
+        else:
+            tally.updated += 1
+
+    def _described(self, root: int, path: str, text: str, stamp: Stamp, digest: bytes, seen: int) -> NewFile:
+        kind = language(path)
+        names = symbols(text, kind)
+        return NewFile(
+            root=root,
+            path=path,
+            size=stamp.size,
+            mtime_ns=stamp.mtime_ns,
+            inode=stamp.inode,
+            digest=digest,
+            language=kind,
+            lines=text.count("\n") + (not text.endswith("\n")),
+            symbols=[" ".join(name.split()) for name in names[:_SYMBOLS_KEPT]],
+            seen_ns=seen,
+            bags={
+                "body": self._tokeniser.bag(text),
+                "path": self._tokeniser.bag(path),
+                "symbols": self._tokeniser.bag(" ".join(names)),
+            },
+        )
+
+    def _history(self, repository: GitRepository | None, root: int, tally: _Tally) -> int:
+        """Read the log when the commit checked out or the set of files changed; gives how many commits are known."""
+        known_head, known_count = self._store.head(root)
+        if repository is None or not self._rules.history:
+            if known_head:
+                self._store.clear_history(root)
+            return 0
+        head = repository.head()
+        if head == known_head and not tally.added:
+            return known_count
+        try:
+            log = repository.log(self._rules.max_commits)
+        except GitFailed as failure:
+            tally.skip(".git", str(failure))
+            return known_count
+        self._store.clear_history(root)
+        ids = {path: known.id for path, known in self._store.known(root).items()}
+        messages: dict[int, Counter[str]] = {}
+        recency: dict[int, float] = {}
+        for age, commit in enumerate(log):
+            self._check()
+            files = sorted({ids[path] for path in commit.paths if path in ids})
+            if not files or len(commit.paths) > self._rules.max_files_per_commit:
+                continue
+            bag = self._tokeniser.bag(commit.subject)
+            self._store.add_commit(root, bag, files)
+            for file in files:
+                messages.setdefault(file, Counter()).update(bag)
+                recency[file] = recency.get(file, 0.0) + 0.5 ** (age / _HALF_LIFE_COMMITS)
+        top = max(recency.values(), default=1.0)
+        for file, bag in messages.items():
+            self._store.set_file_history(file, bag, recency[file] / top)
+        self._store.set_head(root, head, len(log))
+        return len(log)
+
+
+def _untouched(known: Known, stamp: Stamp) -> bool:
+    """Whether size, time and inode prove that a file is as it was.
+
+    A file changed within the clock's grain after it was read looks untouched, so one that was young when it was read is
+    read again (git calls such entries racy).
+    """
+    same = (known.size, known.mtime_ns, known.inode) == (stamp.size, stamp.mtime_ns, stamp.inode)
+    return same and known.mtime_ns < known.seen_ns - _RACY_NS

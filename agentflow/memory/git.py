@@ -1,0 +1,228 @@
+"""What git knows of a root: its files and its history. The repository is taken to be hostile.
+
+Every command that a repository's own configuration could make git run (hooks, fsmonitor, pager, external diff, text
+conversion, signature checks, ssh, lazy fetches) is switched off on the command line, the user's and the system's
+configuration are not read, no optional lock is taken, and output and time are bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_HARDENED: tuple[str, ...] = (
+    "--no-pager",
+    "--no-optional-locks",
+    "--no-replace-objects",
+    "--literal-pathspecs",
+    *(
+        word
+        for setting in (
+            "core.fsmonitor=false",
+            "core.hooksPath=/dev/null",
+            "core.pager=cat",
+            "core.editor=false",
+            "core.sshCommand=false",
+            "core.gitProxy=",
+            "core.askPass=false",
+            "core.excludesFile=/dev/null",
+            "core.attributesFile=/dev/null",
+            "core.untrackedCache=false",
+            "core.quotePath=false",
+            "core.commitGraph=false",
+            "credential.helper=",
+            "diff.external=",
+            "gpg.program=false",
+            "log.showSignature=false",
+            "log.mailmap=false",
+            "log.follow=false",
+            "protocol.allow=never",
+            "protocol.ext.allow=never",
+            "safe.directory=*",
+            "submodule.recurse=false",
+            "uploadpack.packObjectsHook=",
+        )
+        for word in ("-c", setting)
+    ),
+)
+_TIMEOUT_S = 60.0
+_MAX_OUTPUT = 256 * 1024 * 1024
+_RECORD = "\x1e"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: its subject line and the files it touched, relative to the root, ``/`` between names."""
+
+    subject: str
+    paths: tuple[str, ...]
+
+
+class GitFailed(Exception):
+    """git could not answer; the argument is the reason people read."""
+
+
+class GitRepository:
+    """Read-only questions to the repository a root lies in. Blocking: for a worker thread.
+
+    Parameters: ``root`` an absolute directory path; ``check`` is called while git runs and may raise to abandon it
+    (the process and its children are killed). Use :meth:`find` to get one only where there is a repository.
+    """
+
+    def __init__(self, root: str, check: Callable[[], None]) -> None:
+        self._root = root
+        self._check = check
+        git = shutil.which("git")
+        if git is None:
+            raise GitFailed("git is not installed")
+        self._git = git
+
+    @classmethod
+    def find(cls, root: str, check: Callable[[], None]) -> GitRepository | None:
+        """The repository ``root`` lies in, None where there is none. Raises GitFailed when there is one git refuses."""
+        marker = _marker(root)
+        if marker is None:
+            return None
+        if marker.is_file() and not _worktree_is_mutual(marker):
+            raise GitFailed("its .git file points to a repository that does not know this directory")
+        repository = cls(root, check)
+        top = os.path.realpath(os.fsdecode(repository._run("rev-parse", "--show-toplevel").rstrip(b"\n")))
+        if os.path.realpath(marker.parent) != top:
+            raise GitFailed("its git configuration moves the work tree elsewhere")
+        return repository
+
+    def head(self) -> str:
+        """The commit checked out, ``""`` when there is none yet."""
+        try:
+            return self._run("rev-parse", "--verify", "--quiet", "HEAD").decode("ascii", "replace").strip()
+        except GitFailed:
+            return ""
+
+    def files(self) -> list[str]:
+        """Tracked and untracked files that are not ignored, sorted; a nested repository ends with ``/``."""
+        listed = self._run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+        return sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
+
+    def submodules(self) -> frozenset[str]:
+        """Paths of submodules."""
+        staged = self._run("ls-files", "-z", "--stage")
+        return frozenset(
+            os.fsdecode(entry.partition(b"\t")[2]) for entry in staged.split(b"\0") if entry.startswith(b"160000 ")
+        )
+
+    def log(self, max_commits: int) -> list[Commit]:
+        """The last ``max_commits`` commits without merges, newest first, with the files they touched below the root."""
+        if not self.head():
+            return []
+        text = self._run(
+            "log", f"--max-count={max_commits}", "--no-merges", "--no-renames", "--name-only", "-z", "--relative",
+            "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-color", "--no-notes", "--encoding=UTF-8",
+            f"--format=format:{_RECORD}%s", "HEAD", "--", ".",
+        ).decode("utf-8", "replace")  # fmt: skip
+        return [_commit(record) for record in text.split(_RECORD)[1:]]
+
+    def _run(self, *arguments: str) -> bytes:
+        command = [self._git, *_HARDENED, "-C", self._root, *arguments]
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                env=_environment(self._git),
+                start_new_session=True,
+                close_fds=True,
+            )
+            try:
+                code = self._wait(process, output.fileno())
+            except BaseException:
+                _kill(process)
+                raise
+            if code != 0:
+                raise GitFailed(f"git {arguments[0]} ended with exit code {code}")
+            output.seek(0)
+            return output.read()
+
+    def _wait(self, process: subprocess.Popen[bytes], output: int) -> int:
+        deadline = time.monotonic() + _TIMEOUT_S
+        pause = 0.002
+        while True:
+            try:
+                return process.wait(pause)
+            except subprocess.TimeoutExpired:
+                self._check()
+            if time.monotonic() > deadline:
+                raise GitFailed(f"git took longer than {_TIMEOUT_S:.0f} s")
+            if os.fstat(output).st_size > _MAX_OUTPUT:
+                raise GitFailed(f"git answered more than {_MAX_OUTPUT:,} bytes")
+            pause = min(pause * 2, 0.05)
+
+
+def _environment(git: str) -> dict[str, str]:
+    return {
+        "PATH": os.pathsep.join(dict.fromkeys((os.path.dirname(git), "/usr/bin", "/bin"))),
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_PAGER": "cat",
+        "GIT_ALLOW_PROTOCOL": "",
+    }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _marker(root: str) -> Path | None:
+    """The ``.git`` of the nearest directory upward that has one."""
+    for directory in (Path(root), *Path(root).parents):
+        marker = directory / ".git"
+        if marker.is_symlink() or marker.exists():
+            return marker
+    return None
+
+
+def _worktree_is_mutual(marker: Path) -> bool:
+    """Whether the git directory a ``.git`` file names names that file (or its directory) in turn.
+
+    True of linked worktrees and submodules as git makes them; false of a ``.git`` file that was written to have another
+    repository's names and messages read.
+    """
+    try:
+        text = marker.read_text("utf-8", "replace")[:4096]
+        if marker.is_symlink() or not text.startswith("gitdir:"):
+            return False
+        target = marker.parent / text.removeprefix("gitdir:").strip()
+        back = target / "gitdir"
+        if back.is_file():
+            return os.path.realpath(back.read_text("utf-8", "replace")[:4096].strip()) == os.path.realpath(marker)
+        config = (target / "config").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    moved = [line.partition("=")[2].strip() for line in config.splitlines() if line.strip().startswith("worktree")]
+    return any(os.path.realpath(target / place) == os.path.realpath(marker.parent) for place in moved)
+
+
+def _commit(record: str) -> Commit:
+    subject, _, names = record.partition("\n")
+    if not names:
+        subject, _, names = record.partition("\0")
+    paths: Sequence[str] = [name for name in names.split("\0") if name]
+    return Commit(subject.strip("\0 \n"), tuple(paths))

@@ -1,0 +1,197 @@
+"""The file index: what lies below some roots, kept up to date by content, searched by terms.
+
+Everything that blocks runs on one worker thread that the index owns; the methods are coroutines that wait for it. A
+cancelled build stops at the next file, its transaction is rolled back, and the thread is idle when the caller goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from agentflow.core.errors import DataError
+from agentflow.core.tokens import Tokeniser
+from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
+from agentflow.memory.ranking import Ranked, RankWeights, rank
+from agentflow.memory.rules import IndexRules, decode
+from agentflow.memory.store import FileRow, Store
+from agentflow.memory.walk import RootReader, Skip
+
+T = TypeVar("T")
+__all__ = ["FileIndex", "UpdateReport"]
+
+
+class FileIndex:
+    """An index over several roots.
+
+    Parameters: ``database`` a file to keep it in (None: in memory); ``rules`` what is taken in; ``weights`` how signals
+    are summed. Close it with :meth:`aclose`.
+    """
+
+    def __init__(
+        self,
+        database: Path | None = None,
+        *,
+        rules: IndexRules | None = None,
+        weights: RankWeights | None = None,
+    ) -> None:
+        self._database = database
+        self.rules = rules or IndexRules()
+        self.weights = weights or RankWeights()
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
+        self._store: Store | None = None
+        self._tokeniser = Tokeniser()
+        self._closed = False
+
+    async def update(self, root: str | os.PathLike[str], *, history: bool | None = None) -> UpdateReport:
+        """Bring ``root`` (a directory) up to date: new, changed and deleted files, and its git history.
+
+        ``history`` overrides the rules' setting. Raises DataError (``memory/root``) when it is no directory that can be
+        read. Files that cannot be indexed are in the report's ``skipped``, never an exception.
+        """
+        path = absolute_root(root)
+        rules = self.rules if history is None else replace(self.rules, history=history)
+        return await self._run(lambda stop: Builder(self._opened(), self._tokeniser, rules, stop).update(path))
+
+    async def update_paths(self, root: str | os.PathLike[str], paths: Sequence[str]) -> UpdateReport:
+        """Bring single files of ``root`` up to date; ``paths`` are relative to it or absolute below it."""
+        top = absolute_root(root)
+        return await self._run(
+            lambda stop: Builder(self._opened(), self._tokeniser, self.rules, stop).update_paths(top, paths)
+        )
+
+    async def search(self, text: str, limit: int = 20, *, fields: Sequence[str] = ()) -> list[Ranked]:
+        """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
+
+        def work(stop: threading.Event) -> list[Ranked]:
+            return rank(self._opened(), self._tokeniser.query_terms(text), self.weights, limit, fields=fields)
+
+        return await self._run(work)
+
+    async def texts(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """The text of ``(root, path)`` files as they are on disk now; those that cannot be read are absent."""
+        wanted = sorted(set(files))
+
+        def work(stop: threading.Event) -> dict[tuple[str, str], str]:
+            return _read_texts(wanted, self.rules.max_bytes)
+
+        return await self._run(work)
+
+    async def files(self) -> list[FileRow]:
+        """Every indexed file, by root and path."""
+        return await self._run(lambda stop: self._opened().all_rows())
+
+    async def skipped(self) -> list[tuple[str, str, str]]:
+        """``(root, path, reason)`` of everything that was left out."""
+        return await self._run(lambda stop: self._opened().skips())
+
+    async def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+        """How telling each term is: inverse document frequency scaled to 0..1."""
+
+        def work(stop: threading.Event) -> dict[str, float]:
+            store = self._opened()
+            total = max(1, store.count())
+            return {term: 1.0 - min(1.0, store.count_holding(term) / total) ** 0.5 for term in terms}
+
+        return await self._run(work)
+
+    async def watch(
+        self, roots: Sequence[str | os.PathLike[str]], interval_s: float = 2.0
+    ) -> AsyncIterator[UpdateReport]:
+        """Look for changes every ``interval_s`` seconds, for ever; gives a report whenever something changed."""
+        while True:
+            for root in roots:
+                report = await self.update(root)
+                if report.changed:
+                    yield report
+            await asyncio.sleep(interval_s)
+
+    async def aclose(self) -> None:
+        """Close the database and end the worker thread. May be called twice."""
+        if self._closed:
+            return
+        store, self._store = self._store, None
+        if store is not None:
+            await self._run(lambda stop: store.close())
+        self._closed = True
+        self._worker.shutdown(wait=False)
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = Store(self._database)
+        return self._store
+
+    async def _run(self, work: Callable[[threading.Event], T]) -> T:
+        """Do ``work`` on the worker thread. When the caller is cancelled, the work is told to stop and waited for."""
+        if self._closed:
+            raise DataError("the index is closed", code="memory/closed", hint="make a new FileIndex")
+        stop = threading.Event()
+        future = asyncio.get_running_loop().run_in_executor(self._worker, _typed, work, stop)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            stop.set()
+            await _ended(future)
+            raise
+
+
+def _typed(work: Callable[[threading.Event], T], stop: threading.Event) -> T:
+    if stop.is_set():
+        raise BuildStopped
+    try:
+        return work(stop)
+    except sqlite3.Error as error:
+        raise DataError(
+            f"the index failed: {error}",
+            code="memory/database",
+            hint="delete the index; it is rebuilt from the sources",
+        ) from error
+
+
+async def _ended(future: asyncio.Future[T]) -> None:
+    """Wait until ``future`` is done, whatever it ends with and however often the caller is cancelled meanwhile."""
+    import anyio
+
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait([future])
+    if not future.cancelled():
+        future.exception()
+
+
+def absolute_root(root: str | os.PathLike[str]) -> str:
+    """``root`` as an absolute, resolved path. Raises DataError (``memory/root``) when it is no readable directory."""
+    given = os.fspath(root)
+    try:
+        path = os.path.realpath(given, strict=True)
+        os.scandir(path).close()
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise DataError(
+            f"cannot index {given!r}: {said.lower()}",
+            code="memory/root",
+            hint="give the path of a directory that exists and can be read",
+        ) from None
+    return path
+
+
+def _read_texts(wanted: Sequence[tuple[str, str]], max_bytes: int) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for root in dict.fromkeys(root for root, _ in wanted):
+        try:
+            reader = RootReader(root)
+        except OSError:
+            continue
+        with reader:
+            for path in (path for top, path in wanted if top == root):
+                try:
+                    found[root, path] = decode(reader.read(path, max_bytes)[0])
+                except Skip:
+                    continue
+    return found

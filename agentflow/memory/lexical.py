@@ -1,0 +1,28 @@
+"""The ranker that needs no model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from agentflow.memory.index import FileIndex
+
+
+class LexicalRanker:
+    """The :class:`~agentflow.core.ports.Ranker` over a file index.
+
+    Parameters: ``index`` holds the candidates. Paths are absolute.
+    """
+
+    def __init__(self, index: FileIndex) -> None:
+        self._index = index
+
+    async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
+        """``(path, score in 0..1)`` of the best ``limit`` candidates, best first.
+
+        Candidates the index does not know, or that share nothing with ``text``, are left out.
+        """
+        wanted = set(candidates)
+        found = await self._index.search(text, max(limit, 2_000))
+        scored = ((os.path.join(item.file.root, item.file.path), item.score) for item in found)
+        return [(path, score) for path, score in scored if path in wanted][:limit]

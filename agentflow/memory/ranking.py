@@ -1,0 +1,147 @@
+"""From a question to files: BM25 over each field, history's priors, each divided by its best, weighted and summed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agentflow.memory.store import FileRow, Store
+
+
+@dataclass(frozen=True, slots=True)
+class RankWeights:
+    """How much each signal counts.
+
+    ``body``, ``path``, ``symbols``, ``messages``: BM25 of the file's text, its path, the names it defines, the messages
+    of the commits that touched it. ``commits``: it was touched by past commits whose messages are like the question.
+    ``recency``: it was touched recently and often. ``cochange``: it changes together with the best files. ``kin``: it is
+    named like one of the best files (header, test, translation unit). ``prose``, ``data``, ``text``: factors for files
+    that are documents, data, or of a kind unknown. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
+    """
+
+    body: float = 1.0
+    path: float = 0.6
+    symbols: float = 0.5
+    messages: float = 0.7
+    commits: float = 0.6
+    recency: float = 0.15
+    cochange: float = 0.4
+    kin: float = 0.15
+    prose: float = 0.7
+    data: float = 0.6
+    text: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A file with its score in 0..1 and the signals that made it, each in 0..1."""
+
+    file: FileRow
+    score: float
+    signals: Mapping[str, float]
+
+
+_CANDIDATES = 300
+_SEEDS = 8
+_PAST_COMMITS = 60
+_COMMITS_OF_A_SEED = 60
+_TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
+
+
+def rank(
+    store: Store, terms: Sequence[str], weights: RankWeights, limit: int, *, fields: Sequence[str] = ()
+) -> list[Ranked]:
+    """The best ``limit`` files for ``terms``, best first, ties in the order of paths.
+
+    ``fields`` restricts what is searched (default: all of :data:`~agentflow.memory.store.FIELDS`).
+    """
+    if not terms:
+        return []
+    signals = _lexical(store, terms, fields or ("body", "path", "symbols", "messages"))
+    rows = store.rows(sorted({file for scores in signals.values() for file in scores}))
+    scores = _sum(signals, rows, weights)
+    seeds = sorted(scores, key=lambda file: (-scores[file], rows[file].path))[:_SEEDS]
+    signals["cochange"] = _normalised(_cochange(store, seeds, scores))
+    signals["kin"] = _kin(rows, seeds, scores)
+    signals["recency"] = {file: row.recency for file, row in rows.items() if row.recency > 0}
+    rows.update(store.rows(sorted(signals["cochange"].keys() - rows.keys())))
+    final = _sum(signals, rows, weights)
+    scale = sum(getattr(weights, name) for name, found in signals.items() if found) or 1.0
+    best = sorted(final, key=lambda file: (-final[file], rows[file].root, rows[file].path))[:limit]
+    return [
+        Ranked(
+            rows[file],
+            min(1.0, final[file] / scale),
+            {name: round(found[file], 4) for name, found in signals.items() if file in found},
+        )
+        for file in best
+    ]
+
+
+def _lexical(store: Store, terms: Sequence[str], fields: Sequence[str]) -> dict[str, dict[int, float]]:
+    signals = {field: _normalised(store.search(field, terms, _CANDIDATES)) for field in fields}
+    if "messages" in signals:
+        signals["commits"] = _normalised(_like_past_commits(store, terms))
+    return signals
+
+
+def _like_past_commits(store: Store, terms: Sequence[str]) -> dict[int, float]:
+    alike = _normalised(store.search("commits", terms, _PAST_COMMITS))
+    if not alike:
+        return {}
+    touched = store.commit_files(list(alike))
+    sizes: dict[int, int] = {}
+    for commit, _ in touched:
+        sizes[commit] = sizes.get(commit, 0) + 1
+    scores: dict[int, float] = {}
+    for commit, file in touched:
+        scores[file] = scores.get(file, 0.0) + alike[commit] ** 2 / sizes[commit] ** 0.5
+    return scores
+
+
+def _cochange(store: Store, seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for seed in seeds:
+        commits = store.file_commits(seed, _COMMITS_OF_A_SEED)
+        if not commits:
+            continue
+        share = scores[seed] / (len(commits) + 2)
+        for _, file in store.commit_files(commits):
+            if file != seed:
+                found[file] = found.get(file, 0.0) + share
+    return found
+
+
+def _kin(rows: Mapping[int, FileRow], seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
+    by_name: dict[str, float] = {}
+    for seed in seeds:
+        name = _bare(rows[seed].path)
+        by_name[name] = max(by_name.get(name, 0.0), scores[seed])
+    best = max(by_name.values(), default=0.0)
+    if best <= 0:
+        return {}
+    return {file: by_name[name] / best for file, row in rows.items() if (name := _bare(row.path)) in by_name}
+
+
+def _bare(path: str) -> str:
+    """The file's name without ending and without what marks a test: ``tests/test_x.py`` and ``x.py`` are kin."""
+    name = path.rsplit("/", 1)[-1]
+    return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
+
+
+def _sum(
+    signals: Mapping[str, Mapping[int, float]], rows: Mapping[int, FileRow], weights: RankWeights
+) -> dict[int, float]:
+    scores: dict[int, float] = {}
+    for name, found in signals.items():
+        weight = getattr(weights, name)
+        for file, value in found.items():
+            scores[file] = scores.get(file, 0.0) + weight * value
+    factor = {"prose": weights.prose, "data": weights.data, "text": weights.text}
+    return {file: score * factor.get(rows[file].language, 1.0) for file, score in scores.items() if file in rows}
+
+
+def _normalised(scores: dict[int, float]) -> dict[int, float]:
+    best = max(scores.values(), default=0.0)
+    return {file: score / best for file, score in scores.items()} if best > 0 else {}

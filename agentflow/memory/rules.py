@@ -1,0 +1,140 @@
+"""Which files an index takes in: size, kind, names that are never read, and what ``.gitignore`` files leave out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+SKIPPED_DIRECTORIES: frozenset[str] = frozenset((
+    ".git", ".hg", ".svn", ".bzr", "node_modules", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
+    ".ruff_cache", ".pytest_cache", ".eggs", ".idea", ".ssh", ".gnupg", ".aws", ".kube", ".docker",
+))  # fmt: skip
+"""Directories that hold no source, or secrets."""
+
+SECRET_NAMES: tuple[str, ...] = (
+    ".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.jks", "id_rsa*", "id_dsa*", "id_ecdsa*",
+    "id_ed25519*", ".netrc", "_netrc", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd", "credentials.json",
+)  # fmt: skip
+"""Files that commonly hold secrets: their text must not reach a model by way of a search."""
+
+_SECRET_BUT_HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist")
+
+_GENERATED = re.compile(
+    r"(?:^|/)(?:package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|[^/]+\.lock|go\.sum"
+    r"|[^/]+\.min\.(?:js|css)|[^/]+\.map)$"
+)
+
+_TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x7F})
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRules:
+    """What an index takes in.
+
+    Parameters: ``max_bytes`` the largest file indexed (bytes); ``max_files`` how many files at most, over all roots;
+    ``skip_directories`` directory names never entered; ``secret_names`` file-name patterns never read; ``history``
+    whether git's log is used; ``max_commits`` how far back it is read; ``max_files_per_commit`` commits that touch more
+    files say nothing about any of them and are left out.
+    """
+
+    max_bytes: int = 1_000_000
+    max_files: int = 200_000
+    skip_directories: frozenset[str] = SKIPPED_DIRECTORIES
+    secret_names: tuple[str, ...] = SECRET_NAMES
+    history: bool = True
+    max_commits: int = 10_000
+    max_files_per_commit: int = 40
+
+    def refuse(self, path: str) -> str | None:
+        """Why the file ``path`` is left out by its name alone, or None."""
+        parts = path.split("/")
+        if any(part in self.skip_directories for part in parts[:-1]):
+            return "in a directory that is never indexed"
+        name = parts[-1].lower()
+        if name not in _SECRET_BUT_HARMLESS and any(fnmatchcase(name, pattern) for pattern in self.secret_names):
+            return "a name that commonly holds secrets"
+        if _GENERATED.search(path):
+            return "generated"
+        return None
+
+
+class IgnoreRules:
+    """The ``.gitignore`` files from the root down to one directory; the deepest that has an opinion decides."""
+
+    __slots__ = ("_levels",)
+
+    def __init__(self, levels: tuple[tuple[str, GitIgnoreSpec], ...] = ()) -> None:
+        self._levels = levels
+
+    def extended(self, directory: str, text: str) -> IgnoreRules:
+        """These rules and those of ``directory``'s ignore file, whose text is ``text``. Bad patterns count as absent."""
+        from pathspec import GitIgnoreSpec
+
+        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        try:
+            spec = GitIgnoreSpec.from_lines(lines)
+        except ValueError:
+            spec = GitIgnoreSpec.from_lines([line for line in lines if _valid(line)])
+        return IgnoreRules((*self._levels, (directory, spec)))
+
+    def ignored(self, path: str, is_directory: bool) -> bool:
+        """Whether ``path`` (relative to the root) is left out."""
+        tail = "/" if is_directory else ""
+        for directory, spec in reversed(self._levels):
+            local = path[len(directory) + 1 :] if directory else path
+            verdict = spec.check_file(local + tail).include
+            if verdict is not None:
+                return verdict
+        return False
+
+
+def _valid(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether bytes are no text: a NUL, or more than a tenth control characters, in the first 8 KB."""
+    head = head[:8192]
+    if b"\0" in head:
+        return True
+    return bool(head) and len(head.translate(None, _TEXT_CONTROLS)) * 10 > len(head)
+
+
+def decode(data: bytes) -> str:
+    """File text: UTF-8 (a byte-order mark dropped), else Latin-1, which cannot fail."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+LANGUAGES: dict[str, str] = {
+    **dict.fromkeys(("py", "pyi", "pyx"), "python"),
+    **dict.fromkeys(("js", "mjs", "cjs", "jsx", "ts", "tsx", "mts", "vue", "svelte"), "javascript"),
+    **dict.fromkeys(("c", "h", "cc", "cpp", "cxx", "hpp", "hh", "hxx", "m", "mm", "cu"), "c"),
+    **dict.fromkeys(("java", "kt", "kts", "scala", "cs", "groovy", "swift", "dart"), "java"),
+    **dict.fromkeys(("sh", "bash", "zsh", "fish", "ps1"), "shell"),
+    **dict.fromkeys(("sexp", "lisp", "el", "clj", "cljs", "scm", "rkt", "hy", "cl"), "lisp"),
+    **dict.fromkeys(("md", "rst", "txt", "adoc", "org", "tex", "markdown", "texi"), "prose"),
+    **dict.fromkeys(("json", "yaml", "yml", "toml", "ini", "cfg", "csv", "tsv", "xml", "po", "pot", "svg"), "data"),
+    "go": "go", "rs": "rust", "rb": "ruby", "php": "php", "lua": "lua", "pl": "perl", "pm": "perl", "ex": "elixir",
+    "exs": "elixir", "erl": "erlang", "hs": "haskell", "ml": "ocaml", "r": "r", "jl": "julia", "sql": "sql",
+    "proto": "proto", "css": "style", "scss": "style", "less": "style", "html": "markup", "htm": "markup",
+}  # fmt: skip
+"""File-name ending to language."""
+
+
+def language(path: str) -> str:
+    """The language of one path by its ending; ``text`` when unknown."""
+    return LANGUAGES.get(path.rsplit(".", 1)[-1].lower(), "text") if "." in path.rsplit("/", 1)[-1] else "text"

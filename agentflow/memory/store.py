@@ -1,0 +1,323 @@
+"""The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
+
+Terms are made by :class:`~agentflow.core.tokens.Tokeniser` before FTS5 sees them, so its own tokeniser only has to
+split at spaces. How often a term occurs is damped before it is stored: the twentieth occurrence of a word says little,
+and the index stays a quarter of the text's size.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentflow.core.errors import DataError
+
+SCHEMA_VERSION = 1
+FIELDS = ("body", "path", "symbols", "messages")
+"""The fields searched, each an FTS5 table of its own, so that each has its own statistics and length."""
+
+_MAX_REPEATS = 12
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
+    mode TEXT NOT NULL DEFAULT '', commits INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
+    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, recency REAL NOT NULL DEFAULT 0,
+    UNIQUE (root, path));
+CREATE TABLE skips (root INTEGER NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (root, path))
+    WITHOUT ROWID;
+CREATE TABLE touches (commit_id INTEGER NOT NULL, file INTEGER NOT NULL, PRIMARY KEY (commit_id, file)) WITHOUT ROWID;
+CREATE INDEX touches_by_file ON touches (file, commit_id);
+CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, files INTEGER NOT NULL);
+CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE messages USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE commits USING fts5(t, tokenize='ascii');
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file as the index knows it. ``path`` is relative to ``root`` (an absolute directory path)."""
+
+    id: int
+    root: str
+    path: str
+    language: str
+    lines: int
+    symbols: tuple[str, ...]
+    recency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the index remembers of a file's state on disk."""
+
+    id: int
+    size: int
+    mtime_ns: int
+    inode: int
+    digest: bytes
+    seen_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file to be put into the index; the bags are term counts by field."""
+
+    root: int
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    digest: bytes
+    language: str
+    lines: int
+    symbols: Sequence[str]
+    seen_ns: int
+    bags: Mapping[str, Mapping[str, int]]
+
+
+class Store:
+    """The tables of one index. All methods block; call them from one thread.
+
+    Parameters: ``database`` a file path, or None to keep the index in memory. Raises DataError (``memory/database``)
+    when the file is not an index of this version that can be opened.
+    """
+
+    def __init__(self, database: Path | None) -> None:
+        try:
+            if database is not None:
+                database.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                str(database) if database else ":memory:", isolation_level=None, check_same_thread=False, timeout=10
+            )
+            self._prepare(database)
+        except (sqlite3.Error, OSError) as error:
+            raise DataError(
+                f"the index at {database} cannot be opened: {error}",
+                code="memory/database",
+                hint="delete the file (it is rebuilt from the sources) or name another cache directory",
+            ) from error
+
+    def _prepare(self, database: Path | None) -> None:
+        run = self._db.execute
+        if database is not None:
+            run("PRAGMA journal_mode=WAL")
+            run("PRAGMA synchronous=NORMAL")
+        run("PRAGMA cache_size=-32000")
+        run("PRAGMA temp_store=MEMORY")
+        version = run("PRAGMA user_version").fetchone()[0]
+        if version == SCHEMA_VERSION:
+            return
+        names = [name for (name,) in run("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        if version == 0 and names:
+            raise sqlite3.DatabaseError("it is a database of something else")
+        if version:
+            self._db.close()
+            assert database is not None
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{database}{suffix}").unlink(missing_ok=True)
+            self._db = sqlite3.connect(str(database), isolation_level=None, check_same_thread=False, timeout=10)
+            self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """All of it or none of it."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def root(self, path: str) -> int:
+        """The id of the root ``path``, which is added when new."""
+        self._db.execute("INSERT OR IGNORE INTO roots (path) VALUES (?)", (path,))
+        return self._db.execute("SELECT id FROM roots WHERE path = ?", (path,)).fetchone()[0]
+
+    def roots(self) -> list[str]:
+        """All roots, in the order they were added."""
+        return [path for (path,) in self._db.execute("SELECT path FROM roots ORDER BY id")]
+
+    def head(self, root: int) -> tuple[str, int]:
+        """The commit whose history is indexed for ``root`` (``""`` for none) and how many commits that was."""
+        return self._db.execute("SELECT head, commits FROM roots WHERE id = ?", (root,)).fetchone()
+
+    def known(self, root: int) -> dict[str, Known]:
+        """What is known of each file of ``root``, by path."""
+        rows = self._db.execute(
+            "SELECT path, id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ?", (root,)
+        )
+        return {path: Known(*rest) for path, *rest in rows}
+
+    def known_one(self, root: int, path: str) -> Known | None:
+        """What is known of one file."""
+        row = self._db.execute(
+            "SELECT id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ? AND path = ?", (root, path)
+        ).fetchone()
+        return Known(*row) if row else None
+
+    def put(self, file: NewFile, old: int | None) -> int:
+        """Add a file, or replace the file ``old``; gives its id."""
+        values = (
+            file.root, file.path, file.size, file.mtime_ns, file.inode, file.digest, file.language, file.lines,
+            "\n".join(file.symbols), file.seen_ns,
+        )  # fmt: skip
+        run = self._db.execute
+        if old is None:
+            cursor = run(
+                "INSERT INTO files (root, path, size, mtime_ns, inode, digest, language, lines, symbols, seen_ns)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            assert cursor.lastrowid is not None
+            row = cursor.lastrowid
+        else:
+            row = old
+            run(
+                "UPDATE files SET root=?, path=?, size=?, mtime_ns=?, inode=?, digest=?, language=?, lines=?, symbols=?,"
+                " seen_ns=? WHERE id = ?",
+                (*values, row),
+            )
+        for field, bag in file.bags.items():
+            if old is not None:
+                run(f"DELETE FROM {field} WHERE rowid = ?", (row,))
+            if bag:
+                run(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, _text(bag)))
+        return row
+
+    def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
+        """Note that a file was looked at and its content is what it was."""
+        self._db.execute(
+            "UPDATE files SET size=?, mtime_ns=?, inode=?, seen_ns=? WHERE id=?", (size, mtime_ns, inode, seen_ns, file)
+        )
+
+    def remove(self, files: Iterable[int]) -> None:
+        """Forget files."""
+        for file in files:
+            self._db.execute("DELETE FROM files WHERE id = ?", (file,))
+            self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
+            for field in FIELDS:
+                self._db.execute(f"DELETE FROM {field} WHERE rowid = ?", (file,))
+
+    def set_skips(self, root: int, skips: Mapping[str, str]) -> None:
+        """Replace the list of what was left out of ``root``."""
+        self._db.execute("DELETE FROM skips WHERE root = ?", (root,))
+        self._db.executemany("INSERT INTO skips VALUES (?, ?, ?)", ((root, p, r) for p, r in sorted(skips.items())))
+
+    def set_skip(self, root: int, path: str, reason: str | None) -> None:
+        """Note why one file is left out; None for one that no longer is."""
+        self._db.execute("DELETE FROM skips WHERE root = ? AND path = ?", (root, path))
+        if reason is not None:
+            self._db.execute("INSERT INTO skips VALUES (?, ?, ?)", (root, path, reason))
+
+    def skips(self) -> list[tuple[str, str, str]]:
+        """``(root, path, reason)`` of everything left out, in order."""
+        return self._db.execute(
+            "SELECT roots.path, skips.path, reason FROM skips JOIN roots ON roots.id = skips.root ORDER BY 1, 2"
+        ).fetchall()
+
+    def clear_history(self, root: int) -> None:
+        """Forget the commits of ``root``."""
+        run = self._db.execute
+        mine = "(SELECT id FROM past WHERE root = ?)"
+        run(f"DELETE FROM touches WHERE commit_id IN {mine}", (root,))
+        run(f"DELETE FROM commits WHERE rowid IN {mine}", (root,))
+        run("DELETE FROM past WHERE root = ?", (root,))
+        run("DELETE FROM messages WHERE rowid IN (SELECT id FROM files WHERE root = ?)", (root,))
+        run("UPDATE files SET recency = 0 WHERE root = ?", (root,))
+        run("UPDATE roots SET head = '', commits = 0 WHERE id = ?", (root,))
+
+    def add_commit(self, root: int, bag: Mapping[str, int], files: Sequence[int]) -> None:
+        """Add a commit by its message's terms and the files it touched. Newest first, so that ids rise with age."""
+        cursor = self._db.execute("INSERT INTO past (root, files) VALUES (?, ?)", (root, len(files)))
+        self._db.execute("INSERT INTO commits (rowid, t) VALUES (?, ?)", (cursor.lastrowid, _text(bag)))
+        self._db.executemany("INSERT INTO touches VALUES (?, ?)", ((cursor.lastrowid, file) for file in files))
+
+    def set_file_history(self, file: int, bag: Mapping[str, int], recency: float) -> None:
+        """Set the terms of all messages of commits that touched ``file``, and its recency in 0..1."""
+        self._db.execute("INSERT OR REPLACE INTO messages (rowid, t) VALUES (?, ?)", (file, _text(bag)))
+        self._db.execute("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
+
+    def set_head(self, root: int, head: str, commits: int) -> None:
+        """Note which commit's history is indexed."""
+        self._db.execute("UPDATE roots SET head = ?, commits = ? WHERE id = ?", (head, commits, root))
+
+    def search(self, field: str, terms: Sequence[str], limit: int) -> dict[int, float]:
+        """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term."""
+        if not terms:
+            return {}
+        wanted = " OR ".join(f'"{term}"' for term in terms)
+        rows = self._db.execute(
+            f"SELECT rowid, -rank FROM {field} WHERE {field} MATCH ? ORDER BY rank LIMIT ?", (wanted, limit)
+        )
+        return dict(rows.fetchall())
+
+    def count_holding(self, term: str) -> int:
+        """In how many files' bodies ``term`` occurs."""
+        return self._db.execute("SELECT count(*) FROM body WHERE body MATCH ?", (f'"{term}"',)).fetchone()[0]
+
+    def commit_files(self, commits: Sequence[int]) -> list[tuple[int, int]]:
+        """``(commit, file)`` for each file the commits touched."""
+        marks = ",".join("?" * len(commits))
+        return self._db.execute(
+            f"SELECT commit_id, file FROM touches WHERE commit_id IN ({marks}) ORDER BY commit_id, file", tuple(commits)
+        ).fetchall()
+
+    def file_commits(self, file: int, limit: int) -> list[int]:
+        """The newest ``limit`` commits that touched ``file``."""
+        rows = self._db.execute(
+            "SELECT commit_id FROM touches WHERE file = ? ORDER BY commit_id LIMIT ?", (file, limit)
+        )
+        return [commit for (commit,) in rows]
+
+    def rows(self, files: Sequence[int]) -> dict[int, FileRow]:
+        """The files with these ids."""
+        found: dict[int, FileRow] = {}
+        for start in range(0, len(files), 500):
+            some = tuple(files[start : start + 500])
+            marks = ",".join("?" * len(some))
+            for row in self._db.execute(f"{_FILE_ROWS} WHERE files.id IN ({marks})", some):
+                found[row[0]] = _file_row(row)
+        return found
+
+    def all_rows(self) -> list[FileRow]:
+        """Every file, by root and path."""
+        return [_file_row(row) for row in self._db.execute(f"{_FILE_ROWS} ORDER BY roots.path, files.path")]
+
+    def count(self) -> int:
+        """How many files the index holds."""
+        return self._db.execute("SELECT count(*) FROM files").fetchone()[0]
+
+    def optimise(self) -> None:
+        """Merge the term lists of a first build into one, which makes searches faster."""
+        for field in (*FIELDS, "commits"):
+            self._db.execute(f"INSERT INTO {field} ({field}) VALUES ('optimize')")
+
+
+_FILE_ROWS = (
+    "SELECT files.id, roots.path, files.path, language, lines, symbols, recency"
+    " FROM files JOIN roots ON roots.id = files.root"
+)
+
+
+def _file_row(row: tuple[int, str, str, str, int, str, float]) -> FileRow:
+    id, root, path, language, lines, symbols, recency = row
+    return FileRow(id, root, path, language, lines, tuple(symbols.split("\n")) if symbols else (), recency)
+
+
+def _text(bag: Mapping[str, int]) -> str:
+    return " ".join(term if times == 1 else f"{term} " * min(times, _MAX_REPEATS) for term, times in bag.items())

@@ -1,0 +1,280 @@
+"""MemorySystem: the one retrieval entry point, over the file index and an optional re-ranker."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.ports import FilePort, Ranker
+from agentflow.core.sentence_rank import LexicalSentenceRanker
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.tokens import Tokeniser
+from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
+from agentflow.memory.matches import (
+    BACKGROUND_WEIGHT,
+    background,
+    blended,
+    describe_file,
+    match_items,
+    preferred,
+    summary,
+)
+from agentflow.memory.ranking import Ranked, RankWeights
+from agentflow.memory.rerank import RerankFailed
+from agentflow.memory.rules import IndexRules
+
+_METADATA_FIELDS = ("path", "symbols", "messages")
+_SHOWN_SKIPS = 1_000
+_CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
+
+
+class MemorySystem:
+    """What is relevant, over the files below some roots.
+
+    Parameters: ``handler`` is the specification's back-reference, kept and not used for ranking (a ``ranker`` is); ``config``
+    may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (how old the
+    index may be before a question looks for changes, default 1.0 seconds), ``history``, ``max_bytes``, ``max_files`` and
+    ``max_commits``; ``roots`` directories to index, at the first question or by :meth:`update_global_index` (default:
+    those of ``files``); ``ranker`` re-orders the best candidates; ``files`` the flow's file access; ``weights`` of the
+    ranking. Without ``cache_dir`` the index lives in memory. Raises ConfigurationError for an unknown setting.
+    """
+
+    def __init__(
+        self,
+        handler: object | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        roots: Sequence[str | os.PathLike[str]] | None = None,
+        ranker: Ranker | None = None,
+        files: FilePort | None = None,
+        weights: RankWeights | None = None,
+    ) -> None:
+        settings = _checked(config or {})
+        self.handler = handler
+        self.ranker = ranker
+        self._roots = [os.fspath(root) for root in (roots if roots is not None else files.roots if files else ())]
+        self._candidates = int(settings.get("candidates", 30))
+        self._refresh_s = float(settings.get("refresh_s", 1.0))
+        defaults = IndexRules()
+        rules = IndexRules(
+            max_bytes=int(settings.get("max_bytes", defaults.max_bytes)),
+            max_files=int(settings.get("max_files", defaults.max_files)),
+            history=bool(settings.get("history", defaults.history)),
+            max_commits=int(settings.get("max_commits", defaults.max_commits)),
+        )
+        cache_dir = settings.get("cache_dir")
+        database = database_path(Path(cache_dir), self._roots) if cache_dir else None
+        self.index = FileIndex(database, rules=rules, weights=weights)
+        self._tokeniser = Tokeniser(20_000)
+        self._sentences = LexicalSentenceRanker()
+        self._looked: dict[str, float] = {}
+        self._stated: dict[str, str] = {}
+        self._metadata: dict[str, str] = {}
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The directories this memory looks at."""
+        return tuple(self._roots)
+
+    @property
+    def global_index(self) -> dict[str, str]:
+        """Absolute path to a line of metadata (language, length, names defined), as of the last update."""
+        return {**self._metadata, **self._stated}
+
+    async def index_git_repository(
+        self, repo_path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+    ) -> UpdateReport:
+        """Add ``repo_path`` to the roots and index it, with its history; any directory will do.
+
+        ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) when it is no readable directory.
+        """
+        root = absolute_root(repo_path)
+        if root not in (absolute_root(known) for known in self._roots):
+            self._roots.append(root)
+        history = (options or {}).get("history")
+        report = await self.index.update(root, history=None if history is None else bool(history))
+        self._looked[root] = time.monotonic()
+        await self._describe()
+        return report
+
+    async def update_global_index(self, index: Mapping[str, str] | None = None) -> list[UpdateReport]:
+        """Bring all roots up to date; with ``index`` (path to metadata), add those entries to :attr:`global_index`.
+
+        Entries given this way are matched as text, whether or not their paths are files.
+        """
+        if index is not None:
+            self._stated.update({str(path): str(text) for path, text in index.items()})
+            if not self._roots:
+                return []
+        reports = [await self._look(root) for root in self._roots]
+        await self._describe()
+        return reports
+
+    async def watch(self, interval_s: float = 2.0) -> AsyncIterator[UpdateReport]:
+        """Look for changes in all roots every ``interval_s`` seconds, for ever; gives a report for each change."""
+        async for report in self.index.watch(list(self._roots), interval_s):
+            await self._describe()
+            yield report
+
+    async def get_relevant_context_with_description(self, query: str, context: str = "") -> AssociativeMatchResult:
+        """What is relevant to a description in words; ``context`` is what is known already."""
+        return await self.get_relevant_context_for(ContextGenerationInput(query=query, inherited_context=context))
+
+    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
+        """The files relevant to ``input``, best first, each with its best-matching lines.
+
+        ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
+        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set when a root
+        cannot be read or the re-ranker failed twice; then the lexical order holds. ``fresh_context`` disabled looks
+        nothing up. Raises nothing but cancellation and errors of the ranker's run (limits, providers).
+        """
+        if input.fresh_context == "disabled":
+            return AssociativeMatchResult(context_summary=input.inherited_context)
+        try:
+            await self._refresh()
+            found, terms = await self._found(input)
+        except AgentflowError as error:
+            return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
+        problem: str | None = None
+        if self.ranker is not None and found:
+            found, problem = await self._reranked(self.ranker, input, found)
+        matches = await self._matches(found[: input.max_results], terms)
+        matches = await self._with_stated(input, matches)
+        skipped = [
+            {"path": os.path.join(root, path), "reason": reason}
+            for root, path, reason in (await self.index.skipped())[:_SHOWN_SKIPS]
+        ]
+        return AssociativeMatchResult(
+            context_summary=summary(input.text, matches), matches=matches, error=problem, skipped=skipped
+        )
+
+    async def search(self, query: str, k: int = 20) -> list[MatchItem]:
+        """The best ``k`` matches for ``query``, without the re-ranker. Raises AgentflowError when a root is unreadable."""
+        await self._refresh()
+        found, terms = await self._found(ContextGenerationInput(query=query, max_results=k))
+        return await self._matches(found[:k], terms)
+
+    async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
+        """What a re-ranker is shown of each path: its metadata line and, for ``content``, its first lines."""
+        if strategy == "metadata":
+            known = self.global_index
+            return {path: known.get(path, "") for path in paths}
+        split = {path: self._split(path) for path in paths}
+        texts = await self.index.texts(place for place in split.values() if place is not None)
+        known = self.global_index
+        return {
+            path: f"{known.get(path, '')}\n{texts.get(place, '')[:4_000]}" if place else known.get(path, "")
+            for path, place in split.items()
+        }
+
+    async def aclose(self) -> None:
+        """Close the index and its thread."""
+        await self.index.aclose()
+
+    async def __aenter__(self) -> MemorySystem:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def _refresh(self) -> None:
+        now = time.monotonic()
+        stale = [r for r in self._roots if r not in self._looked or now - self._looked[r] > self._refresh_s]
+        changed = False
+        for root in stale:
+            changed = (await self._look(root)).changed or changed
+        if changed or (stale and not self._metadata):
+            await self._describe()
+
+    async def _look(self, root: str) -> UpdateReport:
+        report = await self.index.update(root)
+        self._looked[root] = time.monotonic()
+        return report
+
+    async def _describe(self) -> None:
+        self._metadata = {
+            os.path.join(row.root, row.path): describe_file(row.language, row.lines, row.symbols)
+            for row in await self.index.files()
+        }
+
+    def _split(self, path: str) -> tuple[str, str] | None:
+        for root in self._looked:
+            if path.startswith(root.rstrip("/") + "/"):
+                return root, path[len(root.rstrip("/")) + 1 :]
+        return None
+
+    async def _found(self, input: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
+        fields = _METADATA_FIELDS if input.matching_strategy == "metadata" else ()
+        wanted = max(input.max_results, self._candidates if self.ranker else 0)
+        if input.target_files:
+            wanted += 200
+        found = await self.index.search(input.text, wanted, fields=fields)
+        known = background(input)
+        if known:
+            near = await self.index.search(known, wanted, fields=fields)
+            found = blended(found, near, BACKGROUND_WEIGHT if found else 1.0)
+        if input.target_files:
+            found = preferred(found, input.target_files)
+        terms = await self.index.rarity(self._tokeniser.query_terms(input.text or known)[:40])
+        return found, terms
+
+    async def _reranked(
+        self, ranker: Ranker, input: ContextGenerationInput, found: list[Ranked]
+    ) -> tuple[list[Ranked], str | None]:
+        by_path = {os.path.join(item.file.root, item.file.path): item for item in found[: self._candidates]}
+        try:
+            order = await ranker.rank(input.text, list(by_path), input.max_results)
+        except RerankFailed as failure:
+            return found, failure.message
+        best: list[Ranked] = []
+        for path, score in order:
+            item = by_path.pop(path, None)
+            if item is not None:
+                best.append(Ranked(item.file, min(1.0, max(0.0, score)), {**item.signals, "model": score}))
+        return best or found, None
+
+    async def _matches(self, found: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
+        texts = await self.index.texts((item.file.root, item.file.path) for item in found)
+        return await asyncio.to_thread(match_items, found, texts, terms)
+
+    async def _with_stated(self, input: ContextGenerationInput, matches: list[MatchItem]) -> list[MatchItem]:
+        """The matches and those of the entries given to :meth:`update_global_index`, best first."""
+        known = {match.path for match in matches}
+        stated = [path for path in self._stated if path not in known]
+        if not stated:
+            return matches
+        scores = self._sentences(input.text, [f"{path} {self._stated[path]}" for path in stated])
+        extra = [
+            MatchItem(
+                path=path, content=self._stated[path], score=round(score, 6), kind="text", relevance="its metadata"
+            )
+            for path, score in zip(stated, scores, strict=True)
+            if score > 0
+        ]
+        return sorted([*matches, *extra], key=lambda match: (-match.score, match.path))[: input.max_results]
+
+
+def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in config:
+        if key not in _CONFIG_KEYS:
+            raise ConfigurationError(
+                f"memory has no setting '{key}'",
+                code="memory/setting",
+                hint=did_you_mean(key, _CONFIG_KEYS) or f"it knows {', '.join(_CONFIG_KEYS)}",
+            )
+    return config
+
+
+def database_path(cache_dir: Path, roots: Sequence[str]) -> Path:
+    """Where the index of these roots is kept below a cache directory: one file per set of roots."""
+    named = "\0".join(sorted(os.path.realpath(root) for root in roots))
+    return (
+        cache_dir / f"index-{hashlib.blake2b(named.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()}.db"
+    )

@@ -1,0 +1,225 @@
+"""Finding and reading files below a root without ever leaving it.
+
+Every name is opened relative to a directory descriptor, component by component, with ``O_NOFOLLOW``: whatever happens
+to the tree between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), what is read is a
+regular file that was reached from the root by real directories only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from agentflow.memory.rules import IgnoreRules, IndexRules
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+_KEPT_DIRECTORIES = 48
+_MAX_DEPTH = 200
+
+
+class Skip(Exception):
+    """A file that is not indexed; the argument is the reason people read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells whether a file changed: size in bytes, modification time in ns, inode."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class RootReader:
+    """Stats and reads files below ``root`` (an absolute directory path) through descriptors.
+
+    A context manager: the descriptors are closed at its end. Raises OSError when the root cannot be opened.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def __enter__(self) -> RootReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all descriptors. May be called twice."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+        if self._top >= 0:
+            os.close(self._top)
+            self._top = -1
+
+    def directory(self, path: str) -> int:
+        """A descriptor of the directory ``path`` (relative, ``/`` between names, ``""`` the root). Not for closing.
+
+        Raises OSError; ELOOP or ENOTDIR when a component is a symbolic link.
+        """
+        if not path:
+            return self._top
+        known = self._open.get(path)
+        if known is not None:
+            self._open.move_to_end(path)
+            return known
+        parent, _, name = path.rpartition("/")
+        descriptor = os.open(name, _DIRECTORY, dir_fd=self.directory(parent))
+        self._open[path] = descriptor
+        while len(self._open) > _KEPT_DIRECTORIES:
+            _, oldest = self._open.popitem(last=False)
+            os.close(oldest)
+        return descriptor
+
+    def stamp(self, path: str) -> Stamp:
+        """Size, time and inode of the regular file ``path``. Raises Skip when it is none, or cannot be reached."""
+        parent, _, name = _checked(path).rpartition("/")
+        try:
+            found = os.stat(name, dir_fd=self.directory(parent), follow_symlinks=False)
+        except OSError as error:
+            raise Skip(why(error)) from None
+        return _stamp(found)
+
+    def read(self, path: str, max_bytes: int) -> tuple[bytes, Stamp]:
+        """The bytes of the regular file ``path``, which are at most ``max_bytes``. Raises Skip."""
+        parent, _, name = _checked(path).rpartition("/")
+        try:
+            descriptor = os.open(name, _FILE, dir_fd=self.directory(parent))
+        except OSError as error:
+            raise Skip(why(error)) from None
+        try:
+            found = _stamp(os.fstat(descriptor))
+            if found.size > max_bytes:
+                raise Skip(too_large(found.size, max_bytes))
+            return _read_all(descriptor, max_bytes), found
+        except OSError as error:
+            raise Skip(why(error)) from None
+        finally:
+            os.close(descriptor)
+
+
+def _checked(path: str) -> str:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        raise Skip("not a path below the root")
+    if len(parts) > _MAX_DEPTH + 1:
+        raise Skip(f"nested deeper than {_MAX_DEPTH} directories")
+    return path
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    if stat.S_ISLNK(found.st_mode):
+        raise Skip("a symbolic link")
+    if not stat.S_ISREG(found.st_mode):
+        raise Skip("not a regular file")
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _read_all(descriptor: int, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    left = max_bytes + 1
+    while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    if left <= 0:
+        raise Skip(f"grew beyond {max_bytes:,} bytes while it was read")
+    return b"".join(pieces)
+
+
+def too_large(size: int, max_bytes: int) -> str:
+    """The reason for leaving out a file of ``size`` bytes."""
+    return f"larger than {max_bytes:,} bytes ({size:,})"
+
+
+def why(error: OSError) -> str:
+    """An operating-system error as the reason for a skipped file."""
+    match error.errno:
+        case errno.ENOENT:
+            return "gone before it was read"
+        case errno.ELOOP | errno.ENOTDIR:
+            return "reached through a symbolic link"
+        case errno.EACCES | errno.EPERM:
+            return "permission denied"
+        case _:
+            return (error.strerror or "cannot be read").lower()
+
+
+def walk(
+    reader: RootReader,
+    rules: IndexRules,
+    skipped: Callable[[str, str], None],
+    check: Callable[[], None],
+    start: str = "",
+) -> Iterator[str]:
+    """Paths of the files below ``start``, in the order of their names, ``.gitignore`` files obeyed.
+
+    Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` hears of what is
+    left out for a reason worth knowing (not of what the ignore rules name). ``check`` is called often and may raise.
+    """
+    ignore = IgnoreRules()
+    pending: list[tuple[str, IgnoreRules]] = [(start, ignore)]
+    while pending:
+        check()
+        at, inherited = pending.pop()
+        names, local = _list(reader, at, inherited, skipped)
+        below: list[tuple[str, IgnoreRules]] = []
+        for name, is_directory, is_link in names:
+            path = f"{at}/{name}" if at else name
+            if local.ignored(path, is_directory):
+                continue
+            if is_directory:
+                if name not in rules.skip_directories and path.count("/") < _MAX_DEPTH:
+                    below.append((path, local))
+                elif path.count("/") >= _MAX_DEPTH:
+                    skipped(path, f"nested deeper than {_MAX_DEPTH} directories")
+            elif is_link:
+                skipped(path, "a symbolic link")
+            else:
+                yield path
+        pending.extend(reversed(below))
+
+
+def _list(
+    reader: RootReader, at: str, inherited: IgnoreRules, skipped: Callable[[str, str], None]
+) -> tuple[list[tuple[str, bool, bool]], IgnoreRules]:
+    names: list[tuple[str, bool, bool]] = []
+    try:
+        with os.scandir(reader.directory(at)) as entries:
+            for entry in entries:
+                if not printable(entry.name):
+                    skipped(f"{at}/{entry.name!r}" if at else repr(entry.name), "a name that is not UTF-8")
+                    continue
+                names.append((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()))
+    except OSError as error:
+        skipped(at or ".", why(error))
+        return [], inherited
+    names.sort()
+    local = inherited
+    if any(name == ".gitignore" and not directory for name, directory, _ in names):
+        try:
+            text, _ = reader.read(f"{at}/.gitignore" if at else ".gitignore", 1 << 20)
+            local = inherited.extended(at, text.decode("utf-8", "replace"))
+        except Skip as reason:
+            skipped(f"{at}/.gitignore" if at else ".gitignore", str(reason))
+    return names, local
+
+
+def printable(name: str) -> bool:
+    """Whether a file name can be said in UTF-8 (bytes that cannot come as lone surrogates)."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""The part of a file that answers a question: the best-matching run of lines."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WINDOW_LINES = 60
+"""Longest window, in lines. A file that is not much longer is given whole."""
+_WHOLE_UP_TO = 80
+_MAX_LINE = 400
+_MAX_HITS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Lines ``start`` to ``end`` (from 1, inclusive) of a file and their text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def best_window(text: str, terms: Mapping[str, float]) -> Window:
+    """The lines of ``text`` in which the most, and the most telling, of ``terms`` (stem to weight) occur.
+
+    Each term counts once in full and, repeated, a little more. Without any hit: the first lines. Very long lines are
+    cut. Linear in the text's length.
+    """
+    lines = text.splitlines()
+    if len(lines) <= _WHOLE_UP_TO:
+        return Window(1, max(1, len(lines)), _joined(lines))
+    hits = _hits(text, terms)
+    start = _best_start(hits, terms, len(lines)) if hits else 0
+    end = min(len(lines), start + WINDOW_LINES)
+    return Window(start + 1, end, _joined(lines[start:end]))
+
+
+def _joined(lines: list[str]) -> str:
+    return "\n".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..." for line in lines)
+
+
+def _hits(text: str, terms: Mapping[str, float]) -> list[tuple[int, str]]:
+    """``(line from 0, term)`` of each place where a word, or a part of one, begins with a term."""
+    stems = sorted((term for term in terms if len(term) > 1), key=len, reverse=True)
+    if not stems:
+        return []
+    pattern = re.compile("|".join(map(re.escape, stems)), re.I)
+    starts = [0, *(match.end() for match in re.finditer(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text))]
+    found: list[tuple[int, str]] = []
+    for match in pattern.finditer(text):
+        at = match.start()
+        before = text[at - 1] if at else " "
+        if not before.isalpha() or (text[at].isupper() and before.islower()):
+            found.append((bisect_right(starts, at) - 1, match.group().lower()))
+            if len(found) >= _MAX_HITS:
+                break
+    return found
+
+
+def _best_start(hits: list[tuple[int, str]], terms: Mapping[str, float], lines: int) -> int:
+    """The line (from 0) at which to begin, so that the best hits lie some lines into the window."""
+    best = (-1.0, 0, 0)
+    counts: dict[str, int] = {}
+    first = 0
+    for last, (line, term) in enumerate(hits):
+        counts[term] = counts.get(term, 0) + 1
+        while hits[first][0] <= line - WINDOW_LINES + 4:
+            counts[hits[first][1]] -= 1
+            first += 1
+        score = sum(terms.get(term, 0.0) * (1 - 0.5**times) for term, times in counts.items() if times)
+        if score > best[0] + 1e-9:
+            best = (score, hits[first][0], hits[last][0])
+    _, begin, end = best
+    room = WINDOW_LINES - (end - begin + 1)
+    return max(0, min(begin - min(room // 3, 12), lines - WINDOW_LINES))
