@@ -1,0 +1,296 @@
+"""``agentflow fmt``: program text laid out as Lisp programmers expect, every token and comment kept.
+
+The author's line breaks stay; the formatter sets the indentation and the spaces, gathers closing parentheses, keeps at
+most one blank line, and breaks a list that does not fit into the width. Formatting twice changes nothing.
+
+Indentation: the body of a special form by two columns; the arguments of a call under its first argument, or by two
+columns when none stands beside the operator; the elements of a list of data under its first element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agentflow.core.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.source import Source
+from agentflow.lang.tokens import CLOSERS, Token, tokens
+
+WIDTH = 100
+"""Columns a line should not exceed."""
+MAX_NESTING = 200
+
+_BODY_AFTER: dict[str, int] = {
+    "begin": 0,
+    "bind": 1,
+    "case": 1,
+    "catch": 1,
+    "defatom": 1,
+    "define": 1,
+    "defmacro": 2,
+    "director-evaluator-loop": 0,
+    "do": 2,
+    "eval-program": 1,
+    "finally": 0,
+    "lambda": 1,
+    "let": 1,
+    "let*": 1,
+    "letrec": 1,
+    "loop": 1,
+    "parallel": 0,
+    "progn": 0,
+    "race": 0,
+    "retry": 1,
+    "solve": 1,
+    "timeout": 1,
+    "try": 0,
+    "unless": 1,
+    "when": 1,
+    "while": 1,
+}
+"""Special forms with a body, and how many arguments stand before it."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A datum or comment with what the author put before it. ``children`` is None for anything but a list."""
+
+    text: str
+    comment: bool = False
+    trailing: bool = False
+    breaks: int = 0
+    prefix: str = ""
+    children: list[_Node] | None = None
+    closer: str = ""
+    flat: int | None = field(default=None)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether it cannot stand on one line."""
+        return self.flat is None
+
+
+def format_text(text: str, *, name: str = "<string>", width: int = WIDTH) -> str:
+    """``text`` formatted, ending in one line end.
+
+    ``name`` is the file's name for messages, ``width`` the columns a line should not exceed. Raises SexpSyntaxError when
+    parentheses or quotes do not match, LimitExceeded past 200 levels of nesting.
+    """
+    root = _parse(Source(name, text))
+    _measure(root)
+    writer = _Writer(width)
+    assert root.children is not None
+    for index, node in enumerate(root.children):
+        if index:
+            if node.trailing:
+                writer.put("  ")
+            else:
+                writer.line(0, blank=node.breaks > 1)
+        writer.node(node, 0)
+    return writer.finish()
+
+
+def _parse(source: Source) -> _Node:
+    root = _Node("", children=[])
+    stack: list[tuple[_Node, Token | None]] = [(root, None)]
+    breaks = 0
+    prefix = ""
+    for token in tokens(source.text):
+        if token.kind == "newline":
+            breaks += 1
+            continue
+        if token.kind == "space":
+            continue
+        children = stack[-1][0].children
+        assert children is not None
+        if token.kind in ("prefix", "skip"):
+            prefix += token.text
+            continue
+        if token.kind == "close":
+            _close(source, stack, token, prefix)
+            breaks = 0
+            continue
+        if token.kind == "broken":
+            raise _error(source, token, "this string or comment never ends")
+        is_comment = token.kind in ("comment", "block")
+        if is_comment and prefix:
+            raise _error(source, token, "a comment stands between a quote and what it quotes", "move the comment up")
+        node = _Node(token.text.rstrip() if token.kind == "comment" else token.text, comment=token.kind == "comment")
+        node.trailing = node.comment and breaks == 0 and bool(children or len(stack) > 1)
+        node.breaks, node.prefix = breaks, prefix
+        breaks, prefix = 0, ""
+        children.append(node)
+        if token.kind == "open":
+            if len(stack) > MAX_NESTING:
+                raise LimitExceeded(
+                    f"the text is nested deeper than {MAX_NESTING} levels",
+                    limit="nesting",
+                    allowed=MAX_NESTING,
+                    span=source.span(token.start, token.start + 1),
+                    hint="name the inner parts with define",
+                )
+            node.children, node.closer = [], CLOSERS[token.text]
+            stack.append((node, token))
+    if len(stack) > 1:
+        opener = stack[-1][1]
+        assert opener is not None
+        raise _error(source, opener, f"this {opener.text} is never closed")
+    if prefix:
+        raise _error(source, Token("prefix", prefix, len(source.text) - 1), "nothing follows the quote")
+    return root
+
+
+def _close(source: Source, stack: list[tuple[_Node, Token | None]], token: Token, prefix: str) -> None:
+    node, opener = stack[-1]
+    if opener is None:
+        raise _error(source, token, f"this {token.text} closes nothing")
+    if node.closer != token.text:
+        line, column = source.position(opener.start)
+        raise _error(
+            source, token, f"expected {node.closer} to close the {opener.text} of line {line}, column {column}"
+        )
+    if prefix:
+        raise _error(source, token, "nothing follows the quote")
+    stack.pop()
+
+
+def _error(source: Source, token: Token, message: str, hint: str | None = None) -> SexpSyntaxError:
+    span = source.span(token.start, token.start + max(1, min(len(token.text), 40)))
+    return SexpSyntaxError(message, code="syntax/format", span=span, hint=hint)
+
+
+def _measure(root: _Node) -> None:
+    """Set ``flat``, the width on one line, of every node that the author left on one line."""
+    order: list[_Node] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        order.append(node)
+        pending.extend(node.children or ())
+    for node in reversed(order):
+        if node.children is None:
+            fits = not node.comment and "\n" not in node.text
+            node.flat = len(node.prefix) + len(node.text) if fits else None
+            continue
+        inner = [child.flat for child in node.children]
+        if any(width is None for width in inner) or any(child.breaks for child in node.children):
+            node.flat = None
+        else:
+            spaces = max(0, len(inner) - 1)
+            node.flat = len(node.prefix) + 2 + spaces + sum(width or 0 for width in inner)
+
+
+class _Writer:
+    """Text under construction, and the column it has reached."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._out: list[str] = []
+        self._column = 0
+
+    def put(self, text: str) -> None:
+        """Append ``text``."""
+        self._out.append(text)
+        at = text.rfind("\n")
+        self._column = self._column + len(text) if at < 0 else len(text) - at - 1
+
+    def line(self, indent: int, *, blank: bool = False) -> None:
+        """Begin a new line at column ``indent``, after an empty one when ``blank``."""
+        self._out.append("\n\n" if blank else "\n")
+        self._out.append(" " * indent)
+        self._column = indent
+
+    def finish(self) -> str:
+        """The text, without spaces at line ends and with one line end after it."""
+        text = "".join(self._out).strip("\n")
+        return text + "\n" if text else ""
+
+    def node(self, node: _Node, closers: int) -> None:
+        """Write ``node``, which ``closers`` closing parentheses will follow on its line."""
+        children = node.children
+        if children is None:
+            self.put(node.prefix + node.text)
+            return
+        self.put(node.prefix + node.text)
+        broken = set[int]()
+        if node.flat is not None and self._column - 1 + node.flat - len(node.prefix) + closers > self._width:
+            broken = _break_points(node)
+        start = self._column
+        indents = self._indents(node, start, broken)
+        last = len(children) - 1
+        for index, child in enumerate(children):
+            if child.trailing:
+                self.put("  " if index else " ")
+            elif (index or children[0].comment) and (child.breaks or index in broken or children[index - 1].comment):
+                self.line(indents[index], blank=child.breaks > 1 and index > 0)
+            elif index:
+                self.put(" ")
+            self.node(child, closers + 1 if index == last else 0)
+        if children and children[-1].comment:
+            self.line(indents[-1])
+        self.put(node.closer)
+
+    def _indents(self, node: _Node, start: int, broken: set[int]) -> list[int]:
+        """The column each child begins at when it begins a line; ``start`` is the one after the opener."""
+        children = node.children or []
+        head = _head(node)
+        data = [i for i, child in enumerate(children) if not child.comment]
+        if head is None:
+            return [start] * len(children)
+        base = start - 1
+        before = _distinguished(head, node)
+        beside = len(data) > 1 and data[1] == 1 and not children[1].breaks and 1 not in broken
+        if before is not None:
+            body_from = data[before + 1] if len(data) > before + 1 else len(children)
+            return [base + (2 if i >= body_from or before == 0 else 4) for i in range(len(children))]
+        column = start + len(head) + 1 if beside else base + 2
+        return [column] * len(children)
+
+
+def _head(node: _Node) -> str | None:
+    """The operator, when the list looks like a call."""
+    if node.text != "(" and node.text != "[":
+        return None
+    if node.prefix and node.prefix[-1] in "'`":
+        return None
+    first = node.children[0] if node.children else None
+    if first is None or first.children is not None or first.prefix or first.comment or first.text[0] in '"#0123456789':
+        return None
+    return first.text
+
+
+def _distinguished(head: str, node: _Node) -> int | None:
+    """How many arguments stand before the body of a special form; None for a call."""
+    before = _BODY_AFTER.get(head)
+    if head == "let" and node.children is not None:
+        named = [child for child in node.children if not child.comment]
+        if len(named) > 1 and named[1].children is None:
+            return 2
+    return before
+
+
+def _break_points(node: _Node) -> set[int]:
+    """Which children of a list that does not fit begin a line."""
+    children = node.children or []
+    if node.text == "{":
+        return set(range(2, len(children), 2))
+    head = _head(node)
+    if head is None:
+        return set(range(1, len(children)))
+    before = _distinguished(head, node)
+    if before is not None:
+        return set(range(before + 1, len(children)))
+    return set(range(1 if len(head) > 20 else 2, len(children)))
+
+
+def same_tokens(a: str, b: str) -> bool:
+    """Whether two texts have the same tokens, spaces and line ends aside: what formatting must keep."""
+    return list(_solid(a)) == list(_solid(b))
+
+
+def _solid(text: str) -> Iterator[str]:
+    for token in tokens(text):
+        if token.kind == "comment":
+            yield token.text.rstrip()
+        elif token.kind not in ("space", "newline"):
+            yield token.text

@@ -1,0 +1,110 @@
+"""Program text as tokens that lose nothing: what editors, the formatter and the shell look at.
+
+The reader makes data and forgets comments; this keeps every character, never fails, and says of each piece what it is.
+Joined, the texts of the tokens are the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+Kind = Literal[
+    "space",
+    "newline",
+    "comment",
+    "block",
+    "skip",
+    "prefix",
+    "open",
+    "close",
+    "string",
+    "number",
+    "constant",
+    "atom",
+    "broken",
+]
+
+_TOKEN = re.compile(
+    r"""(?P<newline>\r?\n)
+    | (?P<space>[^\S\n]++)
+    | (?P<comment>;[^\n]*+)
+    | (?P<block>\#\|)
+    | (?P<skip>\#;)
+    | (?P<string>"(?:[^"\\]|\\.)*+")
+    | (?P<broken>"(?:[^"\\]|\\.)*+\\?)
+    | (?P<open>[(\[{])
+    | (?P<close>[)\]}])
+    | (?P<prefix>,@|['`,])
+    | (?P<atom>[^\s()\[\]{}"'`,;]++)""",
+    re.VERBOSE | re.DOTALL,
+)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_CONSTANTS = frozenset({"true", "false", "nil", "none", "#t", "#f", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
+_BLOCK_EDGE = re.compile(r"\#\||\|\#")
+CLOSERS = {"(": ")", "[": "]", "{": "}"}
+
+
+class Token(NamedTuple):
+    """A piece of program text: what it is, its characters, and the offset of the first."""
+
+    kind: Kind
+    text: str
+    start: int
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens of ``text``, in order. A string or block comment that never ends is one ``broken`` token."""
+    at = 0
+    match = _TOKEN.match
+    while at < len(text):
+        found = match(text, at)
+        assert found is not None, "every character begins some token"
+        kind: Kind = found.lastgroup  # pyright: ignore[reportAssignmentType]
+        piece = found.group()
+        if kind == "block":
+            end = _block_end(text, at)
+            piece = text[at : end if end > 0 else len(text)]
+            if end < 0:
+                kind = "broken"
+        elif kind == "atom":
+            if _NUMBER.fullmatch(piece):
+                kind = "number"
+            elif piece in _CONSTANTS:
+                kind = "constant"
+        yield Token(kind, piece, at)
+        at += len(piece)
+
+
+def _block_end(text: str, start: int) -> int:
+    depth = 0
+    for edge in _BLOCK_EDGE.finditer(text, start):
+        depth += 1 if edge.group() == "#|" else -1
+        if depth == 0:
+            return edge.end()
+    return -1
+
+
+def unfinished(text: str) -> bool:
+    """Whether ``text`` stops inside a list, string, block comment, or after a quote that quotes nothing yet.
+
+    A closer that closes nothing, or not what is open, does not make it unfinished: more text cannot mend that.
+    """
+    pending: list[str] = []
+    waiting = False
+    for token in tokens(text):
+        if token.kind == "open":
+            pending.append(CLOSERS[token.text])
+            waiting = False
+        elif token.kind == "close":
+            if not pending or pending.pop() != token.text:
+                return False
+            waiting = False
+        elif token.kind in ("prefix", "skip"):
+            waiting = True
+        elif token.kind == "broken":
+            return True
+        elif token.kind not in ("space", "newline", "comment", "block"):
+            waiting = False
+    return bool(pending) or waiting
