@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
@@ -89,7 +89,7 @@ class LocalOpener:
         self._subtasks = subtasks
 
     @contextlib.asynccontextmanager
-    async def open_call(self, name: str, session: Session | None = None) -> AsyncIterator[CallContext]:
+    async def open_call(self, name: str, session: Session | None = None) -> AsyncGenerator[CallContext]:
         """The executing call, or one of a run of its own in ``session``. Raises SessionBusy when that is in use."""
         call = current_call.get()
         if call is not None:

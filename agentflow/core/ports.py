@@ -74,7 +74,8 @@ class Tool:
     run the SubtaskRequest it returns. ``read_only`` changes nothing; ``idempotent`` may be repeated; ``sequential``
     never runs beside another tool call of its turn. ``timeout_s`` bounds one try, ``retries`` more tries follow a
     failure. ``approval`` asks the run's approver before each call made with granted (not host) authority. ``builtin``
-    tools are offered to a model only when named.
+    tools are offered to a model only when named. ``validates`` says that ``call`` checks its arguments itself; those of
+    other tools are checked against the schema before.
     """
 
     spec: ToolSpec
@@ -87,6 +88,7 @@ class Tool:
     retries: int = 0
     approval: bool = False
     builtin: bool = False
+    validates: bool = False
 
     @property
     def name(self) -> str:

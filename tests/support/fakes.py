@@ -90,17 +90,17 @@ class FakeRun:
     def unbalanced(self) -> list[Event]:
         """Started events without exactly one Finished."""
         ended = [event.started for event in self.events if isinstance(event, FinishedBase)]
-        return [
-            event for event in self.events if event.type.endswith("_started") and ended.count(event.seq) != 1
-        ]
+        return [event for event in self.events if event.type.endswith("_started") and ended.count(event.seq) != 1]
 
 
 Reply = str | ModelResponse | BaseException | Callable[[ModelRequest], Any]
 
 
-def answer(text: str = "", *, stop: StopReason = "end", usage: Usage = Usage(10, 5, requests=1)) -> ModelResponse:
+def answer(text: str = "", *, stop: StopReason = "end", usage: Usage | None = None) -> ModelResponse:
     """A text answer."""
-    return ModelResponse((TextPart(text),) if text else (), stop, usage, model="fake-1", request_id="req-1")
+    return ModelResponse(
+        (TextPart(text),) if text else (), stop, usage or Usage(10, 5, requests=1), model="fake-1", request_id="req-1"
+    )
 
 
 def tool_calls(*calls: tuple[str, dict[str, Any]], text: str = "", first_id: int = 1) -> ModelResponse:

@@ -1,0 +1,137 @@
+"""JSON that models write: whole with a fence around it, or still coming.
+
+Parsing is jiter's (the parser inside pydantic): partial values, no recursion past 200 levels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from agentflow.core.json_schema import check
+
+_FENCE = re.compile(r"```[A-Za-z0-9_-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
+_ALWAYS = 2_048
+"""Below this many characters every chunk is parsed; above it only when the text has grown by a sixteenth."""
+
+
+def parse_answer(text: str) -> Any:
+    """The JSON of a model's answer: the whole text, or the content of its one code fence.
+
+    Raises ValueError with the reason and place; NaN and Infinity are refused, nesting ends at 200 levels.
+    """
+    from jiter import from_json
+
+    stripped = text.strip()
+    if not stripped:
+        raise ValueError("the answer is empty")
+    try:
+        return from_json(stripped.encode("utf-8", "replace"), allow_inf_nan=False)
+    except ValueError as error:
+        fences = _FENCE.findall(stripped) if "```" in stripped else []
+        if len(fences) != 1:
+            raise ValueError(str(error)) from None
+    return from_json(fences[0].encode("utf-8", "replace"), allow_inf_nan=False)
+
+
+class PartialJson:
+    """A JSON text that arrives in pieces; :meth:`feed` gives the value so far when it is worth looking at again.
+
+    All parsing together costs a fixed multiple of the final length, however small the pieces are: past 2,048
+    characters the text is parsed again only after growing by a sixteenth.
+    """
+
+    __slots__ = ("_length", "_parsed_at", "_pieces")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+        self._parsed_at = 0
+
+    def feed(self, text: str) -> Any | None:
+        """Add ``text``. Returns the value so far, or None when nothing can be said yet or it is too soon again."""
+        self._pieces.append(text)
+        self._length += len(text)
+        if self._length > _ALWAYS and self._length - self._parsed_at < self._parsed_at >> 4:
+            return None
+        return self.value()
+
+    def value(self) -> Any | None:
+        """The value so far, parsed leniently: what is cut off ends where the text does. None when there is none."""
+        from jiter import from_json
+
+        whole = "".join(self._pieces)
+        self._pieces = [whole]
+        self._parsed_at = self._length
+        start = _start(whole)
+        if start < 0:
+            return None
+        try:
+            return from_json(whole[start:].encode("utf-8", "replace"), partial_mode="trailing-strings")
+        except ValueError:
+            return None
+
+
+def _start(text: str) -> int:
+    """Where the JSON begins: after blanks and, where there is one, the opening line of a code fence."""
+    at = len(text) - len(text.lstrip())
+    if text.startswith("```", at):
+        line_end = text.find("\n", at)
+        return line_end + 1 if line_end >= 0 else -1
+    return at if at < len(text) else -1
+
+
+def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None = None, _depth: int = 0) -> Any | None:
+    """The part of an unfinished ``value`` that has the shape ``schema`` asks for; None when nothing has.
+
+    Missing properties are no fault, properties and items of the wrong type are left out. References are followed.
+    """
+    root = _root if _root is not None else schema
+    rules = _follow(schema, root)
+    if _depth > 64:
+        return None
+    if isinstance(value, dict) and rules.get("properties"):
+        if not _type_allows(rules, "object"):
+            return None
+        properties = cast(Mapping[str, Any], rules["properties"])
+        kept: dict[str, Any] = {}
+        for name, item in cast(dict[str, Any], value).items():
+            inner = properties.get(name)
+            if inner is None:
+                if rules.get("additionalProperties", True) is not False:
+                    kept[name] = item
+                continue
+            made = prune(item, inner, root, _depth + 1)
+            if made is not None or item is None:
+                kept[name] = made
+        return kept
+    if isinstance(value, list) and isinstance(rules.get("items"), Mapping):
+        if not _type_allows(rules, "array"):
+            return None
+        pruned = (prune(item, rules["items"], root, _depth + 1) for item in cast(list[Any], value))
+        return [item for item in pruned if item is not None]
+    relaxed = {key: rule for key, rule in rules.items() if key in _KEPT}
+    if "$defs" in root or "definitions" in root:
+        relaxed = {**relaxed, "$defs": root.get("$defs", {}), "definitions": root.get("definitions", {})}
+    return None if check(cast(Any, value), relaxed) else cast(Any, value)
+
+
+_KEPT = ("type", "enum", "const", "anyOf", "oneOf", "allOf")
+
+
+def _follow(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    for _ in range(16):
+        ref = schema.get("$ref")
+        if not isinstance(ref, str) or not ref.startswith("#/"):
+            break
+        at: Any = root
+        for part in ref[2:].split("/"):
+            at = cast(Mapping[str, Any], at).get(part, {}) if isinstance(at, Mapping) else {}
+        schema = cast(Mapping[str, Any], at) if isinstance(at, Mapping) else {}
+    return schema
+
+
+def _type_allows(rules: Mapping[str, Any], name: str) -> bool:
+    wanted = rules.get("type")
+    return wanted is None or wanted == name or (isinstance(wanted, list) and name in wanted)

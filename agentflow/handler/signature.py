@@ -1,0 +1,142 @@
+"""From a typed function to a tool's schema, and from a model's arguments to the function's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, cast, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import Symbol
+from agentflow.handler.docstring import describe
+
+
+class ToolInputError(AgentflowError):
+    """Arguments a tool cannot take; the message names each and what is wrong with it."""
+
+    default_code = "tool/invalid-arguments"
+    default_reason = "input_validation_failure"
+
+
+class Signature:
+    """What a typed function takes, as a model must see it and as Python calls it.
+
+    Parameters: ``function`` any function without positional-only parameters and ``*args``. Attributes: ``name``,
+    ``description``, ``schema`` the JSON Schema of the arguments object. A parameter annotated ``CallContext`` is hidden
+    and filled in. Raises ConfigurationError for a signature no arguments object can stand for.
+    """
+
+    __slots__ = ("_context", "_fields", "_model", "_name", "_open", "description", "schema")
+
+    def __init__(self, function: Callable[..., Any], name: str, description: str | None) -> None:
+        about, documented = describe(function)
+        self.description = description if description is not None else about
+        self._name = name
+        self._context: list[str] = []
+        self._open = False
+        hints = _hints(function, name)
+        fields: dict[str, Any] = {}
+        self._fields: list[tuple[str, str]] = []
+        for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+            hint = hints.get(parameter.name, Any)
+            if hint is CallContext:
+                self._context.append(parameter.name)
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                self._open = True
+            elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise ConfigurationError(
+                    f"tool '{name}': its parameter '{parameter.name}' is positional, a model gives arguments by name",
+                    code="tool/signature",
+                    hint="give every parameter a name that may be used as a keyword",
+                )
+            else:
+                default = ... if parameter.default is parameter.empty else parameter.default
+                made: Any = Field(default=default, description=documented.get(parameter.name), alias=parameter.name)
+                fields[f"p{index}"] = (hint, made)
+                self._fields.append((f"p{index}", parameter.name))
+        self._model = _argument_model(name, fields, self._open)
+        self.schema = _schema(self._model, name)
+
+    def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
+        """The keyword arguments for the function, validated. Raises ToolInputError."""
+        try:
+            checked = self._model.model_validate(_without_symbols(arguments))
+        except ValidationError as error:
+            raise self._refused(error, arguments) from None
+        given = checked.model_fields_set
+        bound = {name: getattr(checked, field) for field, name in self._fields if field in given}
+        if self._open and checked.model_extra:
+            bound.update(checked.model_extra)
+        for name in self._context:
+            bound[name] = call
+        return bound
+
+    def _refused(self, error: ValidationError, arguments: dict[str, Any]) -> ToolInputError:
+        known = [name for _, name in self._fields]
+        problems: list[str] = []
+        for problem in error.errors(include_url=False, include_context=False)[:20]:
+            place = ".".join(str(part) for part in problem["loc"])
+            if problem["type"] == "missing":
+                problems.append(f"'{place}' is missing")
+            elif problem["type"] == "extra_forbidden":
+                near = did_you_mean(place, known)
+                problems.append(f"there is no parameter '{clip(place, 80)}'" + (f" ({near})" if near else ""))
+            else:
+                problems.append(f"{place}: {problem['msg']}, got {clip(repr(problem['input']), 120)}")
+        return ToolInputError(
+            f"tool '{self._name}' cannot take these arguments: {'; '.join(problems)}",
+            hint=f"its parameters are {', '.join(known)}" if known else "it takes no arguments",
+            details={"problems": problems, "parameters": known, "given": sorted(str(name) for name in arguments)},
+        )
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    target: Any = function
+    while hasattr(target, "func"):
+        target = target.func
+    if not (inspect.isfunction(target) or inspect.ismethod(target)):
+        target = type(target).__call__
+    try:
+        return get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise ConfigurationError(
+            f"tool '{name}': its annotations name something that is not defined: {error}",
+            code="tool/signature",
+            hint="annotations are evaluated in the function's module; move imports out of TYPE_CHECKING",
+        ) from error
+
+
+def _argument_model(name: str, fields: dict[str, Any], open: bool) -> type[BaseModel]:
+    config = ConfigDict(extra="allow" if open else "forbid", arbitrary_types_allowed=True, title=name)
+    return create_model("Arguments", __config__=config, **fields)
+
+
+def _schema(model: type[BaseModel], name: str) -> dict[str, Any]:
+    try:
+        schema = model.model_json_schema()
+    except PydanticUserError as error:
+        raise ConfigurationError(
+            f"tool '{name}': a parameter's type has no JSON Schema: {clip(str(error), 300)}",
+            code="tool/signature",
+            hint="use types JSON can carry (str, int, float, bool, list, dict, pydantic models), or annotate Any",
+        ) from error
+    schema.pop("title", None)
+    schema.setdefault("properties", {})
+    for field in cast(dict[str, dict[str, Any]], schema["properties"]).values():
+        field.pop("title", None)
+    return schema
+
+
+def _without_symbols(value: Any) -> Any:
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, dict):
+        return {_without_symbols(key): _without_symbols(item) for key, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list):
+        return [_without_symbols(item) for item in cast(list[Any], value)]
+    return value

@@ -1,0 +1,227 @@
+"""The tool registry: every callable action under its name, and the one way any of them is run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from agentflow.core.call import ApprovalRequest, CallContext, Scope, current_call
+from agentflow.core.errors import LimitExceeded, TaskError, clip
+from agentflow.core.events import ToolStarted
+from agentflow.core.json_schema import check
+from agentflow.core.local_run import LocalOpener
+from agentflow.core.ports import RunOpener, Tool
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.terminal import escape
+from agentflow.core.values import to_json
+from agentflow.handler.signature import ToolInputError
+from agentflow.handler.tools import tool_from_function, tool_from_spec
+
+_log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.1
+"""The wait before the first retry of a tool, at most; it doubles each time up to :data:`RETRY_MOST_S`, with jitter."""
+RETRY_MOST_S = 5.0
+
+
+class ToolRegistry:
+    """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
+
+    Parameters: ``opener`` gives a run to executors called by hand, outside of one. ``specs`` maps names to the
+    specification's dicts and ``executors`` names to callables of one arguments dict; both are read, not written to.
+    """
+
+    def __init__(self, *, opener: RunOpener | None = None) -> None:
+        self.specs: dict[str, dict[str, Any]] = {}
+        self.executors: dict[str, Callable[..., Any]] = {}
+        self._tools: dict[str, Tool] = {}
+        self._opener = opener or LocalOpener()
+
+    def add(self, tool: Tool | Callable[..., Any]) -> Tool:
+        """Register a Tool, or a typed function (see :func:`agentflow.tool`); one of the same name is replaced.
+
+        Raises ConfigurationError for a function that cannot be a tool.
+        """
+        made = tool if isinstance(tool, Tool) else tool_from_function(tool)
+        self._put(made, self._by_hand(made.name))
+        return made
+
+    def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
+        """Register the specification's ``{"name", "description", "input_schema"}`` with its executor of one dict.
+
+        One of the same name is replaced. Raises ConfigurationError naming what is wrong with the spec.
+        """
+        self._put(tool_from_spec(spec, executor), executor, dict(spec))
+
+    def _put(self, tool: Tool, executor: Callable[..., Any], spec: dict[str, Any] | None = None) -> None:
+        shown = tool.spec
+        self._tools[tool.name] = tool
+        self.executors[tool.name] = executor
+        self.specs[tool.name] = spec or {
+            "name": shown.name,
+            "description": shown.description,
+            "input_schema": shown.input_schema,
+        }
+
+    def _by_hand(self, name: str) -> Callable[..., Any]:
+        async def execute(params: dict[str, Any]) -> TaskResult:
+            async with self._opener.open_call(name) as call:
+                return await self.execute(name, params, call)
+
+        return execute
+
+    def remove(self, name: str) -> bool:
+        """Forget a tool. Whether there was one."""
+        self.specs.pop(name, None)
+        self.executors.pop(name, None)
+        return self._tools.pop(name, None) is not None
+
+    def find(self, name: str) -> Tool | None:
+        """The tool called ``name``."""
+        return self._tools.get(name)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._tools)
+
+    async def execute(
+        self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None
+    ) -> TaskResult:
+        """Run a tool: grants, arguments, approval, then the tool under its time-out and retries, between Tool events.
+
+        Whatever fails is a FAILED result; a TaskError, a LimitExceeded and a cancellation go through unwrapped.
+        """
+        with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
+            try:
+                result = await self._checked(name, arguments, scope)
+            except BaseException:
+                scope.set(name=name, call_id=call_id)
+                raise
+            scope.set(name=name, call_id=call_id, result=result)
+            return result
+
+    async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope) -> TaskResult:
+        call = scope.call
+        tool = self._tools.get(name)
+        if tool is None:
+            hint = did_you_mean(name, self._visible(call))
+            return TaskResult.failure(
+                "input_validation_failure",
+                f"there is no tool '{clip(name, 120)}'" + (f"; {hint}" if hint else ""),
+                details={"cause": "tool_not_found", "code": "tool/unknown", "hint": hint},
+            )
+        if call.grants is not None and name not in call.grants:
+            return TaskResult.failure(
+                "input_validation_failure",
+                f"the tool '{name}' is not granted here; granted are {', '.join(sorted(call.grants)) or 'none'}",
+                details={"cause": "not_granted", "code": "tool/not-granted"},
+            )
+        refusal = _wrong_arguments(tool, arguments)
+        if refusal is not None:
+            return refusal
+        if tool.approval and not call.host_authority and not await _approved(tool, arguments, call):
+            return TaskResult.failure(
+                "tool_execution_error",
+                f"the tool '{name}' needs an approval that was not given",
+                details={"cause": "not_approved", "code": "tool/not-approved"},
+            )
+        result = await _with_retries(tool, arguments, call)
+        return _capped(result, call.run.limits.output_chars)
+
+    def _visible(self, call: CallContext) -> list[str]:
+        names = self.names()
+        return names if call.grants is None else [name for name in names if name in call.grants]
+
+
+def _wrong_arguments(tool: Tool, arguments: object) -> TaskResult | None:
+    if not isinstance(arguments, dict):
+        return TaskResult.from_error(
+            ToolInputError(f"tool '{tool.name}' takes an object of named arguments, not {type(arguments).__name__}")
+        )
+    problems = [] if tool.validates else check(cast(dict[str, Any], arguments), tool.spec.input_schema)
+    if not problems:
+        return None
+    names = list(tool.spec.input_schema.get("properties") or ())
+    return TaskResult.from_error(
+        ToolInputError(
+            f"tool '{tool.name}' cannot take these arguments: {'; '.join(problems)}",
+            hint=f"its parameters are {', '.join(names)}" if names else "it takes no arguments",
+            details={"problems": problems, "parameters": names},
+        )
+    )
+
+
+async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
+    text = f"{tool.name} {to_json(arguments)}"
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return await call.run.approve(
+        ApprovalRequest(tool.name, escape(clip(text, 4_000)), digest, "the tool asks for approval", arguments), call
+    )
+
+
+async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
+    attempt = 0
+    while True:
+        result = await _once(tool, arguments, call)
+        if attempt >= tool.retries or not result.failed or _is_input_fault(result):
+            if attempt:
+                result.notes["tool_attempts"] = attempt + 1
+            return result
+        wait = min(RETRY_MOST_S, RETRY_FIRST_S * 2**attempt) * random.uniform(0.5, 1.0)
+        attempt += 1
+        call.warn("tool/retried", f"tool '{tool.name}' failed and is tried again", attempt=attempt, wait_s=wait)
+        await asyncio.sleep(wait)
+
+
+def _is_input_fault(result: TaskResult) -> bool:
+    error = result.notes.get("error")
+    return isinstance(error, dict) and cast(dict[str, Any], error).get("reason") == "input_validation_failure"
+
+
+async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
+    token = current_call.set(call)
+    timer: asyncio.Timeout | None = None
+    try:
+        if tool.timeout_s is None:
+            return _result(tool, await tool.call(arguments, call))
+        async with asyncio.timeout(tool.timeout_s) as timer:
+            return _result(tool, await tool.call(arguments, call))
+    except (TaskError, LimitExceeded):
+        raise
+    except ToolInputError as error:
+        return TaskResult.from_error(error)
+    except Exception as error:  # noqa: BLE001 - foreign code: any exception of a tool is its FAILED result (decided)
+        if timer is not None and isinstance(error, TimeoutError) and timer.expired():
+            return TaskResult.failure(
+                "execution_timeout",
+                f"the tool '{tool.name}' took longer than its {tool.timeout_s:g} s",
+                details={"code": "tool/timeout", "timeout_s": tool.timeout_s},
+            )
+        _log.debug("tool %s raised %s", tool.name, type(error).__name__)
+        return TaskResult.from_error(error, reason="tool_execution_error")
+    finally:
+        current_call.reset(token)
+
+
+def _result(tool: Tool, value: object) -> TaskResult:
+    if isinstance(value, SubtaskRequest):
+        return TaskResult(status="CONTINUATION", notes={"subtask_request": value})
+    if tool.kind == "subtask" and isinstance(value, dict):
+        return TaskResult(status="CONTINUATION", notes={"subtask_request": SubtaskRequest.model_validate(value)})
+    return TaskResult.of(value)
+
+
+def _capped(result: TaskResult, limit: int) -> TaskResult:
+    content = result.content
+    if len(content) <= limit:
+        return result
+    half = max(1, limit // 2)
+    cut = len(content) - 2 * half
+    shown = f"{content[:half]}\n... ({cut:,} characters left out) ...\n{content[-half:]}"
+    notes = {**result.notes, "truncated": {"characters": len(content), "limit": limit}}
+    return result.model_copy(update={"content": shown, "notes": notes})

@@ -1,0 +1,266 @@
+"""Ways to make a Tool: from a typed function, from the specification's dict and executor, for a subtask, for a human."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast, overload
+
+import anyio.to_thread
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.json_schema import check, simple_schema
+from agentflow.core.messages import ToolSpec
+from agentflow.core.ports import Tool
+from agentflow.core.results import ContextManagement, SubtaskRequest
+from agentflow.handler.signature import Signature, ToolInputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+OPTIONS = "__agentflow_tool__"
+"""The attribute in which :func:`tool` leaves what it was told, on the function itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """What :func:`tool` was told about a function; the fields are those of :class:`~agentflow.core.ports.Tool`."""
+
+    name: str | None = None
+    description: str | None = None
+    read_only: bool = False
+    idempotent: bool = False
+    sequential: bool = False
+    timeout_s: float | None = None
+    retries: int = 0
+    approval: bool = False
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    idempotent: bool = False,
+    sequential: bool = False,
+    timeout_s: float | None = None,
+    retries: int = 0,
+    approval: bool = False,
+) -> Callable[[F], F]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Say how a function is to be offered as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
+
+    The function stays as it is and may be called as ever; give it to ``AgentFlow(tools=[...])``. Its schema comes from
+    the signature and the docstring (Google, NumPy or Sphinx style); a parameter annotated ``CallContext`` is hidden from
+    the model and filled in; a plain (not async) function runs in a worker thread, which a time-out or a cancellation
+    abandons but cannot stop.
+
+    ``name`` and ``description`` replace the function's own. ``read_only`` changes nothing, ``idempotent`` may be
+    repeated, ``sequential`` never runs beside another call of its turn. ``timeout_s`` bounds one try in seconds,
+    ``retries`` more tries follow a failure, ``approval`` asks the run's approver before every call that is not the
+    host's own. Raises ConfigurationError for an option out of range.
+    """
+    made = ToolOptions(**options)
+    _check_options(made)
+
+    def mark(target: F) -> F:
+        setattr(target, OPTIONS, made)
+        return target
+
+    return mark(function) if function is not None else mark
+
+
+def _check_options(options: ToolOptions) -> None:
+    if options.timeout_s is not None and not options.timeout_s > 0:
+        raise ConfigurationError(f"timeout_s={options.timeout_s!r}: must be above 0 seconds", code="tool/options")
+    if options.retries < 0:
+        raise ConfigurationError(f"retries={options.retries!r}: must be 0 or more", code="tool/options")
+
+
+def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
+    """A Tool from a typed function, with what :func:`tool` was told and ``overrides`` of it.
+
+    Raises ConfigurationError for a function that has no name or whose signature no arguments object can stand for.
+    """
+    told: ToolOptions = getattr(function, OPTIONS, None) or ToolOptions()
+    if overrides:
+        import dataclasses
+
+        told = dataclasses.replace(told, **overrides)
+        _check_options(told)
+    name = told.name or _function_name(function)
+    signature = Signature(function, name, told.description)
+    run = as_async(function)
+
+    async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
+        return await run(**signature.bind(arguments, call))
+
+    return Tool(
+        spec=ToolSpec(name, signature.description, signature.schema),
+        call=execute,
+        validates=True,
+        read_only=told.read_only,
+        idempotent=told.idempotent,
+        sequential=told.sequential,
+        timeout_s=told.timeout_s,
+        retries=told.retries,
+        approval=told.approval,
+    )
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    target: Any = function
+    while isinstance(target, functools.partial):
+        target = cast(Any, target.func)  # pyright: ignore[reportUnknownMemberType]
+    name = getattr(target, "__name__", None)
+    if not callable(function) or not isinstance(name, str) or name == "<lambda>":
+        raise ConfigurationError(
+            f"{function!r} has no name a model could call it by",
+            code="tool/no-name",
+            hint="write @tool(name='...') above it, or use a named function",
+        )
+    return name
+
+
+def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """``function`` as something to await: async ones as they are, plain ones in a worker thread, context copied.
+
+    A cancellation leaves the thread to end by itself; its result is dropped.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return function
+
+    async def in_thread(*arguments: Any, **named: Any) -> Any:
+        made = await anyio.to_thread.run_sync(functools.partial(function, *arguments, **named), abandon_on_cancel=True)
+        return await made if inspect.isawaitable(made) else made
+
+    return in_thread
+
+
+def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Tool:
+    """A Tool from the specification's ``{"name", "description", "input_schema"}`` and an executor of one dict.
+
+    The executor may be async or plain, and may take a second argument annotated ``CallContext``. Further keys of the
+    spec are the options of :func:`tool`. Raises ConfigurationError naming what is wrong.
+    """
+    name = spec.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError("a tool's spec needs a 'name', a text that is not empty", code="tool/no-name")
+    if not callable(executor):
+        raise ConfigurationError(
+            f"tool '{name}': the executor is {type(executor).__name__}, it must be callable", code="tool/executor"
+        )
+    schema = spec.get("input_schema", spec.get("parameters"))
+    if schema is None or schema == {}:
+        schema = cast(Any, {"type": "object", "properties": {}})
+    if not isinstance(schema, dict) or cast(dict[str, Any], schema).get("type", "object") != "object":
+        raise ConfigurationError(
+            f"tool '{name}': 'input_schema' must be the JSON Schema of an object",
+            code="tool/schema",
+            hint="for example {'type': 'object', 'properties': {'path': {'type': 'string'}}, 'required': ['path']}",
+        )
+    checked = cast(dict[str, Any], schema)
+    check({}, checked)
+    run = as_async(executor)
+    takes_call = _takes_call(executor)
+
+    async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
+        return await (run(arguments, call) if takes_call else run(arguments))
+
+    given = {key: spec[key] for key in ToolOptions.__slots__ if key in spec and key not in ("name", "description")}
+    _check_options(ToolOptions(**given))
+    return Tool(spec=ToolSpec(name, str(spec.get("description") or ""), checked), call=execute, **given)
+
+
+def _takes_call(executor: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(executor).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if len(parameters) < 2:
+        return False
+    annotation = parameters[1].annotation
+    return annotation is CallContext or (isinstance(annotation, str) and annotation.split(".")[-1] == "CallContext")
+
+
+def parameters_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an arguments object from ``{name: simple type name or JSON Schema}``; ``name?`` is optional."""
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for key, kind in parameters.items():
+        name = key.removesuffix("?")
+        properties[name] = simple_schema(kind) if isinstance(kind, str) else dict(kind)
+        if not key.endswith("?"):
+            required.append(name)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def subtask_tool(
+    name: str,
+    description: str,
+    *,
+    template: str | None = None,
+    subtype: str | None = None,
+    template_hints: list[str] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    context_management: ContextManagement | dict[str, Any] | None = None,
+) -> Tool:
+    """A tool that a model sees like any other and that runs an atomic task (a CONTINUATION).
+
+    ``template`` names the task; without it ``subtype``, ``template_hints`` and the description select one.
+    ``parameters`` maps argument names to simple type names or JSON Schemas (``name?`` is optional); without it the
+    model gives ``description`` (what is wanted), ``inputs`` and ``file_paths``. Raises ConfigurationError for an
+    unknown type name.
+    """
+    free = parameters is None
+    schema = parameters_schema(
+        {"description": "string", "inputs?": "object", "file_paths?": "string[]"} if parameters is None else parameters
+    )
+
+    async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
+        fields: dict[str, Any] = {
+            "name": template,
+            "subtype": subtype,
+            "template_hints": template_hints or [],
+            "context_management": context_management,
+        }
+        if free:
+            return SubtaskRequest(**fields, **arguments)
+        return SubtaskRequest(**fields, description=description, inputs=arguments)
+
+    return Tool(spec=ToolSpec(name, description, schema), call=request, kind="subtask")
+
+
+def user_input_tool(
+    ask: Callable[[str], str | Awaitable[str]],
+    *,
+    name: str = "request_user_input",
+    description: str = "Ask the user a question and wait for the answer. Use it only when you cannot go on without.",
+    timeout_s: float | None = None,
+) -> Tool:
+    """A tool by which a model asks the person at the keyboard. ``ask`` gets the question, async or plain."""
+    run = as_async(ask)
+
+    async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
+        return await run(arguments["prompt"])
+
+    schema = parameters_schema({"prompt": {"type": "string", "description": "the question", "minLength": 1}})
+    return Tool(spec=ToolSpec(name, description, schema), call=execute, sequential=True, timeout_s=timeout_s)
+
+
+__all__ = [
+    "OPTIONS",
+    "ToolInputError",
+    "ToolOptions",
+    "as_async",
+    "parameters_schema",
+    "subtask_tool",
+    "tool",
+    "tool_from_function",
+    "tool_from_spec",
+    "user_input_tool",
+]
