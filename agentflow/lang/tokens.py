@@ -84,27 +84,3 @@ def _block_end(text: str, start: int) -> int:
         if depth == 0:
             return edge.end()
     return -1
-
-
-def unfinished(text: str) -> bool:
-    """Whether ``text`` stops inside a list, string, block comment, or after a quote that quotes nothing yet.
-
-    A closer that closes nothing, or not what is open, does not make it unfinished: more text cannot mend that.
-    """
-    pending: list[str] = []
-    waiting = False
-    for token in tokens(text):
-        if token.kind == "open":
-            pending.append(CLOSERS[token.text])
-            waiting = False
-        elif token.kind == "close":
-            if not pending or pending.pop() != token.text:
-                return False
-            waiting = False
-        elif token.kind in ("prefix", "skip"):
-            waiting = True
-        elif token.kind == "broken":
-            return True
-        elif token.kind not in ("space", "newline", "comment", "block"):
-            waiting = False
-    return bool(pending) or waiting

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.lang.formatter import format_text, same_tokens
-from agentflow.lang.tokens import tokens, unfinished
+from agentflow.lang.tokens import tokens
 
 ATOMS = st.sampled_from(
     [
@@ -107,15 +107,3 @@ def test_deep_nesting_is_refused() -> None:
     """Past 200 levels the text is refused before anything recurses over it."""
     with pytest.raises(LimitExceeded):
         format_text("(" * 100_000 + ")" * 100_000)
-
-
-@pytest.mark.parametrize("text", ["(", "(a", '"a', "#| a", "'", "[(a)", "(a '"])
-def test_unfinished_text_waits_for_more(text: str) -> None:
-    """The shell goes on reading while something is open."""
-    assert unfinished(text)
-
-
-@pytest.mark.parametrize("text", ["", "a", "(a)", ")", "(]", "(a) ; (", '"("'])
-def test_finished_text_is_run(text: str) -> None:
-    """Balanced text is complete, and so is text that more lines cannot mend."""
-    assert not unfinished(text)
