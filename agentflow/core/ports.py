@@ -229,6 +229,7 @@ class CommandResult:
     """How a command ended. ``exit_code`` is None when it was not started or was killed; ``error`` says why it failed.
 
     ``stdout`` and ``stderr`` are head and tail of the output; ``stdout_bytes`` and ``stderr_bytes`` count all of it.
+    ``reason`` is the task-failure reason and ``code`` the stable ``family/name`` of a failure.
     """
 
     success: bool
@@ -241,6 +242,7 @@ class CommandResult:
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     duration_s: float = 0.0
+    code: str | None = None
 
 
 class CommandPort(Protocol):
