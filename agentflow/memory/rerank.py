@@ -19,8 +19,8 @@ Describe = Callable[[Sequence[str], str], Awaitable[Mapping[str, str]]]
 """What the model is shown of each path, by strategy: :meth:`MemorySystem.describe`."""
 
 TEMPLATES: dict[str, str] = {
-    "content": "atomic:associative_matching:content",
-    "metadata": "atomic:associative_matching:metadata",
+    "content": "atomic:associative_matching",
+    "metadata": "atomic:associative_matching_metadata",
 }
 """The template asked, by strategy."""
 
@@ -37,7 +37,7 @@ class LlmRanker:
 
     Parameters: ``run_task`` runs a template; ``describe`` says what is shown of each candidate; ``strategy`` content or
     metadata; ``budget_tokens`` per share (estimated tokens); ``concurrency`` shares asked at once; ``templates``
-    overrides the template names. The template gets ``query`` and ``metadata`` (a JSON list of ``{path, text}``) and
+    overrides the template names. The template gets ``query``, ``metadata`` (a JSON list of ``{path, text}``) and ``max_results``, and
     answers with a JSON list of ``{path, score, relevance}``, or an object holding one under ``matches`` or ``files``.
     """
 
@@ -73,7 +73,7 @@ class LlmRanker:
         async def ask(index: int, shard: dict[str, str]) -> None:
             async with gate:
                 try:
-                    answers[index] = await self._ask(text, shard)
+                    answers[index] = await self._ask(text, shard, limit)
                 except RerankFailed as failure:
                     failures.append(failure)
 
@@ -86,11 +86,12 @@ class LlmRanker:
         place = {path: index for index, path in enumerate(candidates)}
         return sorted(scores.items(), key=lambda item: (-item[1], place[item[0]]))[:limit]
 
-    async def _ask(self, text: str, shard: dict[str, str]) -> dict[str, float]:
+    async def _ask(self, text: str, shard: dict[str, str], limit: int) -> dict[str, float]:
         shown = json.dumps([{"path": path, "text": said} for path, said in shard.items()], ensure_ascii=False)
+        inputs = {"query": text, "metadata": shown, "max_results": limit}
         problem = ""
         for _ in range(2):
-            result = await self._run_task(self._template, {"query": text, "metadata": shown}, current_call.get())
+            result = await self._run_task(self._template, inputs, current_call.get())
             if result.failed:
                 raise RerankFailed(
                     f"the re-ranking task failed: {result.content}",
