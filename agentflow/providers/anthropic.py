@@ -1,0 +1,109 @@
+"""The ``anthropic.messages`` dialect."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.messages import ModelProfile, ModelRequest
+from agentflow.providers import anthropic_wire as wire
+from agentflow.providers.base import Call, HttpAdapter, SdkErrors
+from agentflow.providers.wire import Decoder, ToolNames
+
+_PLAIN_LIMIT = 21_333
+"""Most output tokens of a plain request: the API's guide asks for streaming where ten minutes may not do (128,000 tokens
+an hour, as the SDK reckons)."""
+_CREDENTIALS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_PROFILE",
+    "ANTHROPIC_IDENTITY_TOKEN",
+    "ANTHROPIC_IDENTITY_TOKEN_FILE",
+    "ANTHROPIC_CONFIG_DIR",
+)
+
+
+def check_key(base_url: str | None, api_key: str | None) -> None:
+    """Raise ConfigurationError when no credential can be found. Looks at the environment only, not at the SDK."""
+    if api_key or any(os.environ.get(name) for name in _CREDENTIALS):
+        return
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    if not (home / "anthropic").exists():
+        raise _no_key()
+
+
+def _no_key() -> ConfigurationError:
+    return ConfigurationError(
+        "no API key for anthropic: the environment variable ANTHROPIC_API_KEY is not set",
+        code="config/no-key",
+        hint="set ANTHROPIC_API_KEY, or pass api_key=...; model='offline' needs no key",
+        details={"variable": "ANTHROPIC_API_KEY"},
+    )
+
+
+class AnthropicProvider(HttpAdapter):
+    """Claude models through the Messages API. Parameters: see :class:`HttpAdapter`."""
+
+    dialect: ClassVar[str] = wire.DIALECT
+    provider: ClassVar[str] = "anthropic"
+
+    def profile(self, model: str) -> ModelProfile:
+        """What is known of ``model``; structured output came after the models whose names begin ``claude-3``."""
+        return ModelProfile(
+            self.name,
+            model,
+            self.dialect,
+            context_window=self._prices.context_window(self.provider, model),
+            native_json_schema=not model.startswith(("claude-2", "claude-3", "claude-instant")),
+            counts_tokens=True,
+        )
+
+    def _open(self) -> tuple[Any, SdkErrors]:
+        import anthropic
+
+        from agentflow.providers import transport
+
+        self._prices.load()
+        client = anthropic.AsyncAnthropic(
+            api_key=self._api_key,
+            base_url=self._base_url,
+            max_retries=0,
+            open_telemetry=False,
+            http_client=transport.http_client(
+                anthropic, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
+            ),
+        )
+        if client.api_key is None and client.auth_token is None and client.credentials is None:
+            raise _no_key()
+        return client, SdkErrors(
+            anthropic.APIStatusError,
+            anthropic.APITimeoutError,
+            anthropic.AnthropicError,
+            transport.transport_errors(self._aiohttp),
+            transport.connect_timeout,
+            transport.RESPONSE,
+            anthropic.AsyncStream[object],
+        )
+
+    def _plain(self, request: ModelRequest) -> bool:
+        return (request.max_output_tokens or wire.DEFAULT_MAX_TOKENS) <= _PLAIN_LIMIT
+
+    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+        body = wire.encode(request, names)
+        if request.output_schema is not None:
+            from anthropic import transform_schema
+
+            body["output_config"]["format"]["schema"] = transform_schema(request.output_schema)
+        if streaming:
+            body["stream"] = True
+        return "/v1/messages", body
+
+    def _decoder(self, call: Call) -> Decoder:
+        return wire.MessagesDecoder(call.names, provider=self.name, model=call.request.model)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Input tokens counted by the API; by rule of thumb where the server cannot count (404, 405, 501)."""
+        fields = ("model", "messages", "system", "tools", "tool_choice", "output_config", "thinking")
+        return await self._count(request, "/v1/messages/count_tokens", fields)

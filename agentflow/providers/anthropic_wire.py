@@ -1,0 +1,325 @@
+"""Anthropic Messages: requests as JSON, answers from events. https://docs.anthropic.com/en/api/messages-streaming"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+from agentflow.core.errors import IncompleteStream, ProtocolError
+from agentflow.core.messages import (
+    DocumentPart,
+    ImagePart,
+    Message,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    Native,
+    OtherPart,
+    Part,
+    StopReason,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+    Usage,
+)
+from agentflow.providers import faults
+from agentflow.providers.wire import (
+    ToolNames,
+    check_arguments,
+    joined_text,
+    parse_arguments,
+    parse_json,
+    record,
+    unique_calls,
+)
+
+DIALECT = "anthropic.messages"
+DEFAULT_MAX_TOKENS = 8_192
+_EPHEMERAL = {"type": "ephemeral"}
+_STOP: dict[str, StopReason] = {
+    "end_turn": "end",
+    "tool_use": "tool_calls",
+    "max_tokens": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+    "model_context_window_exceeded": "context_window",
+}
+_PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
+
+
+def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
+    """The request body, ``stream`` aside."""
+    body: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
+        "messages": [encode_message(message, names) for message in request.messages],
+    }
+    if request.system:
+        body["system"] = (
+            [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
+            if request.cache_system
+            else request.system
+        )
+    if request.tools:
+        body["tools"] = [
+            {
+                "name": names.to_wire(tool.name),
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+                **({"strict": True} if tool.strict else {}),
+            }
+            for tool in request.tools
+        ]
+        if request.tool_choice != "auto":
+            kinds = {"none": "none", "required": "any"}
+            kind = kinds.get(request.tool_choice)
+            body["tool_choice"] = (
+                {"type": kind} if kind else {"type": "tool", "name": names.to_wire(request.tool_choice)}
+            )
+    if request.output_schema is not None:
+        body["output_config"] = {"format": {"type": "json_schema", "schema": request.output_schema}}
+    return body
+
+
+def encode_message(message: Message, names: ToolNames) -> dict[str, Any]:
+    """One message. Thinking and other dialects' own blocks without a native form of this dialect are dropped."""
+    parts = message.parts
+    if len(parts) == 1 and type(parts[0]) is TextPart and not parts[0].cache and parts[0].native is None:
+        return {"role": message.role, "content": parts[0].text}
+    blocks = [block for part in parts if (block := _encode_part(part, names)) is not None]
+    if message.role == "user":
+        # The API wants the answers to its tool calls ahead of anything else.
+        blocks.sort(key=lambda block: block["type"] != "tool_result")
+    return {"role": message.role, "content": blocks}
+
+
+def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
+    if isinstance(part, TextPart):
+        if not part.text:
+            return None
+        if part.native is not None and part.native.dialect == DIALECT:
+            block = part.native.data
+        else:
+            block = {"type": "text", "text": part.text}
+        return {**block, "cache_control": _EPHEMERAL} if part.cache else block
+    if isinstance(part, ToolResultPart):
+        block = {"type": "tool_result", "tool_use_id": part.call_id, "content": part.text}
+        return {**block, "is_error": True} if part.is_error else block
+    if isinstance(part, ToolCallPart):
+        if part.native is not None and part.native.dialect == DIALECT:
+            return cast(dict[str, Any], part.native.data)
+        return {"type": "tool_use", "id": part.id, "name": names.to_wire(part.name), "input": part.arguments}
+    if isinstance(part, ThinkingPart | OtherPart):
+        native = part.native
+        return cast(dict[str, Any], native.data) if native is not None and native.dialect == DIALECT else None
+    return _encode_media(part)
+
+
+def _encode_media(part: ImagePart | DocumentPart) -> dict[str, Any]:
+    if part.url is not None:
+        source: dict[str, Any] = {"type": "url", "url": part.url}
+    elif isinstance(part, DocumentPart) and part.media_type.startswith("text/"):
+        text = base64.b64decode(part.data or "").decode("utf-8", "replace")
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        source = {"type": "base64", "media_type": part.media_type, "data": part.data or ""}
+    if isinstance(part, ImagePart):
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, "title": part.name}
+
+
+class _Block:
+    """A content block while it streams: its first form, and the pieces of what it grows by."""
+
+    __slots__ = ("data", "kind", "pieces")
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+        self.kind: str = data["type"]
+        self.pieces: list[str] = []
+
+
+class MessagesDecoder:
+    """Reads one answer; implements :class:`agentflow.providers.wire.Decoder`."""
+
+    def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
+        self.done = False
+        self.unknown = 0
+        self._names = names
+        self._provider = provider
+        self._model = model
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[int, _Block] = {}
+        self._open: _Block | None = None
+        self._usage: dict[str, Any] = {}
+        self._stop: dict[str, Any] = {}
+
+    @property
+    def partial(self) -> str:
+        """The text so far."""
+        return "".join("".join(block.pieces) for block in self._blocks.values() if block.kind == "text")
+
+    def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
+        """Take one event."""
+        event = parse_json(data)
+        kind = event["type"]
+        if kind == "content_block_delta":
+            self._delta(event, out)
+        elif kind == "content_block_start":
+            self._start(event, out)
+        elif kind == "ping":
+            return False
+        elif kind == "message_start":
+            self._message = event["message"]
+            self._usage = dict(self._message.get("usage") or {})
+        elif kind == "message_delta":
+            self._stop.update({key: value for key, value in event["delta"].items() if value is not None})
+            self._usage.update({key: value for key, value in record(event.get("usage")).items() if value is not None})
+        elif kind == "message_stop":
+            self.done = True
+        elif kind == "error":
+            self._fail(event)
+        elif kind != "content_block_stop":
+            self.unknown += 1
+        return True
+
+    def _block(self, index: int | None) -> _Block:
+        # Servers that imitate the API leave the index out; the block in question is then the one that began last.
+        block = self._open if index is None else self._blocks.get(index)
+        if block is None:
+            raise ProtocolError(f"a delta for content block {index}, which has not begun", code="provider/bad-event")
+        return block
+
+    def _delta(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
+        block = self._open
+        index = event.get("index")
+        if block is None or self._blocks.get(index) is not block:  # pyright: ignore[reportArgumentType]
+            block = self._block(index)
+        delta = event["delta"]
+        kind = delta["type"]
+        if kind == "text_delta":
+            text: str = delta["text"]
+            if text:
+                block.pieces.append(text)
+                out.append(ModelDelta(text))
+        elif kind == "input_json_delta":
+            text = delta["partial_json"]
+            if text:
+                block.pieces.append(text)
+                if block.kind == "tool_use":
+                    out.append(ModelDelta(tool_call_id=block.data["id"], arguments=text))
+        elif kind == "thinking_delta":
+            text = delta["thinking"]
+            if text:
+                block.pieces.append(text)
+                out.append(ModelDelta(thinking=text))
+        elif kind == "signature_delta":
+            block.data["signature"] = block.data.get("signature", "") + delta["signature"]
+        elif kind == "citations_delta":
+            block.data["citations"] = [*(block.data.get("citations") or []), delta["citation"]]
+        else:
+            self.unknown += 1
+
+    def _start(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
+        block = _Block(event["content_block"])
+        index = event.get("index")
+        self._blocks[len(self._blocks) if index is None else index] = self._open = block
+        if block.kind == "tool_use":
+            out.append(ModelDelta(tool_call_id=block.data["id"], tool_name=self._names.back(block.data["name"])))
+        elif block.kind == "text" and block.data.get("text"):
+            block.pieces.append(block.data["text"])
+            out.append(ModelDelta(block.data["text"]))
+        elif block.kind == "thinking" and block.data.get("thinking"):
+            block.pieces.append(block.data["thinking"])
+            out.append(ModelDelta(thinking=block.data["thinking"]))
+
+    def _fail(self, event: dict[str, Any]) -> None:
+        kind, said = faults.describe(event)
+        raise faults.from_stream(
+            kind, said, provider=self._provider, model=self._model, request_id=event.get("request_id")
+        )
+
+    def finish(self) -> ModelResponse:
+        """The whole answer. Raises IncompleteStream without ``message_stop`` and a stop reason."""
+        if not self.done or "stop_reason" not in self._stop:
+            raise IncompleteStream("the stream ended before the model had finished")
+        for block in self._blocks.values():
+            self._settle(block)
+        content = [self._blocks[index].data for index in sorted(self._blocks)]
+        return self._response(self._message, content, self._stop, self._usage)
+
+    def _settle(self, block: _Block) -> None:
+        """The block's data as a plain answer would have had it."""
+        text = joined_text(block.pieces)
+        if block.kind == "text":
+            block.data["text"] = text
+        elif block.kind == "thinking":
+            block.data["thinking"] = text
+        elif block.pieces:
+            arguments, problem = parse_arguments(text, str(block.data.get("name", "the tool")))
+            block.data["input"] = arguments
+            if problem:
+                block.data["_problem"] = problem
+
+    def body(self, data: Any) -> ModelResponse:
+        """The answer to a plain request."""
+        if data.get("type") == "error":
+            self._fail(data)
+        if not data.get("stop_reason"):
+            raise IncompleteStream("the answer has no stop reason", partial=_text_of(data))
+        return self._response(data, data["content"], data, data.get("usage") or {})
+
+    def _response(
+        self, message: dict[str, Any], content: list[dict[str, Any]], stop: dict[str, Any], usage: dict[str, Any]
+    ) -> ModelResponse:
+        parts = [self._part(block) for block in content]
+        reason: str = stop["stop_reason"]
+        metadata: dict[str, Any] = {"id": message.get("id"), "stop_reason": reason}
+        for key in ("stop_sequence", "stop_details", "container"):
+            if stop.get(key) is not None:
+                metadata[key] = stop[key]
+        calls = any(isinstance(part, ToolCallPart) for part in parts)
+        return ModelResponse(
+            unique_calls(parts) if calls else tuple(parts),
+            _STOP.get(reason, "tool_calls" if calls else "end"),
+            _usage(usage),
+            model=message.get("model") or "",
+            unknown_events=self.unknown,
+            metadata=metadata,
+        )
+
+    def _part(self, block: dict[str, Any]) -> Part:
+        kind = block["type"]
+        if kind == "text":
+            native = Native(DIALECT, block) if block.get("citations") else None
+            return TextPart(block["text"], native=native)
+        if kind == "thinking":
+            return ThinkingPart(block["thinking"], Native(DIALECT, block))
+        if kind == "tool_use":
+            problem = block.pop("_problem", "")
+            name = self._names.back(block["name"])
+            arguments: dict[str, Any] = {}
+            if not problem:
+                arguments, problem = check_arguments(block["input"], name)
+            extra = not problem and any(block[key] is not None for key in block if key not in _PLAIN_TOOL_KEYS)
+            return ToolCallPart(block["id"], name, arguments, Native(DIALECT, block) if extra else None, problem)
+        block.pop("_problem", None)
+        return OtherPart(Native(DIALECT, block))
+
+
+def _text_of(data: dict[str, Any]) -> str:
+    blocks = cast(list[dict[str, Any]], data.get("content") or [])
+    return "".join(block.get("text") or "" for block in blocks)
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    """Normalised: Anthropic's ``input_tokens`` leave out what the cache gave and took."""
+    read = usage.get("cache_read_input_tokens") or 0
+    write = usage.get("cache_creation_input_tokens") or 0
+    details = record(usage.get("output_tokens_details"))
+    reasoning = details.get("reasoning_tokens") or details.get("thinking_tokens") or 0
+    return Usage(
+        (usage.get("input_tokens") or 0) + read + write, usage.get("output_tokens") or 0, read, write, reasoning, 1
+    )

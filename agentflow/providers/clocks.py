@@ -1,0 +1,97 @@
+"""The four clocks of a model call, and the one timer that enforces them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, fields
+
+from agentflow.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Longest waits of a model call, in seconds; None means no bound. Time spent waiting for the consumer never counts.
+
+    ``connect_s`` until the connection stands; ``first_byte_s`` from then to the first byte of a streamed answer, and
+    ``plain_first_byte_s`` to that of a plain one, which comes when the whole answer is ready; ``idle_s`` between two
+    events (pings and comments do not count); ``wall_s`` the whole call, retries included, unless the request has a
+    ``timeout_s`` of its own. Raises ConfigurationError for anything that is not a positive number.
+    """
+
+    connect_s: float | None = 10.0
+    first_byte_s: float | None = 120.0
+    plain_first_byte_s: float | None = 600.0
+    idle_s: float | None = 60.0
+    wall_s: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+                raise ConfigurationError(
+                    f"Clocks({field.name}={value!r}): a clock is a positive number of seconds, or None",
+                    code="config/clocks",
+                )
+
+
+class Watch:
+    """One re-armable deadline on the awaits of one call.
+
+    ``asyncio.timeout`` costs two timer operations per use; a stream of thousands of chunks moves its deadline with every
+    one of them. Here moving it is an assignment, and the timer looks again when it goes off.
+    """
+
+    __slots__ = ("_cancelling", "_due", "_fired", "_handle", "_loop", "_task")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._fired = False
+        self._cancelling = 0
+
+    def arm(self, due: float | None) -> None:
+        """From now until :meth:`disarm`, cancel the current task's await at loop time ``due``."""
+        if due is None:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._due = due
+        handle = self._handle
+        if handle is None:
+            self._handle = self._loop.call_at(due, self._look)
+        elif handle.when() > due:
+            handle.cancel()
+            self._handle = self._loop.call_at(due, self._look)
+
+    def disarm(self) -> None:
+        """The await is over."""
+        self._task = None
+
+    def expired(self) -> bool:
+        """Whether the CancelledError just caught was this watch's own, and nobody else wants the task cancelled."""
+        task = asyncio.current_task()
+        if not self._fired or task is None:
+            return False
+        self._fired = False
+        return task.uncancel() <= self._cancelling
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._task = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _look(self) -> None:
+        self._handle = None
+        if self._task is None:
+            return
+        if self._loop.time() < self._due:
+            self._handle = self._loop.call_at(self._due, self._look)
+            return
+        self._fired = True
+        self._task.cancel()

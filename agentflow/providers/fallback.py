@@ -1,0 +1,84 @@
+"""An ordered list of models behind one face."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from agentflow.core.errors import ConfigurationError, ProviderError
+from agentflow.core.messages import ModelDelta, ModelProfile, ModelRequest
+from agentflow.core.ports import ProviderAdapter
+
+
+class FallbackProvider:
+    """Asks the first route; when it fails before anything was delivered, the next. Implements ``ProviderAdapter``.
+
+    Parameters: ``routes`` are pairs of adapter and model name (empty: the request's own model). Native settings of a
+    request go to the routes of the first one's dialect only. Attempts are numbered through; their ``provider`` and
+    ``model`` show where the call went. A request that is wrong as it stands (BadRequest) goes no further; a refused key
+    or quota does. The last route's error is raised, with the earlier ones as notes.
+    Raises ConfigurationError for an empty list.
+    """
+
+    def __init__(self, routes: Sequence[tuple[ProviderAdapter, str]]) -> None:
+        if not routes:
+            raise ConfigurationError("a fallback list needs at least one model", code="config/no-model")
+        self._routes = tuple(routes)
+
+    def profile(self, model: str) -> ModelProfile:
+        """The first route's profile, with the smallest window of all of them."""
+        profiles = [adapter.profile(name or model) for adapter, name in self._routes]
+        windows = [profile.context_window for profile in profiles if profile.context_window is not None]
+        return replace(
+            profiles[0],
+            context_window=min(windows) if windows else None,
+            native_json_schema=all(profile.native_json_schema for profile in profiles),
+        )
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        """Make one model call."""
+        number = 0
+        earlier: list[str] = []
+        for index, (adapter, name) in enumerate(self._routes):
+            routed = self._routed(request, adapter, name)
+            delivered = False
+            try:
+                async with aclosing(adapter.stream(routed)) as deltas:
+                    async for delta in deltas:
+                        if delta.attempt is not None:
+                            if delta.attempt.outcome is None:
+                                number += 1
+                            delta = ModelDelta(attempt=replace(delta.attempt, number=number, model=routed.model))
+                        else:
+                            delivered = True
+                        yield delta
+                return
+            except (ProviderError, ConfigurationError) as error:
+                if delivered or index + 1 == len(self._routes) or not _worth_switching(error):
+                    for note in earlier:
+                        error.add_note(note)
+                    raise
+                earlier.append(f"before that, {routed.model or 'the model'} failed: {error.message}")
+
+    def _routed(self, request: ModelRequest, adapter: ProviderAdapter, name: str) -> ModelRequest:
+        model = name or request.model
+        settings = request.settings
+        if settings and adapter.profile(model).dialect != self._routes[0][0].profile(request.model).dialect:
+            settings = {}
+        return replace(request, model=model, settings=settings)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """As the first route counts."""
+        adapter, name = self._routes[0]
+        return await adapter.count_tokens(self._routed(request, adapter, name))
+
+    async def aclose(self) -> None:
+        """Close every route."""
+        for adapter in dict.fromkeys(adapter for adapter, _ in self._routes):
+            await adapter.aclose()
+
+
+def _worth_switching(error: ProviderError | ConfigurationError) -> bool:
+    """Whether another model might do better. A missing key or unknown model of one route says nothing of the next."""
+    return not (isinstance(error, ProviderError) and error.code == "provider/bad-request" and error.status != 404)

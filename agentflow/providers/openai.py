@@ -1,0 +1,98 @@
+"""The two OpenAI dialects on one SDK client: ``openai.chat`` and ``openai.responses``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from agentflow.core.messages import ModelProfile, ModelRequest
+from agentflow.providers import openai_chat_wire as chat
+from agentflow.providers import openai_responses_wire as responses
+from agentflow.providers import openai_wire as common
+from agentflow.providers.base import Call, HttpAdapter, SdkErrors
+from agentflow.providers.wire import Decoder, ToolNames
+
+
+class OpenAIProvider(HttpAdapter):
+    """What the dialects share. Parameters: see :class:`HttpAdapter`."""
+
+    provider: ClassVar[str] = "openai"
+
+    @property
+    def _vendor(self) -> bool:
+        """Whether OpenAI itself is asked, rather than a server that speaks its dialect."""
+        base_url = self._base_url or os.environ.get("OPENAI_BASE_URL")
+        return not base_url or base_url.startswith(common.VENDOR_URL)
+
+    def profile(self, model: str) -> ModelProfile:
+        """What is known of ``model``."""
+        return ModelProfile(
+            self.name,
+            model,
+            self.dialect,
+            context_window=self._prices.context_window(self.provider, model) if self._vendor else None,
+            native_json_schema=True,
+            counts_tokens=self.dialect == responses.DIALECT,
+        )
+
+    def _open(self) -> tuple[Any, SdkErrors]:
+        import openai
+
+        from agentflow.providers import transport
+
+        common.check_key(self._base_url, self._api_key)
+        self._prices.load()
+        client = openai.AsyncOpenAI(
+            api_key=self._api_key or os.environ.get("OPENAI_API_KEY") or common.NO_KEY,
+            base_url=self._base_url,
+            max_retries=0,
+            http_client=transport.http_client(
+                openai, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
+            ),
+        )
+        return client, SdkErrors(
+            openai.APIStatusError,
+            openai.APITimeoutError,
+            openai.OpenAIError,
+            transport.transport_errors(self._aiohttp),
+            transport.connect_timeout,
+            transport.RESPONSE,
+            openai.AsyncStream[object],
+        )
+
+
+class OpenAIChatProvider(OpenAIProvider):
+    """The ``openai.chat`` dialect: Chat Completions, and the local servers that speak it."""
+
+    dialect: ClassVar[str] = chat.DIALECT
+
+    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+        # Local servers know only the older name of the limit, OpenAI's newer models only the newer one.
+        body = chat.encode(request, names, "max_completion_tokens" if self._vendor else "max_tokens")
+        if streaming:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return "/chat/completions", body
+
+    def _decoder(self, call: Call) -> Decoder:
+        return chat.ChatDecoder(call.names, provider=self.name, model=call.request.model)
+
+
+class OpenAIResponsesProvider(OpenAIProvider):
+    """The ``openai.responses`` dialect."""
+
+    dialect: ClassVar[str] = responses.DIALECT
+
+    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+        body = responses.encode(request, names)
+        if streaming:
+            body["stream"] = True
+        return "/responses", body
+
+    def _decoder(self, call: Call) -> Decoder:
+        return responses.ResponsesDecoder(call.names, provider=self.name, model=call.request.model)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Input tokens counted by the API; by rule of thumb where the server cannot count."""
+        fields = ("model", "input", "instructions", "tools", "tool_choice", "text", "reasoning")
+        return await self._count(request, "/responses/input_tokens", fields)

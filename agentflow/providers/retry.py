@@ -1,0 +1,74 @@
+"""When a failed model call is tried again, and how long after."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+from agentflow.core.errors import ConfigurationError, ProviderError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Tries of one model call: at most ``attempts``, only while nothing of the answer was delivered.
+
+    The wait before try n + 1 is ``base_s`` * 2 ** (n - 1), at most ``cap_s`` seconds, of which a random half is taken off.
+    A server's own ``retry-after`` is honoured instead, up to ``retry_after_cap_s`` and the call's remaining time; a
+    server that asks for more ends the call at once with ``error.retry_after`` set.
+    Raises ConfigurationError for ``attempts`` below 1 or negative seconds.
+    """
+
+    attempts: int = 4
+    base_s: float = 0.5
+    cap_s: float = 8.0
+    retry_after_cap_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or min(self.base_s, self.cap_s, self.retry_after_cap_s) < 0:
+            raise ConfigurationError(
+                "RetryPolicy needs attempts of 1 or more and no negative seconds", code="config/retry"
+            )
+
+    def wait(self, error: ProviderError, number: int, remaining_s: float | None) -> float | None:
+        """Seconds to wait after try ``number`` failed with ``error``; None when there must not be another.
+
+        ``remaining_s`` is what is left of the call's time (None: unbounded).
+        """
+        if number >= self.attempts or not error.retryable or error.details.get("final"):
+            return None
+        if error.retry_after is not None:
+            wait = error.retry_after
+            if wait > self.retry_after_cap_s:
+                return None
+        else:
+            # Jitter keeps many calls that failed together from coming back together.
+            wait = min(self.cap_s, self.base_s * 2 ** (number - 1)) * (0.5 + random.random() / 2)
+        return None if remaining_s is not None and wait >= remaining_s else wait
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds a response asks to wait: ``retry-after-ms``, or ``retry-after`` in seconds or as a date (RFC 9110, 10.2.3).
+
+    None when it asks for nothing, for nonsense or for a time that has passed.
+    """
+    for name, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if not text or len(text) > 100:
+            continue
+        try:
+            seconds = float(text) / unit
+        except ValueError:
+            seconds = _seconds_until(text)
+        if seconds is not None and 0 < seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _seconds_until(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp() - time.time()
+    except (ValueError, OverflowError, OSError):
+        return None

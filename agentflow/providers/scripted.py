@@ -1,0 +1,174 @@
+"""A provider that answers from a script: for tests, examples and trying programs without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any, cast
+
+from agentflow.core.errors import ConfigurationError, ProviderError, ServerError
+from agentflow.core.messages import (
+    Attempt,
+    ModelDelta,
+    ModelProfile,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    Usage,
+)
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import to_json
+from agentflow.providers.wire import check_arguments, estimate_tokens, unique_calls
+
+ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]
+_KEYS = ("text", "tool_calls", "error", "thinking", "stop_reason", "usage", "delay_s", "metadata", "cost_usd")
+_WORDS = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
+
+
+class ScriptedProvider:
+    """Answers model calls from ``replies``, in call order. Implements ``ProviderAdapter``.
+
+    A reply is text; a dict of ``text``, ``thinking``, ``tool_calls`` (each ``{"name", "arguments"}`` and perhaps ``id``),
+    ``stop_reason``, ``usage`` (a Usage or its fields), ``delay_s``, ``metadata``, ``cost_usd``, or ``error`` (an
+    exception to raise after the text, or its message); an exception; a ModelResponse; or a function of the ModelRequest,
+    plain or async, giving one of these. ``replies`` may itself be such a function; then it answers every call.
+    ``requests`` records every request. Text streams word by word. Calls beyond the script raise ConfigurationError.
+    """
+
+    def __init__(self, replies: ReplySource = (), *, name: str = "scripted") -> None:
+        if isinstance(replies, str | Mapping):
+            replies = [replies]
+        self._function = replies if callable(replies) else None
+        self._replies: list[Any] = [] if callable(replies) else list(replies)
+        self._next = 0
+        self.name = name
+        self.requests: list[ModelRequest] = []
+
+    def profile(self, model: str) -> ModelProfile:
+        """A profile that knows no limits and takes JSON schemas."""
+        return ModelProfile(self.name, model, self.name, native_json_schema=True)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        """Play the next reply."""
+        self.requests.append(request)
+        reply = await self._take(request)
+        attempt = Attempt(1, self.name, request.model)
+        yield ModelDelta(attempt=attempt)
+        response, error, delay = self._response(reply, request)
+        if delay:
+            await asyncio.sleep(delay)
+        for part in response.parts:
+            for delta in _deltas(part):
+                yield delta
+                await asyncio.sleep(0)
+        if error is not None:
+            if isinstance(error, ProviderError):
+                error.partial = error.partial or response.text
+            yield ModelDelta(attempt=Attempt(1, self.name, request.model, "failed", error))
+            raise error
+        yield ModelDelta(attempt=Attempt(1, self.name, request.model, "ok"))
+        yield ModelDelta(response=response)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """By rule of thumb: four bytes a token."""
+        return estimate_tokens(request)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    async def _take(self, request: ModelRequest) -> Any:
+        if self._function is not None:
+            reply: Any = self._function
+        elif self._next < len(self._replies):
+            reply = self._replies[self._next]
+            self._next += 1
+        else:
+            raise ConfigurationError(
+                f"the script has {len(self._replies)} replies, and this is model call {self._next + 1}",
+                code="provider/script-ended",
+                hint="give ScriptedProvider a reply more, or a function of the request",
+            )
+        if callable(reply) and not isinstance(reply, BaseException | type):
+            reply = reply(request)
+            if asyncio.iscoroutine(reply):
+                reply = await reply
+        return reply
+
+    def _response(self, reply: Any, request: ModelRequest) -> tuple[ModelResponse, BaseException | None, float]:
+        if isinstance(reply, ModelResponse):
+            return reply, None, 0.0
+        if isinstance(reply, str):
+            reply = {"text": reply}
+        elif isinstance(reply, BaseException):
+            reply = {"error": reply}
+        if not isinstance(reply, Mapping):
+            raise ConfigurationError(
+                f"a scripted reply is text, a dict, an exception or a function, not {type(reply).__name__}",
+                code="provider/script-reply",
+            )
+        data = cast(Mapping[str, Any], reply)
+        for key in data:
+            if key not in _KEYS:
+                raise ConfigurationError(
+                    f"a scripted reply has no key {key!r}", code="provider/script-reply", hint=did_you_mean(key, _KEYS)
+                )
+        error = data.get("error")
+        if error is not None and not isinstance(error, BaseException):
+            error = ServerError(str(error), provider=self.name, model=request.model)
+        parts = _parts(data)
+        calls = any(isinstance(part, ToolCallPart) for part in parts)
+        response = ModelResponse(
+            parts,
+            data.get("stop_reason") or ("tool_calls" if calls else "end"),
+            _usage(data.get("usage"), request, parts),
+            model=request.model or self.name,
+            provider=self.name,
+            cost_usd=data.get("cost_usd"),
+            metadata=dict(data.get("metadata") or {}),
+        )
+        return response, error, float(data.get("delay_s") or 0.0)
+
+
+def _parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    if data.get("thinking"):
+        parts.append(ThinkingPart(str(data["thinking"])))
+    if data.get("text") or not (data.get("tool_calls") or data.get("error") or parts):
+        parts.append(TextPart(str(data.get("text") or "")))
+    for index, call in enumerate(data.get("tool_calls") or ()):
+        if "name" not in call:
+            raise ConfigurationError(
+                f"tool call {index + 1} of a scripted reply has no name", code="provider/script-reply"
+            )
+        arguments, problem = check_arguments(call.get("arguments", {}), call["name"])
+        parts.append(ToolCallPart(call.get("id") or f"call_{index + 1}", call["name"], arguments, None, problem))
+    return unique_calls(parts)
+
+
+def _deltas(part: Part) -> Iterable[ModelDelta]:
+    if isinstance(part, TextPart):
+        return [ModelDelta(word) for word in _WORDS.findall(part.text)]
+    if isinstance(part, ThinkingPart):
+        return [ModelDelta(thinking=word) for word in _WORDS.findall(part.text)]
+    if isinstance(part, ToolCallPart):
+        text = to_json(part.arguments)
+        half = len(text) // 2
+        return [
+            ModelDelta(tool_call_id=part.id, tool_name=part.name),
+            ModelDelta(tool_call_id=part.id, arguments=text[:half]),
+            ModelDelta(tool_call_id=part.id, arguments=text[half:]),
+        ]
+    return ()
+
+
+def _usage(given: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage:
+    if isinstance(given, Usage):
+        return given
+    if given:
+        return Usage(**{"requests": 1, **given})
+    made = sum(len(part.text) for part in parts if isinstance(part, TextPart | ThinkingPart)) // 4 + 1
+    return Usage(estimate_tokens(request), made, requests=1)

@@ -1,0 +1,225 @@
+"""Which dialects there are, and from a model's name to the adapter that speaks to it. Loads nothing before it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.ports import ProviderAdapter
+from agentflow.core.suggest import suggest
+from agentflow.providers.base import DEFAULT_GATE
+from agentflow.providers.clocks import Clocks
+from agentflow.providers.prices import Prices
+from agentflow.providers.retry import RetryPolicy
+
+ENTRY_POINTS = "agentflow.providers"
+"""Entry point group: each names a factory taking :func:`open_provider`'s keywords and giving a ProviderAdapter."""
+
+KeyCheck = Callable[[str | None, str | None], None]
+_BUILT_IN: dict[str, tuple[str, str]] = {
+    "anthropic": ("agentflow.providers.anthropic", "AnthropicProvider"),
+    "openai": ("agentflow.providers.openai", "OpenAIResponsesProvider"),
+    "openai-chat": ("agentflow.providers.openai", "OpenAIChatProvider"),
+}
+_KEY_CHECKS: dict[str, tuple[str, str]] = {
+    "anthropic": ("agentflow.providers.anthropic", "check_key"),
+    "openai": ("agentflow.providers.openai_wire", "check_key"),
+    "openai-chat": ("agentflow.providers.openai_wire", "check_key"),
+}
+_LOCAL = ("offline", "scripted")
+
+
+def dialects() -> list[str]:
+    """All dialect names that can stand before a model's name, sorted; those of installed plug-ins too."""
+    return sorted({*_BUILT_IN, *_LOCAL, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def open_provider(
+    dialect: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    clocks: Clocks | None = None,
+    retry: RetryPolicy | None = None,
+    gate: int = DEFAULT_GATE,
+    prices: Prices | None = None,
+    settings: dict[str, Any] | None = None,
+    transport: Any = None,
+    aiohttp: bool | None = None,
+    name: str | None = None,
+) -> ProviderAdapter:
+    """An adapter for ``dialect``; nothing is imported, connected or built before its first call.
+
+    Parameters: see :class:`agentflow.providers.base.HttpAdapter`. Raises ConfigurationError for an unknown dialect and
+    for a key that cannot be found (the message names its variable).
+    """
+    options: dict[str, Any] = {
+        "base_url": base_url,
+        "api_key": api_key,
+        "clocks": clocks,
+        "retry": retry,
+        "gate": gate,
+        "prices": prices,
+        "settings": settings,
+        "transport": transport,
+        "aiohttp": aiohttp,
+        "name": name,
+    }
+    if dialect in _BUILT_IN:
+        if transport is None:
+            module, function = _KEY_CHECKS[dialect]
+            getattr(importlib.import_module(module), function)(base_url, api_key)
+        module, made = _BUILT_IN[dialect]
+        return getattr(importlib.import_module(module), made)(**options)
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == dialect:
+            return point.load()(**options)
+    raise _unknown(dialect)
+
+
+def _unknown(dialect: str) -> ConfigurationError:
+    known = dialects()
+    near = suggest(dialect, known)
+    return ConfigurationError(
+        f"no provider is called {dialect!r}",
+        code="config/unknown-provider",
+        hint=(f"did you mean '{near}'? " if near else "") + f"known: {', '.join(known)}",
+        details={"dialect": dialect, "known": known},
+    )
+
+
+class Router:
+    """From model names as users write them to adapters. Implements ``ModelRouter``.
+
+    Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
+    ``openai-chat:``), or a dialect alone for those without models (``offline``); ``base_url`` and ``api_key`` belong to
+    that model's dialect; ``provider`` a ready adapter that answers everything; ``local`` factories of the providers that
+    need no network, by name (``offline``, ``scripted``); ``base_urls`` and ``api_keys`` of other dialects by name; the
+    rest goes to every adapter made. One adapter is made per dialect, when it is first needed.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        provider: ProviderAdapter | None = None,
+        local: Mapping[str, Callable[[], ProviderAdapter]] | None = None,
+        base_urls: Mapping[str, str] | None = None,
+        api_keys: Mapping[str, str] | None = None,
+        clocks: Clocks | None = None,
+        retry: RetryPolicy | None = None,
+        gate: int = DEFAULT_GATE,
+        prices: Prices | None = None,
+        settings: dict[str, Any] | None = None,
+        aiohttp: bool | None = None,
+    ) -> None:
+        self._provider = provider
+        self._local = dict(local or {})
+        self._prices = prices or Prices()
+        self._options: dict[str, Any] = {"clocks": clocks, "retry": retry, "gate": gate, "aiohttp": aiohttp}
+        self._adapters: dict[tuple[str, str | None], ProviderAdapter] = {}
+        self._dialect, self._name = self._split(model) if model and provider is None else (None, model or "")
+        self._base_urls = dict(base_urls or {})
+        self._api_keys = dict(api_keys or {})
+        self._settings = settings
+        if self._dialect is not None:
+            if base_url is not None:
+                self._base_urls.setdefault(self._dialect, base_url)
+            if api_key is not None:
+                self._api_keys.setdefault(self._dialect, api_key)
+
+    @property
+    def model(self) -> str | None:
+        """The flow's model as ``dialect:name``; None without one."""
+        if self._dialect is None:
+            return self._name or None
+        return f"{self._dialect}:{self._name}" if self._name else self._dialect
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        """Adapter and bare name; see :class:`agentflow.core.ports.ModelRouter`."""
+        if self._provider is not None:
+            return self._provider, model or self._name
+        dialect, name = self._split(model) if model else (self._dialect, self._name)
+        if dialect is None:
+            if model and self._dialect is None:
+                raise ConfigurationError(
+                    f"the model {model!r} does not say whose it is, and the flow has no model of its own",
+                    code="config/no-model",
+                    hint=f"write it as dialect:name, for example anthropic:{model} or openai:{model}",
+                )
+            raise _no_model()
+        if not name and dialect not in _LOCAL and dialect in _BUILT_IN:
+            raise ConfigurationError(
+                f"{dialect} needs the name of a model",
+                code="config/no-model",
+                hint=f"write it as {dialect}:name",
+            )
+        return self._adapter(dialect), name
+
+    async def aclose(self) -> None:
+        """Close every adapter that was made, and the one that was given."""
+        adapters = list(self._adapters.values())
+        if self._provider is not None:
+            adapters.append(self._provider)
+        await asyncio.gather(*(adapter.aclose() for adapter in adapters))
+
+    def _split(self, model: str) -> tuple[str | None, str]:
+        """Dialect and name. A name may contain colons itself (``llama3:8b``): only a known dialect is taken off."""
+        head, colon, rest = model.partition(":")
+        known = dialects()
+        if colon and (head in known or head in self._local):
+            return head, rest
+        if not colon and (model in self._local or model in _LOCAL):
+            return model, ""
+        own: str | None = getattr(self, "_dialect", None)
+        if own is not None and not (colon and suggest(head, known)):
+            return own, model
+        if colon:
+            raise _unknown(head)
+        return None, model
+
+    def _adapter(self, dialect: str) -> ProviderAdapter:
+        base_url = self._base_urls.get(dialect)
+        key = (dialect, base_url)
+        adapter = self._adapters.get(key)
+        if adapter is None:
+            adapter = self._adapters[key] = self._make(dialect, base_url)
+        return adapter
+
+    def _make(self, dialect: str, base_url: str | None) -> ProviderAdapter:
+        factory = self._local.get(dialect)
+        if factory is not None:
+            return factory()
+        if dialect == "scripted":
+            from agentflow.providers.scripted import ScriptedProvider
+
+            return ScriptedProvider()
+        if dialect == "offline":
+            raise ConfigurationError(
+                "the offline provider was not given to this router",
+                code="config/no-offline",
+                hint="AgentFlow(model='offline') wires it; a Router of your own takes local={'offline': factory}",
+            )
+        settings = self._settings if dialect == self._dialect else None
+        return open_provider(
+            dialect,
+            base_url=base_url,
+            api_key=self._api_keys.get(dialect),
+            prices=self._prices,
+            settings=settings,
+            **self._options,
+        )
+
+
+def _no_model() -> ConfigurationError:
+    return ConfigurationError(
+        "no model: this call needs one, and none was configured",
+        code="config/no-model",
+        hint="pass model='anthropic:...', 'openai:...', 'openai-chat:...' with base_url=..., or 'offline' to try without a key",
+    )

@@ -1,0 +1,215 @@
+"""JSON as it comes from a server, what is common to the dialects' encoders and decoders, and tool names on the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import jiter
+from pydantic_core import to_json
+
+from agentflow.core.errors import ConfigurationError, ProtocolError
+from agentflow.core.messages import (
+    Message,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    ToolCallPart,
+)
+
+MAX_JSON_VALUES = 500_000
+"""Most values of one JSON text. Building a Python object takes some 0.2 us each, and nothing can interrupt the parser."""
+_DENSITY_CHECK_BYTES = 1_000_000
+
+
+def parse_json(data: bytes, what: str = "an event") -> Any:
+    """The value of a JSON text from the network.
+
+    Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than 500,000 values.
+    """
+    if len(data) > _DENSITY_CHECK_BYTES and sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
+        raise ProtocolError(
+            f"the server sent {what} with more than {MAX_JSON_VALUES:,} JSON values", code="provider/too-large"
+        )
+    try:
+        return jiter.from_json(data)
+    except ValueError as error:
+        shown = data[:80].decode("utf-8", "backslashreplace")
+        raise ProtocolError(
+            f"the server sent {what} that is not valid JSON ({error}): {shown!r}", code="provider/bad-json"
+        ) from None
+
+
+def dump_json(data: Any) -> bytes:
+    """A request body as bytes. Raises ConfigurationError for what JSON cannot say."""
+    try:
+        return to_json(data)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"the request cannot be written as JSON: {error}",
+            code="provider/request-not-json",
+            hint="tool schemas and native settings must be plain JSON data",
+        ) from None
+
+
+def parse_arguments(text: str, tool: str) -> tuple[dict[str, Any], str]:
+    """A tool call's argument text as ``(arguments, problem)``; one of the two is empty. No text means no arguments."""
+    if not text.strip():
+        return {}, ""
+    try:
+        value = jiter.from_json(text.encode("utf-8", "surrogatepass"), allow_inf_nan=False)
+    except ValueError as error:
+        return {}, f"the arguments for {tool} are not valid JSON ({error}); send one JSON object"
+    return check_arguments(value, tool)
+
+
+def check_arguments(value: Any, tool: str) -> tuple[dict[str, Any], str]:
+    """Parsed arguments as ``(arguments, problem)``: they must be an object."""
+    if isinstance(value, dict):
+        return cast(dict[str, Any], value), ""
+    kind = "null" if value is None else type(cast(object, value)).__name__
+    return {}, f"the arguments for {tool} are a JSON {kind}, not an object; send one JSON object"
+
+
+def record(value: Any) -> dict[str, Any]:
+    """``value`` when it is a JSON object, else an empty one."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def records(value: Any) -> list[dict[str, Any]]:
+    """``value`` when it is a JSON array, else an empty one."""
+    return cast(list[dict[str, Any]], value) if isinstance(value, list) else []
+
+
+class Decoder(Protocol):
+    """One dialect's reading of one answer."""
+
+    done: bool
+    """The terminal event was seen."""
+    unknown: int
+    """Events nobody knows."""
+
+    def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
+        """Take one event, append its deltas to ``out``; False for a ping, which shows no progress."""
+        ...
+
+    def body(self, data: Any) -> ModelResponse:
+        """The answer to a plain request."""
+        ...
+
+    def finish(self) -> ModelResponse:
+        """The answer the events made. Raises IncompleteStream when they do not make one."""
+        ...
+
+    @property
+    def partial(self) -> str:
+        """The text so far."""
+        ...
+
+
+class ToolNames:
+    """Tool names as providers accept them (``[A-Za-z0-9_-]``, at most 64 characters), and back.
+
+    Names with other characters (``system:read_files``) get them replaced; two that would collide are told apart by a
+    digest. The mapping depends on the names alone, so that prompt caches stay valid from call to call.
+    """
+
+    __slots__ = ("_back", "_to_wire")
+    _FIT = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._to_wire: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        names = [tool.name for tool in request.tools]
+        taken = {name for name in names if self._FIT(name)}
+        for name in names:
+            if name not in taken:
+                self._add(name, taken)
+
+    def _add(self, name: str, taken: set[str]) -> str:
+        wire = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "_"
+        if wire in taken or wire in self._back:
+            wire = f"{wire[:55]}_{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+        self._to_wire[name] = wire
+        self._back[wire] = name
+        return wire
+
+    def to_wire(self, name: str) -> str:
+        """What the provider is told the tool is called."""
+        known = self._to_wire.get(name)
+        if known is not None or self._FIT(name):
+            return known or name
+        return self._add(name, set())
+
+    def back(self, wire: str) -> str:
+        """The tool's own name."""
+        return self._back.get(wire, wire) if self._back else wire
+
+
+def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
+    """``parts`` with every tool call's id filled in and unique: a history with one id twice is refused by servers."""
+    seen: set[str] = set()
+    made: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            if not part.id or part.id in seen:
+                base = part.id or "call"
+                number = len(seen) + 1
+                while f"{base}_{number}" in seen:
+                    number += 1
+                part = ToolCallPart(f"{base}_{number}", part.name, part.arguments, None, part.invalid)
+            seen.add(part.id)
+        made.append(part)
+    return tuple(made)
+
+
+def strict_schema(schema: Any) -> bool:
+    """Whether a JSON Schema meets OpenAI's strict mode: every object closed and all its properties required."""
+    if isinstance(schema, list):
+        return all(strict_schema(item) for item in cast(list[Any], schema))
+    if not isinstance(schema, dict):
+        return True
+    node = cast(dict[str, Any], schema)
+    if node.get("type") == "object" or "properties" in node:
+        properties = record(node.get("properties"))
+        if node.get("additionalProperties") is not False or set(node.get("required") or ()) != set(properties):
+            return False
+    return all(
+        strict_schema(value) for key, value in node.items() if key not in ("enum", "const", "default", "required")
+    )
+
+
+def unsupported(dialect: str, what: str, instead: str) -> ConfigurationError:
+    """The error for a part that a dialect has no words for."""
+    return ConfigurationError(f"{dialect} does not take {what}", code="provider/unsupported-part", hint=instead)
+
+
+def estimate_tokens(request: ModelRequest) -> int:
+    """Input tokens by rule of thumb: a token per four bytes of the request's JSON, 1,000 an image or document."""
+    size = len(request.system) + sum(len(to_json(t.input_schema)) + len(t.description) for t in request.tools)
+    count = 0
+    for message in request.messages:
+        text, media = _message_size(message)
+        size += text
+        count += 4 + media * 1_000
+    return count + size // 4 + 3
+
+
+def _message_size(message: Message) -> tuple[int, int]:
+    text = media = 0
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            text += len(part.name) + len(to_json(part.arguments))
+        elif hasattr(part, "text"):
+            text += len(part.text.encode("utf-8", "surrogatepass"))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+        elif hasattr(part, "media_type"):
+            media += 1
+    return text, media
+
+
+def joined_text(parts: Sequence[str]) -> str:
+    """Text pieces, joined once."""
+    return parts[0] if len(parts) == 1 else "".join(parts)
