@@ -1,0 +1,112 @@
+"""The context window: how full it is, told by the provider's last figures and estimated between them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import ProviderError, ResourceExhausted
+from agentflow.core.messages import (
+    DocumentPart,
+    ImagePart,
+    Message,
+    ModelProfile,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from agentflow.core.ports import ProviderAdapter
+
+_log = logging.getLogger(__name__)
+
+WARN_AT = 0.8
+"""The part of the window past which a warning is given."""
+CHARACTERS_PER_TOKEN = 4
+"""A rule of thumb for English text; code and other languages take more tokens, so the provider is asked near the limit."""
+IMAGE_TOKENS = 1_600
+
+
+def estimate(messages: Iterable[Message]) -> int:
+    """Tokens of messages, estimated from their length; images and documents count a flat 1,600."""
+    characters = 0
+    for message in messages:
+        characters += 16
+        for part in message.parts:
+            if isinstance(part, TextPart | ToolResultPart | ThinkingPart):
+                characters += len(part.text)
+            elif isinstance(part, ToolCallPart):
+                characters += 40 + sum(
+                    len(value) if isinstance(value, str) else 20 for value in part.arguments.values()
+                )
+            elif isinstance(part, ImagePart | DocumentPart):
+                characters += IMAGE_TOKENS * CHARACTERS_PER_TOKEN
+    return characters // CHARACTERS_PER_TOKEN
+
+
+class ContextGuard:
+    """Watches one prompt's use of its model's context window. Does nothing for a model whose window is unknown."""
+
+    __slots__ = ("_adapter", "_call", "_covered", "_known", "_profile", "_warned", "_window")
+
+    def __init__(self, adapter: ProviderAdapter, profile: ModelProfile, call: CallContext) -> None:
+        self._adapter = adapter
+        self._profile = profile
+        self._window = profile.context_window
+        self._call = call
+        self._known = 0
+        self._covered = 0
+        self._warned = False
+
+    async def before(self, request: ModelRequest) -> None:
+        """Look at a request about to be sent. Raises ResourceExhausted when it cannot fit."""
+        window = self._window
+        if window is None:
+            return
+        used = self._known + estimate(request.messages[self._covered :])
+        if not self._known:
+            used += len(request.system) // CHARACTERS_PER_TOKEN
+        if used < window * WARN_AT:
+            return
+        if not self._known and self._profile.counts_tokens:
+            used = await self._count(request, used)
+        self._look(used, window)
+        if used >= window:
+            raise ResourceExhausted(
+                f"the prompt needs about {used:,} tokens, {self._profile.model} has a context window of {window:,}",
+                resource="context",
+                used=used,
+                limit=window,
+                hint="give it less: fewer files, fewer history turns, or split the task",
+            )
+
+    async def _count(self, request: ModelRequest, otherwise: int) -> int:
+        try:
+            return await self._adapter.count_tokens(request)
+        except ProviderError as error:  # a failed count must not fail a call that may well succeed
+            _log.info("tokens could not be counted (%s); the estimate stands", error.code)
+            return otherwise
+
+    def after(self, response: ModelResponse, messages: Sequence[Message]) -> None:
+        """Take the provider's figures; ``messages`` is everything sent so far, the answer included."""
+        window = self._window
+        if window is None:
+            return
+        usage = response.usage
+        if usage.input_tokens:
+            self._known = usage.input_tokens + usage.output_tokens
+            self._covered = len(messages)
+            self._look(self._known, window)
+
+    def _look(self, used: int, window: int) -> None:
+        if used >= window * WARN_AT and not self._warned:
+            self._warned = True
+            self._call.warn(
+                "context/near-limit",
+                f"{used:,} of {window:,} tokens of {self._profile.model}'s context window are in use",
+                used=used,
+                limit=window,
+            )

@@ -1,0 +1,145 @@
+"""What happens between two model calls: the tools the model asked for are run and their results go back in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from pydantic import ValidationError
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import LimitExceeded, ProtocolError, clip
+from agentflow.core.messages import ModelResponse, ToolCallPart, ToolResultPart, ToolSpec, Usage
+from agentflow.core.ports import ToolPort
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import to_json
+
+
+def check_calls(response: ModelResponse) -> None:
+    """Refuse tool calls that cannot be answered: an id twice or missing, arguments that are no object.
+
+    Raises ProtocolError; no tool has run then.
+    """
+    seen: set[str] = set()
+    for part in response.tool_calls:
+        problem = None
+        if not part.id:
+            problem = f"the call of '{clip(part.name, 80)}' has no id"
+        elif part.id in seen:
+            problem = f"two tool calls have the id '{clip(part.id, 80)}'"
+        elif not isinstance(part.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - adapters are foreign code
+            problem = f"the arguments of '{clip(part.name, 80)}' are no object"
+        if problem:
+            raise ProtocolError(
+                f"the model's tool calls cannot be answered: {problem}",
+                request_id=response.request_id,
+                provider=response.provider,
+                model=response.model,
+                partial=response.text,
+                hint="the server is at fault; no tool was run",
+            )
+        seen.add(part.id)
+
+
+class ToolTurn:
+    """Runs the tool calls of a model's answers with the authority of what was offered, never more.
+
+    Parameters: ``tools`` the registry, ``offered`` the specs the model was shown, ``call`` the place whose grants are
+    just those tools. ``usage`` sums up what the tools' own model calls took.
+    """
+
+    __slots__ = ("_call", "_offered", "_tools", "usage")
+
+    def __init__(self, tools: ToolPort, offered: Sequence[ToolSpec], call: CallContext) -> None:
+        self._tools = tools
+        self._offered = {spec.name for spec in offered}
+        self._call = call
+        self.usage = Usage()
+
+    async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
+        """The results of ``parts``, in their order.
+
+        Neighbouring calls run side by side; a ``sequential`` tool runs alone, at its place. The first error that is no
+        result (TaskError, LimitExceeded) cancels the others and is raised when they have ended.
+        """
+        if len(parts) == 1:
+            return (await self._one(parts[0]),)
+        results: list[ToolResultPart] = []
+        together: list[ToolCallPart] = []
+        for part in parts:
+            tool = self._tools.find(part.name)
+            if tool is not None and tool.sequential:
+                results += await self._together(together)
+                together = []
+                results.append(await self._one(part))
+            else:
+                together.append(part)
+        results += await self._together(together)
+        return tuple(results)
+
+    async def _together(self, parts: list[ToolCallPart]) -> list[ToolResultPart]:
+        if len(parts) < 2:
+            return [await self._one(part) for part in parts]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._one(part), name=f"tool {part.name}") for part in parts]
+        except BaseExceptionGroup as failures:
+            raise _most_telling(failures) from None
+        return [task.result() for task in tasks]
+
+    async def _one(self, part: ToolCallPart) -> ToolResultPart:
+        name = part.name
+        if part.invalid:
+            return self._refused(part, f"the arguments are not a JSON object ({part.invalid}); the tool did not run")
+        if name not in self._offered:
+            hint = did_you_mean(name, self._offered) or f"there are: {', '.join(sorted(self._offered)) or 'none'}"
+            return self._refused(part, f"there is no tool '{clip(name, 120)}'; {hint}")
+        result = await self._tools.execute(name, part.arguments, self._call, call_id=part.id)
+        if result.status == "CONTINUATION":
+            result = await self._continued(name, result)
+        self.usage += result.usage
+        return ToolResultPart(part.id, name, _text(result), result.failed)
+
+    def _refused(self, part: ToolCallPart, why: str) -> ToolResultPart:
+        self._call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
+        return ToolResultPart(part.id, part.name, f"error: {why}", True)
+
+    async def _continued(self, name: str, result: TaskResult) -> TaskResult:
+        asked = result.notes.get("subtask_request")
+        try:
+            if isinstance(asked, Mapping):
+                asked = SubtaskRequest.model_validate(dict(cast(Mapping[str, object], asked)))
+        except ValidationError as error:
+            return TaskResult.failure("subtask_failure", f"the subtask request of '{name}' is wrong: {error}")
+        if not isinstance(asked, SubtaskRequest):
+            return TaskResult.failure(
+                "subtask_failure",
+                f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
+                details={"code": "tool/no-subtask-request"},
+            )
+        return await self._call.run.run_subtask(asked, self._call)
+
+
+def _text(result: TaskResult) -> str:
+    if result.failed:
+        error = result.notes.get("error")
+        reason = cast(dict[str, object], error).get("reason") if isinstance(error, dict) else None
+        return f"error ({reason}): {result.content}" if reason else f"error: {result.content}"
+    if result.content or result.parsed_content is None:
+        return result.content
+    return to_json(result.parsed_content)
+
+
+def _most_telling(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of several failures: a limit of the run before any other, else the first in time."""
+    for failure in failures.exceptions:
+        if isinstance(failure, LimitExceeded):
+            return failure
+    first = failures.exceptions[0]
+    return (
+        _most_telling(cast(BaseExceptionGroup[BaseException], first))
+        if isinstance(first, BaseExceptionGroup)
+        else first
+    )
