@@ -1,0 +1,365 @@
+"""Running commands for programs and models: decided by policy, walled in by a sandbox, ended as a whole.
+
+A command is an argument vector; a command text is split with shlex, and a shell sees it only where the policy grants
+one. Where a call comes from decides what it may do: the host's own calls may run whatever the configuration allows,
+less the deny rules; a call with granted authority (a model's, or a program's under ``allow=``) needs an allow rule or
+an approval, which is bound to a hash of what will run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import stat
+import tempfile
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentflow.core.call import ApprovalRequest, CallContext, current_call
+from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
+from agentflow.core.ports import CommandResult
+from agentflow.core.terminal import escape
+from agentflow.executors import git
+from agentflow.executors.file_access import FileAccessManager
+from agentflow.executors.policy import CommandPolicy, split_command
+from agentflow.executors.process import run_process
+from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
+from agentflow.executors.sandbox.choice import SandboxChoice
+
+PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Where programs are looked for: never in the working directory, never where this process's PATH says."""
+
+ENVIRONMENT_ALLOWED: tuple[str, ...] = (
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "LOGNAME",
+    "TZ",
+    "USER",
+)
+"""Variables of this process that a command inherits (shell patterns)."""
+
+TOOL = "system:execute_shell_command"
+_MAX_ARGUMENTS = 131_072
+_GIT_LOOKUP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A command with its program found: what the policy judges and an approval is bound to."""
+
+    executable: str
+    real: str
+    argv: tuple[str, ...]
+    cwd: str
+    identity: tuple[int, ...]
+    shell: bool = False
+
+    def digest(self, sandbox: str, network: bool) -> str:
+        """The hash an approval is bound to: program, its file's identity, every argument, directory, walls."""
+        said = [self.executable, self.real, self.argv, self.cwd, self.identity, self.shell, sandbox, network]
+        return hashlib.blake2b(json.dumps(said).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class CommandExecutor:
+    """Runs commands; implements :class:`~agentflow.core.ports.CommandPort`.
+
+    Parameters: ``files`` the file manager whose roots are the workspace (or the roots themselves); ``policy`` what may
+    run; ``sandbox`` a back-end's name (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a ready one, examined at
+    first use; ``network`` lets commands reach the network; ``env_allow`` the variables they inherit; ``env`` more
+    variables for them; ``path`` where programs are looked for; ``readable`` more directories they may read and execute
+    from; ``limits`` what one command may use up.
+
+    Raises ConfigurationError for a setting that is wrong. Use it as an async context manager, or :meth:`aclose`.
+    """
+
+    def __init__(
+        self,
+        files: FileAccessManager | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        policy: CommandPolicy | None = None,
+        sandbox: str | Sandbox = "auto",
+        network: bool = False,
+        env_allow: Iterable[str] = ENVIRONMENT_ALLOWED,
+        env: Mapping[str, str] | None = None,
+        path: Sequence[str] = PATH,
+        readable: Sequence[str | os.PathLike[str]] = (),
+        limits: CommandLimits | None = None,
+    ) -> None:
+        extra = [os.fspath(entry) for entry in readable]
+        relative = [entry for entry in (*path, *extra) if not os.path.isabs(entry)]
+        if relative:
+            raise ConfigurationError(
+                f"{relative[0]!r} is no absolute path",
+                code="commands/settings",
+                hint="path= and readable= take absolute paths",
+            )
+        self._owns_files = not isinstance(files, FileAccessManager)
+        self._files = files if isinstance(files, FileAccessManager) else FileAccessManager(files)
+        self._policy = policy or CommandPolicy()
+        self._sandbox = SandboxChoice(sandbox)
+        self._network = network
+        self._env_allow = tuple(env_allow)
+        self._env = dict(env or {})
+        self._path = tuple(path)
+        self._readable = tuple(os.path.realpath(entry) for entry in extra)
+        self._limits = limits or CommandLimits()
+        self._gates: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @property
+    def sandbox_name(self) -> str:
+        """The back-end in use; before the first command the one that was asked for."""
+        return self._sandbox.name
+
+    async def aclose(self) -> None:
+        """Close the file manager, when it was made here."""
+        if self._owns_files:
+            await self._files.aclose()
+
+    async def __aenter__(self) -> CommandExecutor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def check(self) -> str:
+        """Examine the sandbox now and return its name. Raises SandboxUnavailable."""
+        return (await self._sandbox.get()).name
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    async def execute_command_safely(
+        self, command: str | Sequence[str], cwd: str | None = None, timeout: float | None = None
+    ) -> CommandResult:
+        """Run a command and wait for its end.
+
+        ``command`` is a text (split with shlex) or an argument vector; ``cwd`` a directory within the roots (default:
+        the first root); ``timeout`` seconds. Refusals, failures and time-outs are results with ``reason`` and ``code``
+        set, not exceptions. Inside of a tool the authority of that tool's call holds, else the host's.
+        """
+        return await self.run(command, cwd=cwd, timeout=timeout, call=current_call.get())
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> CommandResult:
+        """:meth:`execute_command_safely` with the authority of ``call`` (None: the host's)."""
+        began = time.perf_counter()
+        try:
+            limit = self._timeout(timeout)
+            argv, shell = self._split(command)
+            sandbox = await self._sandbox.get()
+            resolved = await asyncio.to_thread(self._resolve, argv, cwd, shell)
+            await self._decide(resolved, call)
+            gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(int(self._limits.concurrency)))
+            async with gate:
+                return await self._run(resolved, limit, sandbox)
+        except (AgentflowError, OSError) as error:
+            return _failure(error, time.perf_counter() - began)
+
+    def _timeout(self, timeout: float | None) -> float:
+        if timeout is None:
+            return float(self._limits.timeout_s)
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CommandDenied(f"timeout={timeout!r} is no number of seconds above 0", code="commands/timeout-value")
+        return min(float(timeout), float(self._limits.max_timeout_s))
+
+    def _split(self, command: str | Sequence[str]) -> tuple[tuple[str, ...], bool]:
+        """The argument vector, and whether it is a shell's. Raises CommandDenied."""
+        if not isinstance(command, str):
+            argv = tuple(command)
+            if not argv or not all(isinstance(word, str) for word in argv) or not argv[0]:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise CommandDenied("an argument vector is a list of texts, the program first", code="commands/empty")
+            return _checked(argv), False
+        if not command.strip():
+            raise CommandDenied("the command is empty", code="commands/empty", hint='for example "ls -l"')
+        try:
+            words, operator = split_command(command)
+        except ValueError as error:
+            raise CommandDenied(f"the command cannot be split: {error}", code="commands/quoting") from None
+        if operator is None:
+            return _checked(tuple(words)), False
+        if not self._policy.shell:
+            raise CommandDenied(
+                f"the command holds the shell operator {operator!r}, and no shell is granted",
+                code="commands/shell",
+                hint="run one program with its arguments and quote the operator, or grant CommandPolicy(shell=True)",
+            )
+        return _checked(("/bin/sh", "-c", command)), True
+
+    # -- deciding -----------------------------------------------------------------------------------------------
+
+    def _resolve(self, argv: tuple[str, ...], cwd: str | None, shell: bool) -> Resolved:
+        """Find program and directory. Raises CommandDenied, PathDenied and FileFailure. Blocking."""
+        directory = self._files.absolute(cwd if cwd is not None else ".")
+        os.close(self._files.open_directory(directory))
+        name = argv[0]
+        candidates = (
+            [os.path.normpath(os.path.join(directory, name))]
+            if "/" in name
+            else [f"{place}/{name}" for place in self._path]
+        )
+        for candidate in candidates:
+            try:
+                found = os.stat(candidate)
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
+                identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+                return Resolved(candidate, os.path.realpath(candidate), argv, directory, identity, shell)
+        raise FileFailure(
+            f"there is no program {escape(name)!r}" + ("" if "/" in name else f" in {':'.join(self._path)}"),
+            code="commands/not-found",
+            hint="programs are looked for in fixed directories; CommandExecutor(path=...) sets them",
+        )
+
+    async def _decide(self, resolved: Resolved, call: CallContext | None) -> None:
+        """Let the command pass or raise CommandDenied."""
+        verdict, reason = self._policy.judge(resolved.real, resolved.argv)
+        text = escape(shlex.join(resolved.argv))
+        if verdict == "deny":
+            raise CommandDenied(f"{text}: {reason}", code="commands/denied", hint="it will not be run, whoever asks")
+        if git.is_git(resolved.real) and (word := git.refused(resolved.argv)):
+            raise CommandDenied(
+                f"{text}: git is run without {word!r}, which makes it run other programs",
+                code="commands/git",
+                hint="leave the option out; hooks, filters and external drivers are off on purpose",
+            )
+        if verdict == "allow" or call is None or call.host_authority:
+            return
+        digest = resolved.digest(self._sandbox.name, self._network)
+        request = ApprovalRequest(
+            tool=TOOL,
+            text=f"{text}\n  program: {escape(resolved.executable)}\n  in: {escape(resolved.cwd)}\n"
+            f"  sandbox: {self._sandbox.name}, network {'on' if self._network else 'off'}",
+            digest=digest,
+            reason=reason,
+            arguments={"argv": list(resolved.argv), "cwd": resolved.cwd},
+        )
+        if not await call.run.approve(request, call):
+            raise CommandDenied(
+                f"{text}: {reason}, and nobody approved it",
+                code="commands/not-approved",
+                hint="give an approver (approve=...), or an allow rule for it",
+            )
+        again = await asyncio.to_thread(self._resolve, resolved.argv, resolved.cwd, resolved.shell)
+        if again.digest(self._sandbox.name, self._network) != digest:
+            raise CommandDenied(f"{text}: the program changed after it was approved", code="commands/changed")
+
+    # -- starting -----------------------------------------------------------------------------------------------
+
+    async def _run(self, resolved: Resolved, timeout: float, sandbox: Sandbox) -> CommandResult:
+        scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-command-")
+        cwd_fd = -1
+        try:
+            cwd_fd = await asyncio.to_thread(self._files.open_directory, resolved.cwd)
+            spawn = Spawn(
+                executable=resolved.executable,
+                argv=resolved.argv,
+                env=self._environment(scratch, ()),
+                cwd=resolved.cwd,
+                cwd_fd=cwd_fd,
+                workspace=tuple(str(root) for root in self._files.roots),
+                scratch=scratch,
+                readable=(*self._readable, *installation(resolved.executable)),
+                network=self._network,
+                limits=self._limits,
+                stdout=-1,
+                stderr=-1,
+            )
+            if git.is_git(resolved.real):
+                spawn = await self._harden_git(spawn, sandbox)
+            return await run_process(spawn, sandbox, timeout)
+        finally:
+            if cwd_fd >= 0:
+                os.close(cwd_fd)
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, scratch, True))
+
+    def _environment(self, scratch: str, git_names: Iterable[str]) -> dict[str, str]:
+        made = {
+            name: value
+            for name, value in os.environ.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._env_allow)
+        }
+        made |= {"PATH": ":".join(self._path), "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
+        return made | git.environment(git_names) | self._env
+
+    async def _harden_git(self, spawn: Spawn, sandbox: Sandbox) -> Spawn:
+        """``spawn`` with the drivers that the repository names emptied. Reading its configuration runs nothing."""
+        listing = ("git", *git.location(spawn.argv), "config", "--includes", "--name-only", "-z", "--list")
+        found = await run_process(replace(spawn, argv=listing), sandbox, _GIT_LOOKUP_S, keep=1_000_000)
+        names = [name for name in found.stdout.split("\0") if name] if found.exit_code == 0 else []
+        return replace(spawn, argv=git.arguments(spawn.argv), env=self._environment(spawn.scratch, names))
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
+        """Absolute paths of the existing files within the roots that ``output`` names, one a line, each once.
+
+        Relative paths start at ``cwd`` (default: the first root). Looks at the disk: call it on a worker thread.
+        """
+        base = Path(self._files.absolute(cwd if cwd is not None else "."))
+        found: dict[str, None] = {}
+        for line in output.splitlines():
+            name = line.strip()
+            if not name:
+                continue
+            try:
+                path = self._files.absolute(str(base / name))
+                if path not in found and self._files.exists_now(path):
+                    found[path] = None
+            except (PathDenied, FileFailure):
+                continue
+        return list(found)
+
+
+def _checked(argv: tuple[str, ...]) -> tuple[str, ...]:
+    if any("\0" in word for word in argv):
+        raise CommandDenied("an argument cannot hold a NUL character", code="commands/argument")
+    try:
+        size = sum(len(word.encode("utf-8", "surrogateescape")) for word in argv)
+    except UnicodeEncodeError:
+        raise CommandDenied("an argument cannot be encoded as UTF-8", code="commands/argument") from None
+    if size > _MAX_ARGUMENTS:
+        raise CommandDenied(
+            f"the arguments have {size} bytes, at most {_MAX_ARGUMENTS} are passed",
+            code="commands/argument",
+            hint="write the data to a file and name the file",
+        )
+    return argv
+
+
+def _failure(error: AgentflowError | OSError, duration: float) -> CommandResult:
+    if isinstance(error, AgentflowError):
+        message = f"{error.message} ({error.hint})" if error.hint else error.message
+        return CommandResult(
+            False, None, "", "", error=message, reason=error.reason, duration_s=duration, code=error.code
+        )
+    return CommandResult(
+        False,
+        None,
+        "",
+        "",
+        error=f"the command could not be started: {error.strerror or error}",
+        reason="tool_execution_error",
+        duration_s=duration,
+        code="commands/start",
+    )

@@ -1,0 +1,159 @@
+"""Running git without running what a repository says.
+
+A repository's configuration and attributes name programs that git runs on its own: hooks, the fsmonitor, pager and
+editor, filters, text converters and external diffs under any name, transports, helpers. Settings from the
+environment (``GIT_CONFIG_COUNT``, git-config(1)) outrank the repository's, so every command gets the ones with fixed
+names: also a git that is started by a script. Drivers with names of their own are looked up first and emptied.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+SETTINGS: tuple[tuple[str, str], ...] = (
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.pager", "cat"),
+    ("core.editor", "true"),
+    ("core.askPass", "true"),
+    ("core.sshCommand", "ssh"),
+    ("core.gitProxy", ""),
+    ("core.alternateRefsCommand", "true"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.symlinks", "true"),
+    ("credential.helper", ""),
+    ("diff.ignoreSubmodules", "all"),
+    ("fetch.recurseSubmodules", "false"),
+    ("gc.auto", "0"),
+    ("gpg.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("log.showSignature", "false"),
+    ("maintenance.auto", "false"),
+    ("protocol.allow", "never"),
+    ("protocol.https.allow", "always"),
+    ("protocol.http.allow", "always"),
+    ("protocol.ssh.allow", "always"),
+    ("protocol.git.allow", "always"),
+    ("protocol.file.allow", "user"),
+    ("protocol.ext.allow", "never"),
+    ("safe.bareRepository", "explicit"),
+    ("sequence.editor", "true"),
+    ("status.submoduleSummary", "false"),
+    ("submodule.recurse", "false"),
+    ("tar.tar.gz.command", "gzip -cn"),
+    ("uploadpack.packObjectsHook", ""),
+)
+"""What every command's git is told, whatever the repository says."""
+
+ENVIRONMENT: dict[str, str] = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "PAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_ASKPASS": "true",
+    "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+}
+"""The environment that goes with the settings."""
+
+_SUFFIXES: dict[str, str] = {
+    ".clean": "",
+    ".smudge": "",
+    ".process": "",
+    ".required": "false",
+    ".textconv": "cat",
+    ".command": "",
+    ".driver": "false",
+    ".cmd": "false",
+    ".helper": "",
+    ".program": "false",
+    ".uploadpack": "git-upload-pack",
+    ".receivepack": "git-receive-pack",
+    ".vcs": "",
+    ".proxy": "",
+    ".update": "none",
+}
+_IGNORE_SUBMODULES = frozenset({"diff", "diff-files", "diff-index", "status"})
+_PLAIN_DIFF = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "format-patch", "log", "show", "whatchanged"})
+_WITH_VALUE = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"})
+
+
+def is_git(executable: str) -> bool:
+    """Whether the resolved program is git or one of its parts."""
+    name = os.path.basename(executable)
+    return name == "git" or name.startswith("git-")
+
+
+def environment(names: Iterable[str] = ()) -> dict[str, str]:
+    """The hardened environment; ``names`` are configuration names found in a repository, emptied where they run things."""
+    settings = list(SETTINGS)
+    for name in dict.fromkeys(names):
+        suffix = "." + name.rpartition(".")[2].lower()
+        if suffix in _SUFFIXES and name.count(".") >= 2:
+            settings.append((name, _SUFFIXES[suffix]))
+        elif name.lower().startswith(("alias.", "pager.")):
+            settings.append((name, "false" if name.lower().startswith("pager.") else name.partition(".")[2]))
+    made = dict(ENVIRONMENT)
+    made["GIT_CONFIG_COUNT"] = str(len(settings))
+    for index, (name, value) in enumerate(settings):
+        made[f"GIT_CONFIG_KEY_{index}"] = name
+        made[f"GIT_CONFIG_VALUE_{index}"] = value
+    return made
+
+
+def arguments(argv: Sequence[str]) -> tuple[str, ...]:
+    """``argv`` of git with the options that keep its subcommand from running external drivers."""
+    index = _subcommand(argv)
+    if index is None:
+        return tuple(argv)
+    added: list[str] = []
+    if argv[index] in _PLAIN_DIFF:
+        added += ["--no-ext-diff", "--no-textconv"]
+    if argv[index] in _IGNORE_SUBMODULES:
+        added.append("--ignore-submodules=all")
+    return (*argv[: index + 1], *added, *argv[index + 1 :])
+
+
+def refused(argv: Sequence[str]) -> str | None:
+    """The argument by which a caller would undo the hardening; None when there is none."""
+    end = _subcommand(argv)
+    for word in argv[1 : len(argv) if end is None else end]:
+        if word in ("-c", "--config-env", "--exec-path") or word.startswith(("--config-env=", "--exec-path=", "-c")):
+            return word
+        if word in ("-p", "--paginate"):
+            return word
+    for word in argv[1:] if end is None else argv[end + 1 :]:
+        if word in ("--ext-diff", "--textconv") or word.startswith(("--upload-pack", "--receive-pack", "--exec=")):
+            return word
+    return None
+
+
+def _subcommand(argv: Sequence[str]) -> int | None:
+    index = 1
+    while index < len(argv):
+        word = argv[index]
+        if not word.startswith("-"):
+            return index
+        index += 2 if word in _WITH_VALUE else 1
+    return None
+
+
+def location(argv: Sequence[str]) -> tuple[str, ...]:
+    """The global options of ``argv`` that say which repository is meant (``-C``, ``--git-dir``, ``--work-tree``)."""
+    end = _subcommand(argv)
+    found: list[str] = []
+    index = 1
+    while index < (len(argv) if end is None else end):
+        word = argv[index]
+        if word in ("-C", "--git-dir", "--work-tree") and index + 1 < len(argv):
+            found += [word, argv[index + 1]]
+            index += 1
+        elif word.startswith(("--git-dir=", "--work-tree=")) or word == "--bare":
+            found.append(word)
+        index += 1
+    return tuple(found)

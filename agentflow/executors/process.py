@@ -1,0 +1,117 @@
+"""One process from start to end: outputs drained, time watched, the whole tree gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+import anyio
+
+from agentflow.core.ports import CommandResult
+from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
+from agentflow.executors.sandbox.channel import Output, attach
+
+T = TypeVar("T")
+
+_DRAIN_S = 0.25
+"""How long to wait for the end of an output after the process ended: what still holds it is no concern of ours."""
+
+
+async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: int | None = None) -> CommandResult:
+    """Run ``spawn`` (its outputs are made here) in ``sandbox`` for at most ``timeout`` seconds.
+
+    ``keep`` bytes of the head and of the tail of each output are kept. Raises SandboxUnavailable and OSError when it
+    cannot be started. When cancelled, everything that was started has ended before the cancellation goes on.
+    """
+    began = time.perf_counter()
+    outputs: list[Output] = []
+    transports: list[asyncio.ReadTransport] = []
+    ends: list[int] = []
+    try:
+        try:
+            for _ in range(2):
+                read_end, write_end = os.pipe()
+                ends.append(write_end)
+                output = Output(int(spawn.limits.output_bytes) if keep is None else keep)
+                outputs.append(output)
+                transports.append(await attach(read_end, output))
+            running = await _uncancelled(sandbox.spawn(replace(spawn, stdout=ends[0], stderr=ends[1])))
+        finally:
+            for end in ends:
+                os.close(end)
+        ending = await _watch(running, timeout)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                for output in outputs:
+                    await output.done.wait()
+    finally:
+        for transport in transports:
+            transport.close()
+    return _result(ending, outputs, timeout, time.perf_counter() - began)
+
+
+async def _watch(running: Running, timeout: float) -> Ending | None:
+    """How the command ended; None when its time ran out and it was killed."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await running.wait()
+    except TimeoutError:
+        return None
+    finally:
+        with anyio.CancelScope(shield=True):
+            await running.end()
+
+
+async def _uncancelled(starting: Awaitable[Running]) -> Running:
+    """Await a start; when cancelled meanwhile, let it finish and end what it started."""
+    task = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
+            if not task.cancelled() and task.exception() is None:
+                await task.result().end()
+        raise
+
+
+def _result(ending: Ending | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:
+    made = CommandResult(
+        success=False,
+        exit_code=None,
+        stdout=outputs[0].text(),
+        stderr=outputs[1].text(),
+        reason="tool_execution_error",
+        stdout_bytes=outputs[0].total,
+        stderr_bytes=outputs[1].total,
+        duration_s=duration,
+    )
+    if ending is None:
+        return replace(
+            made,
+            error=f"the command was ended after {timeout:g} s",
+            reason="execution_timeout",
+            timed_out=True,
+            code="commands/timeout",
+        )
+    if ending.error is not None:
+        return replace(made, error=f"the command could not be started: {ending.error}", code="commands/start")
+    if ending.signal is not None:
+        with suppress(ValueError):
+            name = signal.Signals(ending.signal).name
+            return replace(made, error=f"the command was killed by {name}", code="commands/killed")
+        return replace(made, error=f"the command was killed by signal {ending.signal}", code="commands/killed")
+    if ending.exit_code == 0:
+        return replace(made, success=True, exit_code=0, reason=None)
+    return replace(
+        made,
+        exit_code=ending.exit_code,
+        error=f"the command ended with exit code {ending.exit_code}",
+        code="commands/exit",
+    )

@@ -1,0 +1,167 @@
+"""What a sandbox back-end is asked and what it answers.
+
+A back-end starts one command with its own walls around it and can end everything that came of it. It promises: the
+workspace is writable, the system's programs and libraries are readable, nothing else is; no network unless granted; no
+environment but the one given; no descriptor but 0 to 2. A back-end that cannot keep that refuses by its self-test.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from agentflow.core.errors import ConfigurationError
+
+SYSTEM_PATHS: tuple[str, ...] = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+)
+"""Where programs and libraries live: readable and executable in every sandbox."""
+
+ETC_PATHS: tuple[str, ...] = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/debian_version",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/pki",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+)
+"""The part of /etc that programs read and that holds no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """What one command may use up.
+
+    ``timeout_s`` seconds of wall time unless the call says otherwise, ``max_timeout_s`` the most a call may say;
+    ``cpu_s`` seconds of CPU per process; ``memory_bytes`` writable memory per process (RLIMIT_DATA);
+    ``processes`` at once; ``file_bytes`` size of one file; ``open_files`` descriptors per process;
+    ``output_bytes`` kept of the head and of the tail of each output; ``concurrency`` commands at once.
+
+    Raises ConfigurationError (``commands/limits``) for what is no positive number.
+    """
+
+    timeout_s: float = 60.0
+    max_timeout_s: float = 3_600.0
+    cpu_s: int = 600
+    memory_bytes: int = 4_294_967_296
+    processes: int = 512
+    file_bytes: int = 1_073_741_824
+    open_files: int = 1_024
+    output_bytes: int = 65_536
+    concurrency: int = 16
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigurationError(
+                    f"CommandLimits({field.name}={value!r}): a limit is a number above 0",
+                    code="commands/limits",
+                    hint=f"for example CommandLimits({field.name}={field.default!r})",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """One command, decided upon: nothing in it is looked up again by name in a place the command can write to.
+
+    ``executable`` absolute path; ``argv`` all of it; ``env`` all of it; ``cwd`` absolute path and ``cwd_fd`` the same
+    directory held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
+    ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to.
+    """
+
+    executable: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    cwd_fd: int
+    workspace: tuple[str, ...]
+    scratch: str
+    readable: tuple[str, ...]
+    network: bool
+    limits: CommandLimits
+    stdout: int
+    stderr: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended: ``exit_code``, or ``signal`` the number that killed it, or ``error`` why it never ran."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+
+
+class Running(Protocol):
+    """A started command."""
+
+    async def wait(self) -> Ending:
+        """Wait for the command's own end; everything it left behind has been killed by then."""
+        ...
+
+    async def end(self) -> None:
+        """Kill the command and everything that came of it, and wait for that, at most a second. Idempotent."""
+        ...
+
+
+class Sandbox(Protocol):
+    """A back-end. ``name`` is what settings call it; ``confines`` whether it promises anything."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def confines(self) -> bool: ...
+    def missing(self) -> str | None:
+        """Why it cannot work on this machine, from a look at binary and kernel; None when it may. Blocking."""
+        ...
+
+    async def spawn(self, spawn: Spawn) -> Running:
+        """Start a command. The caller closes the descriptors in ``spawn``. Raises SandboxUnavailable and OSError."""
+        ...
+
+
+def existing(paths: tuple[str, ...]) -> list[str]:
+    """Those of ``paths`` that exist."""
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def installation(executable: str) -> tuple[str, ...]:
+    """What must be readable to run ``executable`` when it lies outside of the system's directories.
+
+    That is the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless that is so high up that it would
+    take a home directory with it; likewise along every link it is reached through.
+    """
+    found: dict[str, None] = {}
+    home = os.path.expanduser("~")
+    for path in dict.fromkeys((executable, os.path.realpath(executable))):
+        if path.startswith(tuple(f"{system}/" for system in SYSTEM_PATHS)):
+            continue
+        directory, parent = os.path.dirname(path), os.path.dirname(os.path.dirname(path))
+        wide = parent in ("/", home) or home.startswith(f"{parent}/") or os.path.basename(directory) != "bin"
+        found[path if wide else parent] = None
+    return tuple(found)

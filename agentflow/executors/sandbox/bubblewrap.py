@@ -1,0 +1,203 @@
+"""The ``bubblewrap`` back-end: namespaces of its own for files, processes, network and users (bwrap(1)).
+
+The command sees a file system that holds nothing but what it was given, its own /proc and /dev, and a /tmp that goes
+away with it. Its first process is the namespace's; killing that makes the kernel kill everything else in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+from contextlib import suppress
+from typing import Any
+
+from agentflow.core.errors import SandboxUnavailable
+from agentflow.executors.names import PROTECTED, Protection
+from agentflow.executors.sandbox import seccomp
+from agentflow.executors.sandbox.base import ETC_PATHS, SYSTEM_PATHS, Ending, Running, Spawn
+from agentflow.executors.sandbox.channel import Status, attach
+from agentflow.executors.sandbox.pids import PidGroup
+from agentflow.executors.sandbox.supervised import rlimits
+
+_GRACE_S = 0.9
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Bubblewrap:
+    """Confines with bubblewrap. ``program`` is its file; by default the one in the system's directories."""
+
+    name = "bubblewrap"
+    confines = True
+
+    def __init__(self, program: str | None = None) -> None:
+        self._program = program or shutil.which("bwrap", path=_PATH)
+
+    def missing(self) -> str | None:
+        if self._program is None:
+            return "the program bwrap is not installed (package bubblewrap)"
+        if not seccomp.supported():
+            return "no system-call filter is known for this architecture"
+        return None
+
+    async def spawn(self, spawn: Spawn) -> Running:
+        if self._program is None:
+            raise SandboxUnavailable(str(self.missing()), code="sandbox/unavailable")
+        group = await asyncio.to_thread(PidGroup.make, spawn.limits.processes + 1)
+        arguments = await asyncio.to_thread(_walls, spawn)
+        opened: list[int] = []
+        try:
+            status_read, status_write = os.pipe()
+            opened.append(status_write)
+            status = Status()
+            transport = await attach(status_read, status)
+        except BaseException:
+            _close(opened)
+            group.remove()
+            raise
+        go = -1
+        try:
+            gate, go = os.pipe()
+            opened.append(gate)
+            filter_read, filter_write = os.pipe()
+            opened.append(filter_read)
+            os.write(filter_write, seccomp.build(sockets=True, network=spawn.network, metadata=True))
+            os.close(filter_write)
+            process = await asyncio.create_subprocess_exec(
+                self._program,
+                *arguments,
+                *("--seccomp", str(filter_read)),
+                *("--json-status-fd", str(status_write), "--block-fd", str(gate)),
+                "--",
+                spawn.executable,
+                *spawn.argv[1:],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=spawn.stdout,
+                stderr=spawn.stderr,
+                env=spawn.env,
+                cwd="/",
+                pass_fds=opened,
+                start_new_session=True,
+            )
+        except BaseException:
+            transport.close()
+            group.remove()
+            _close([go] if go >= 0 else [])
+            raise
+        finally:
+            _close(opened)
+        running = Wrapped(process, status, transport, group)
+        try:
+            await running.admit(spawn, go)
+        except BaseException:
+            await asyncio.shield(running.end())
+            raise
+        finally:
+            os.close(go)
+        return running
+
+
+def _close(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _walls(spawn: Spawn) -> list[str]:
+    """The options of bwrap that make the file system and the namespaces of ``spawn``."""
+    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    options += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    if not spawn.network:
+        options.append("--unshare-net")
+    for path in SYSTEM_PATHS:
+        if os.path.islink(path):
+            options += ["--symlink", os.readlink(path), path]
+        else:
+            options += ["--ro-bind-try", path, path]
+    for path in ETC_PATHS:
+        options += ["--ro-bind-try", path, path]
+    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for path in spawn.readable:
+        options += ["--ro-bind-try", path, path]
+    for path in (*spawn.workspace, spawn.scratch):
+        options += ["--bind", path, path]
+        options += _masks(path)
+    return [*options, "--chdir", spawn.cwd]
+
+
+def _masks(root: str) -> list[str]:
+    """What of a workspace a command may not change or see: protected files, and the parts of .git that git runs."""
+    protection = Protection(PROTECTED)
+    options: list[str] = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_symlink() or not protection.covers(entry.name):
+                continue
+            if entry.name == ".git":
+                for part in ("hooks", "config"):
+                    options += ["--ro-bind-try", f"{entry.path}/{part}", f"{entry.path}/{part}"]
+            elif entry.is_dir():
+                options += ["--tmpfs", entry.path, "--remount-ro", entry.path]
+            else:
+                options += ["--ro-bind", "/dev/null", entry.path]
+    return options
+
+
+class Wrapped:
+    """A command in bubblewrap."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, status: Status, transport: asyncio.ReadTransport, group: PidGroup
+    ) -> None:
+        self._process = process
+        self._status = status
+        self._transport = transport
+        self._group = group
+
+    async def admit(self, spawn: Spawn, go: int) -> None:
+        """Put the limits on the namespace's first process, which waits for that, and let it go."""
+        await self._status.line.wait()
+        pid = self._field("child-pid")
+        if pid is None:
+            return  # bwrap refused; wait() says so
+        try:
+            for number, value in (*rlimits(spawn.limits), (resource.RLIMIT_NPROC, int(spawn.limits.processes) + 1)):
+                _, hard = resource.prlimit(pid, number)
+                allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.prlimit(pid, number, (allowed, allowed))
+            self._group.join(pid)
+            os.write(go, b"1")
+        except (ProcessLookupError, BrokenPipeError):
+            return  # it died meanwhile; wait() says how
+
+    def _field(self, name: str) -> Any:
+        found = None
+        for line in bytes(self._status.data).splitlines():
+            with suppress(ValueError):
+                found = json.loads(line).get(name, found)
+        return found
+
+    async def wait(self) -> Ending:
+        code = await self._process.wait()
+        # the namespace outlives its monitor by the moment the kernel needs to kill what is left in it
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._status.done.wait(), _GRACE_S)
+        self._release()
+        reported = self._field("exit-code")
+        if reported is None:
+            return Ending(error=f"bubblewrap could not start the command (exit code {code})")
+        # bwrap reports a death by signal the way a shell does
+        return Ending(signal=reported - 128) if 128 < reported <= 192 else Ending(exit_code=reported)
+
+    async def end(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._status.done.wait(), _GRACE_S)
+        self._release()
+
+    def _release(self) -> None:
+        self._transport.close()
+        self._group.remove()

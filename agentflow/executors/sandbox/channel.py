@@ -1,0 +1,84 @@
+"""Pipes read on the event loop: outputs that are kept in part, and status lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+
+
+class Output(asyncio.Protocol):
+    """Drains a pipe always, keeps ``keep`` bytes of its head and as many of its tail, counts all of it.
+
+    ``done`` is set at end of file or when the transport is closed.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self.total = 0
+        self.done = asyncio.Event()
+        self._keep = keep
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.total += len(data)
+        if room := self._keep - len(self._head):
+            self._head += data[:room]
+            data = data[room:]
+        if not data:
+            return
+        self._tail.append(data)
+        self._tail_bytes += len(data)
+        while self._tail_bytes - len(self._tail[0]) >= self._keep:
+            self._tail_bytes -= len(self._tail.popleft())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.done.set()
+
+    def text(self) -> str:
+        """What was kept, as text: head, a line that says how much is missing, tail."""
+        tail = b"".join(self._tail)[-self._keep :] if self._tail else b""
+        missing = self.total - len(self._head) - len(tail)
+        if missing <= 0:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        return (
+            self._head.decode("utf-8", "replace")
+            + f"\n... {missing} bytes left out ...\n"
+            + tail.decode("utf-8", "replace")
+        )
+
+
+class Status(asyncio.Protocol):
+    """Collects a short status pipe whole; ``line`` is set when its first line is complete, ``done`` at its end."""
+
+    LIMIT = 65_536
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.line = asyncio.Event()
+        self.done = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data[: self.LIMIT - len(self.data)]
+        if b"\n" in data:
+            self.line.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.line.set()
+        self.done.set()
+
+
+async def attach(read_end: int, protocol: asyncio.Protocol) -> asyncio.ReadTransport:
+    """Read the descriptor ``read_end`` (which the transport then owns) into ``protocol``."""
+    try:
+        file = os.fdopen(read_end, "rb", buffering=0)
+    except BaseException:
+        os.close(read_end)
+        raise
+    try:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
+    except BaseException:
+        file.close()
+        raise
+    return transport

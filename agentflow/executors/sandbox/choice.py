@@ -1,0 +1,104 @@
+"""Choosing a back-end, and finding out before the first command whether it keeps its promises here.
+
+A back-end that is named is used or refuses; another never takes its place. ``auto`` takes the first of bubblewrap and
+landlock that passes its self-test, and refuses when none does: ``none`` is never chosen, only asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable
+
+from agentflow.core.errors import ConfigurationError, SandboxUnavailable
+from agentflow.executors.sandbox.base import Sandbox
+from agentflow.executors.sandbox.bubblewrap import Bubblewrap
+from agentflow.executors.sandbox.landlock import Landlock
+from agentflow.executors.sandbox.selftest import examine
+from agentflow.executors.sandbox.unconfined import Unconfined
+
+_log = logging.getLogger(__name__)
+
+BACKENDS: dict[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap, "landlock": Landlock, "none": Unconfined}
+"""The back-ends by the names that settings use."""
+_AUTO = ("bubblewrap", "landlock")
+
+
+class SandboxChoice:
+    """A back-end that is examined at first use.
+
+    Parameters: ``wanted`` a name of :data:`BACKENDS`, ``auto``, or a ready back-end. Raises ConfigurationError
+    (``sandbox/unknown``) for another name.
+    """
+
+    def __init__(self, wanted: str | Sandbox = "auto") -> None:
+        if isinstance(wanted, str) and wanted != "auto" and wanted not in BACKENDS:
+            raise ConfigurationError(
+                f"there is no sandbox {wanted!r}",
+                code="sandbox/unknown",
+                hint="one of auto, " + ", ".join(sorted(BACKENDS)),
+            )
+        self._wanted = wanted
+        self._found: Sandbox | None = None
+        self._failure: SandboxUnavailable | None = None
+        self._locks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+
+    @property
+    def name(self) -> str:
+        """The name of the back-end in use; before the first use the one that was asked for."""
+        if self._found is not None:
+            return self._found.name
+        return self._wanted if isinstance(self._wanted, str) else self._wanted.name
+
+    async def get(self) -> Sandbox:
+        """The back-end, examined. Raises SandboxUnavailable when it is missing or failed (remembered)."""
+        if self._found is not None:
+            return self._found
+        async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            if self._found is None:
+                try:
+                    self._found = await self._choose()
+                except SandboxUnavailable as error:
+                    self._failure = error
+                    raise
+            return self._found
+
+    async def _choose(self) -> Sandbox:
+        if not isinstance(self._wanted, str):
+            return await self._passed(self._wanted)
+        if self._wanted != "auto":
+            return await self._passed(BACKENDS[self._wanted]())
+        reasons: list[str] = []
+        for name in _AUTO:
+            try:
+                found = await self._passed(BACKENDS[name]())
+            except SandboxUnavailable as error:
+                reasons.append(f"{name}: {error.message}")
+            else:
+                _log.info("commands run in the %s sandbox", name)
+                return found
+        raise SandboxUnavailable(
+            "no sandbox works here; " + "; ".join(reasons),
+            code="sandbox/unavailable",
+            hint='install bubblewrap, use Linux 6.2 or later, or say sandbox="none" to run commands unconfined',
+        )
+
+    async def _passed(self, sandbox: Sandbox) -> Sandbox:
+        missing = await asyncio.to_thread(sandbox.missing)
+        if missing is not None:
+            raise SandboxUnavailable(
+                missing, code="sandbox/unavailable", hint='sandbox="none" runs commands unconfined, if that is meant'
+            )
+        if sandbox.confines:
+            broken = await examine(sandbox)
+            if broken:
+                raise SandboxUnavailable(
+                    f"{sandbox.name} failed its self-test: {'; '.join(broken)}",
+                    code="sandbox/self-test",
+                    hint="nothing was run; another back-end can be asked for by name",
+                    details={"broken": broken},
+                )
+        return sandbox

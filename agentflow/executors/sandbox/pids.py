@@ -1,0 +1,55 @@
+"""A bound on the number of processes for the superuser, whom RLIMIT_NPROC does not bind.
+
+Where agentflow runs as root, as it does in many containers, and a pids control group can be made (cgroups(7), v1 or
+v2), the command runs in one; anybody else is bound by the resource limit.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+
+_MOUNTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
+
+
+class PidGroup:
+    """A control group for one command; ``path`` is empty where there is none."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+
+    @classmethod
+    def make(cls, processes: int) -> PidGroup:
+        """A group with room for ``processes`` and the supervisor; an empty one where none can be made. Blocking."""
+        if os.geteuid() != 0:
+            return cls()
+        for mount in _MOUNTS:
+            path = f"{mount}/agentflow-{os.getpid()}-{secrets.token_hex(4)}"
+            try:
+                os.mkdir(path)
+            except OSError:
+                continue
+            group = cls(path)
+            try:
+                with open(f"{path}/pids.max", "w") as file:
+                    file.write(str(processes + 1))
+                return group
+            except OSError:
+                group.remove()  # this hierarchy does not count processes
+        return cls()
+
+    def join(self, pid: int) -> None:
+        """Move the process ``pid`` into the group."""
+        if self.path:
+            with open(f"{self.path}/cgroup.procs", "w") as file:
+                file.write(str(pid))
+
+    def remove(self) -> None:
+        """Remove the group, once its processes have ended. Idempotent."""
+        if self.path:
+            with suppress(OSError):
+                os.rmdir(self.path)
+                self.path = ""

@@ -1,0 +1,162 @@
+"""Commands under a supervisor process of ours: how the ``landlock`` and ``none`` back-ends start and end them."""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import resource
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentflow.core.errors import SandboxUnavailable
+from agentflow.executors.sandbox.base import CommandLimits, Ending, Spawn
+from agentflow.executors.sandbox.channel import Status, attach
+from agentflow.executors.sandbox.pids import PidGroup
+
+_GRACE_S = 0.9
+_START = "import sys; sys.path.append(sys.argv[1]); import _supervisor; _supervisor.main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """What the supervisor puts up: ``landlock`` its rules (None: none), ``code`` the system-call filter (empty: none)."""
+
+    confine: bool
+    landlock: dict[str, Any] | None = None
+    code: bytes = b""
+
+
+def rlimits(limits: CommandLimits) -> list[tuple[int, int]]:
+    """The resource limits as setrlimit(2) takes them."""
+    return [
+        (resource.RLIMIT_CPU, int(limits.cpu_s)),
+        (resource.RLIMIT_DATA, int(limits.memory_bytes)),
+        (resource.RLIMIT_FSIZE, int(limits.file_bytes)),
+        (resource.RLIMIT_NOFILE, int(limits.open_files)),
+        (resource.RLIMIT_CORE, 0),
+    ]
+
+
+def process_limit(processes: int) -> tuple[int, int]:
+    """RLIMIT_NPROC counts every thread of the user: so it is what runs on the machine now, and ``processes`` more."""
+    with open("/proc/loadavg", "rb") as file:
+        running = int(file.read().split()[3].partition(b"/")[2])
+    return resource.RLIMIT_NPROC, running + int(processes)
+
+
+async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
+    """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable when that cannot be started."""
+    if not sys.executable:
+        raise SandboxUnavailable(
+            "this interpreter does not know its own program file, which supervises commands",
+            code="sandbox/unavailable",
+        )
+    group = await asyncio.to_thread(PidGroup.make, spawn.limits.processes)
+    read_end, write_end = os.pipe()
+    status = Status()
+    try:
+        transport = await attach(read_end, status)
+    except BaseException:
+        os.close(write_end)
+        raise
+    job = {
+        "executable": spawn.executable,
+        "argv": list(spawn.argv),
+        "env": spawn.env,
+        "cwd": spawn.cwd_fd,
+        "status": write_end,
+        "limits": [*rlimits(spawn.limits), process_limit(spawn.limits.processes)],
+        "confine": walls.confine,
+        "landlock": walls.landlock,
+        "filter": walls.code,
+        "group": group.path,
+    }
+    payload = marshal.dumps(job)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _START,
+            str(Path(__file__).parent),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=spawn.stdout,
+            stderr=spawn.stderr,
+            env=spawn.env,
+            cwd="/",
+            pass_fds=(write_end, spawn.cwd_fd),
+            start_new_session=True,
+        )
+    except BaseException:
+        transport.close()
+        group.remove()
+        raise
+    finally:
+        os.close(write_end)
+    running = Supervised(process, status, transport, group)
+    assert process.stdin is not None
+    process.stdin.write(len(payload).to_bytes(8, "little") + payload)
+    return running
+
+
+class Supervised:
+    """A command under its supervisor."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, status: Status, transport: asyncio.ReadTransport, group: PidGroup
+    ) -> None:
+        self._process = process
+        self._status = status
+        self._transport = transport
+        self._group = group
+
+    async def wait(self) -> Ending:
+        await self._process.wait()
+        await self._status.done.wait()
+        self._release()
+        data = bytes(self._status.data)
+        # a child that could not become the command has said why before the supervisor reports its exit code
+        found = [report for report in _reports(data) if report]
+        for report in found:
+            if "error" in report:
+                return Ending(error=str(report["error"]))
+        if not found:
+            return Ending(error="the supervisor ended without a report")
+        return Ending(exit_code=found[-1].get("exit"), signal=found[-1].get("signal"))
+
+    async def end(self) -> None:
+        self._let_go()
+        try:
+            await asyncio.wait_for(self._process.wait(), _GRACE_S)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        self._release()
+
+    def _let_go(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _release(self) -> None:
+        self._let_go()
+        self._transport.close()
+        self._group.remove()
+
+
+def _reports(data: bytes) -> list[dict[str, Any]]:
+    """The marshalled dicts in ``data``, one after the other."""
+    found: list[dict[str, Any]] = []
+    while data:
+        try:
+            report = marshal.loads(data)
+        except (EOFError, ValueError, TypeError):
+            break
+        found.append(report)
+        data = data[len(marshal.dumps(report)) :]
+    return found

@@ -1,0 +1,21 @@
+"""The ``none`` back-end: limits and an orderly end, but no walls. It is used only when it is asked for by name."""
+
+from __future__ import annotations
+
+import sys
+
+from agentflow.executors.sandbox.base import Running, Spawn
+from agentflow.executors.sandbox.supervised import Walls, spawn_supervised
+
+
+class Unconfined:
+    """Runs commands with the rights of this process. Environment, limits and the end of the tree are as everywhere."""
+
+    name = "none"
+    confines = False
+
+    def missing(self) -> str | None:
+        return None if sys.platform == "linux" else "commands need Linux"
+
+    async def spawn(self, spawn: Spawn) -> Running:
+        return await spawn_supervised(spawn, Walls(False))
