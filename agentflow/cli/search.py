@@ -1,0 +1,217 @@
+"""``agentflow index`` and ``agentflow search``: the file index by itself, for people, scripts and measurements."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from agentflow.cli.common import Exit, UsageError, write_out
+from agentflow.core.context import MatchItem
+from agentflow.core.errors import AgentflowError
+from agentflow.core.terminal import clean
+from agentflow.memory import FileIndex, MemorySystem, UpdateReport
+from agentflow.memory.index import absolute_root
+
+_MAX_LINE = 16 * 1024 * 1024
+_SHOWN_SKIPS = 20
+
+
+def default_cache_dir() -> Path:
+    """Where indexes are kept between commands: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "agentflow"
+
+
+async def index_command(
+    root: str = ".", *, history: bool = True, cache_dir: Path | None = None, as_json: bool = False
+) -> int:
+    """Index ``root`` (or bring its index up to date) and say what was done and what was left out. Gives the exit code.
+
+    Raises DataError (``memory/root``, ``memory/database``).
+    """
+    config = {"cache_dir": str(cache_dir or default_cache_dir()), "history": history}
+    async with MemorySystem(config=config, roots=[root]) as memory:
+        report = (await memory.update_global_index())[0]
+    if as_json:
+        write_out(json.dumps({"ok": True, **_counts(report)}, ensure_ascii=False) + "\n")
+        return Exit.OK
+    write_out(
+        f"{report.files:,} files indexed below {clean(report.root)} in {report.duration_s:.2f} s: "
+        f"{report.added:,} new, {report.updated:,} changed, {report.removed:,} gone, {report.unchanged:,} as they were; "
+        f"{report.commits:,} commits read\n"
+    )
+    if report.note:
+        print(f"git was not used: {clean(report.note)}", file=sys.stderr)
+    for path, reason in report.skipped[:_SHOWN_SKIPS]:
+        print(f"skipped {clean(path)}: {clean(reason)}", file=sys.stderr)
+    if report.skipped_count > _SHOWN_SKIPS:
+        print(f"... {report.skipped_count - _SHOWN_SKIPS:,} more skipped (--json lists them)", file=sys.stderr)
+    return Exit.OK
+
+
+async def search_command(
+    query: str, root: str = ".", *, k: int = 10, cache_dir: Path | None = None, as_json: bool = False
+) -> int:
+    """Print the best ``k`` files below ``root`` for ``query``: path, lines, score and why. Gives the exit code.
+
+    Nothing found is exit code 0 with an empty list. Raises UsageError for an empty query or a ``k`` below one, DataError
+    (``memory/root``, ``memory/database``).
+    """
+    if not query.strip():
+        raise UsageError("nothing to search for", hint='write agentflow search "what you look for"')
+    if k < 1:
+        raise UsageError(f"cannot give {k} results", hint="ask for at least one: -k 10")
+    config = {"cache_dir": str(cache_dir or default_cache_dir())}
+    async with MemorySystem(config=config, roots=[root]) as memory:
+        matches = await memory.search(query, k)
+    if as_json:
+        listed = [_match_json(match) for match in matches]
+        write_out(json.dumps({"ok": True, "query": query, "matches": listed}, ensure_ascii=False) + "\n")
+        return Exit.OK
+    if not matches:
+        print("nothing found", file=sys.stderr)
+    for match in matches:
+        place = clean(str(match.metadata["relative_path"]))
+        write_out(f"{match.score:.3f}  {place}:{match.start_line}-{match.end_line}  {match.relevance}\n")
+    return Exit.OK
+
+
+def _match_json(match: MatchItem) -> dict[str, Any]:
+    return {
+        "path": match.metadata["relative_path"],
+        "score": match.score,
+        "kind": match.kind,
+        "start_line": match.start_line,
+        "end_line": match.end_line,
+        "relevance": match.relevance,
+        "signals": match.metadata["signals"],
+        "content": match.content,
+    }
+
+
+def _counts(report: UpdateReport) -> dict[str, Any]:
+    said = asdict(report)
+    said["files"] = report.files
+    said["skipped"] = [{"path": path, "reason": reason} for path, reason in report.skipped]
+    return said
+
+
+async def serve_jsonl(source: BinaryIO | None = None, write: Callable[[str], None] = write_out) -> int:
+    """Answer requests, one JSON object a line, until the input ends. Gives the exit code.
+
+    ``{"op":"index","root":DIR,"history":true|false}`` indexes a directory (in memory; again: what changed);
+    ``{"op":"query","q":TEXT,"k":20}`` answers ``{"paths":[...],"scores":[...]}``, paths relative to the root with ``/``;
+    ``{"op":"update","paths":[...]}`` brings single files up to date. A request that cannot be carried out is answered
+    ``{"error":{"code":...,"message":...}}`` and the next one is served.
+    """
+    server = _Server()
+    try:
+        async for line in _lines(source or sys.stdin.buffer):
+            if line.strip():
+                write(json.dumps(await server.answer(line), ensure_ascii=False) + "\n")
+    finally:
+        await server.aclose()
+    return Exit.OK
+
+
+class _Server:
+    def __init__(self) -> None:
+        self._index: FileIndex | None = None
+        self._root = ""
+
+    async def answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = _request(line)
+            match request.get("op"):
+                case "index":
+                    return await self._do_index(request)
+                case "query":
+                    return await self._do_query(request)
+                case "update":
+                    return await self._do_update(request)
+                case other:
+                    raise UsageError(f"no op {other!r}", hint='the ops are "index", "query" and "update"')
+        except AgentflowError as error:
+            return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+
+    async def _do_index(self, request: dict[str, Any]) -> dict[str, Any]:
+        root = absolute_root(_field(request, "root", str))
+        history = _field(request, "history", bool, True)
+        if root != self._root or self._index is None:
+            await self.aclose()
+            self._index, self._root = FileIndex(), root
+        return _counts(await self._index.update(root, history=history))
+
+    async def _do_query(self, request: dict[str, Any]) -> dict[str, Any]:
+        k = _field(request, "k", int, 20)
+        if not 1 <= k <= 10_000:
+            raise UsageError(f"k is {k}", hint="ask for 1 to 10000 paths")
+        found = await self._opened().search(_field(request, "q", str), k)
+        return {"paths": [item.file.path for item in found], "scores": [round(item.score, 6) for item in found]}
+
+    async def _do_update(self, request: dict[str, Any]) -> dict[str, Any]:
+        paths = cast(list[Any], _field(request, "paths", list))
+        if not all(isinstance(path, str) for path in paths):
+            raise UsageError("paths holds something that is no string", hint='write {"op":"update","paths":["a.py"]}')
+        return _counts(await self._opened().update_paths(self._root, cast(list[str], paths)))
+
+    def _opened(self) -> FileIndex:
+        if self._index is None:
+            raise UsageError("nothing is indexed", hint='begin with {"op":"index","root":"."}')
+        return self._index
+
+    async def aclose(self) -> None:
+        index, self._index = self._index, None
+        if index is not None:
+            await index.aclose()
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    try:
+        request: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"a line is no JSON: {error}", hint='write {"op":"query","q":"..."}') from None
+    if not isinstance(request, dict):
+        raise UsageError("a request is no JSON object", hint='write {"op":"query","q":"..."}')
+    return cast(dict[str, Any], request)
+
+
+def _field(request: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    value = request.get(name, default)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UsageError(f"'{name}' is {value!r}", hint=f"'{name}' is to be a {kind.__name__}")
+    return value
+
+
+async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
+    """The lines of ``source``: a pipe, socket or terminal is read by the event loop, a plain file on a thread."""
+    try:
+        plain_file = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    except (OSError, ValueError):
+        plain_file = True
+    if plain_file:
+        while line := await asyncio.to_thread(source.readline, _MAX_LINE):
+            yield line
+        return
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_MAX_LINE)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
+    try:
+        while line := await _line(reader):
+            yield line
+    finally:
+        transport.close()
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readline()
+    except ValueError:
+        raise UsageError(f"a line is longer than {_MAX_LINE:,} bytes", hint="send fewer paths at once") from None
