@@ -1,0 +1,297 @@
+"""BaseHandler: the specification's face over the turn loop, the tool registry and a session."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Literal, overload
+
+from agentflow.core.call import CallContext, current_call
+from agentflow.core.context import DataContext
+from agentflow.core.errors import ConfigurationError, TaskError
+from agentflow.core.events import Event, TextDelta
+from agentflow.core.limits import Limits
+from agentflow.core.local_run import LocalOpener
+from agentflow.core.messages import Message
+from agentflow.core.ports import (
+    CommandPort,
+    FilePort,
+    MemoryPort,
+    ModelRouter,
+    Prompt,
+    PromptRunner,
+    ProviderAdapter,
+    RunOpener,
+    Tool,
+)
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.handler.data_context import gather
+from agentflow.handler.prompting import make_prompt, to_result
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.turn_loop import Fallback, TurnLoop
+from agentflow.handler.watching import WatchedRun, watch
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_SYSTEM_PROMPT = "You are a careful assistant. Answer what is asked, from what you are given."
+_CONFIG_KEYS = frozenset({"base_system_prompt", "model", "debug"})
+
+
+class OneModel:
+    """A ModelRouter for a handler built alone: one adapter under every name, or none yet.
+
+    Parameters: ``adapter`` (None: the first call says that there is no model), ``model`` the name for prompts that give
+    none.
+    """
+
+    def __init__(self, adapter: ProviderAdapter | None, model: str | None = None) -> None:
+        self.adapter = adapter
+        self._model = model
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        """The adapter and the name. Raises ConfigurationError when there is no adapter."""
+        if self.adapter is None:
+            raise ConfigurationError(
+                "this handler has no model",
+                code="config/no-model",
+                hint="give BaseHandler(..., model_provider=...) a provider, or use AgentFlow(model='anthropic:...')",
+            )
+        name = model or self._model or ""
+        return self.adapter, name.partition(":")[2] or name
+
+
+class BaseHandler:
+    """Models, tools and a conversation behind the specification's methods.
+
+    Parameters: ``task_system`` and ``memory_system`` as the specification has them (memory is what priming asks);
+    ``model_provider`` an adapter (None: nothing is needed until the first prompt, which then says that there is no
+    model); ``config`` with ``base_system_prompt``, ``model``, ``debug``. The rest is what AgentFlow shares with its
+    other components: ``registry`` the tools, ``router`` or a whole ``turn_loop``, ``file_manager``,
+    ``command_executor``, ``session``, ``run_opener`` which gives calls made outside a run one of their own,
+    ``limits`` for a handler alone, ``fallback`` for prompts with fallback models, ``redact`` applied to log lines.
+    A config key that is not known is ignored with a log line.
+
+    Inside a run (in a tool) the methods act on the run's session, outside on the handler's own; two prompts at once in
+    one session raise SessionBusy.
+    """
+
+    def __init__(
+        self,
+        task_system: Any,
+        memory_system: MemoryPort | None,
+        model_provider: ProviderAdapter | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        registry: ToolRegistry | None = None,
+        router: ModelRouter | None = None,
+        turn_loop: PromptRunner | None = None,
+        file_manager: FilePort | None = None,
+        command_executor: CommandPort | None = None,
+        session: Session | None = None,
+        run_opener: RunOpener | None = None,
+        limits: Limits | None = None,
+        fallback: Fallback | None = None,
+        redact: Callable[[str], str] | None = None,
+    ) -> None:
+        settings = dict(config or {})
+        for key in sorted(set(settings) - _CONFIG_KEYS):
+            _log.warning("the handler's config has no key %r, it is ignored", key)
+        self.task_system = task_system
+        self.memory_system = memory_system
+        self.file_manager = file_manager
+        self.command_executor = command_executor
+        self.model_provider = model_provider
+        self.base_system_prompt: str = settings.get("base_system_prompt", DEFAULT_SYSTEM_PROMPT)
+        self.debug_mode = False
+        self._opener = run_opener or LocalOpener(limits=limits, subtasks=getattr(task_system, "run_subtask", None))
+        self.registry = registry if registry is not None else ToolRegistry(opener=self._opener)
+        self._session = session or Session()
+        self._redact = redact or str
+        self.prompts: PromptRunner = turn_loop or TurnLoop(
+            router or OneModel(model_provider, settings.get("model")),
+            self.registry,
+            base_system=self.base_system_prompt,
+            fallback=fallback,
+        )
+        if settings.get("debug"):
+            self.set_debug_mode(True)
+
+    # -- tools ---------------------------------------------------------------------------------------------------
+
+    def register_tool(self, tool_spec: Mapping[str, Any], executor_func: Callable[..., Any]) -> bool:
+        """Register a tool by ``{"name", "description", "input_schema"}`` and an executor of one dict, async or plain.
+
+        The executor gives a TaskResult, a dict in its shape, or any plain value. One of the same name is replaced.
+        Returns whether it was registered; if not, a log line says why.
+        """
+        if not isinstance(tool_spec, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - the specification's False
+            _log.error("a tool was not registered: its spec is %s, not a dict", type(tool_spec).__name__)
+            return False
+        try:
+            self.registry.register(tool_spec, executor_func)
+        except ConfigurationError as error:
+            _log.error("a tool was not registered: %s", error.message)
+            return False
+        self.log_debug(f"registered tool {tool_spec['name']}")
+        return True
+
+    def add_tool(self, tool: Tool | Callable[..., Any]) -> Tool:
+        """Register a Tool or a typed function. Raises ConfigurationError for a function that cannot be a tool."""
+        return self.registry.add(tool)
+
+    @property
+    def registered_tools(self) -> dict[str, dict[str, Any]]:
+        """The specs by name; to be read, :meth:`register_tool` writes."""
+        return self.registry.specs
+
+    @property
+    def tool_executors(self) -> dict[str, Callable[..., Any]]:
+        """The executors by name, each of one arguments dict; to be read."""
+        return self.registry.executors
+
+    @property
+    def direct_tool_executors(self) -> dict[str, Callable[..., Any]]:
+        """The same registry under its older name."""
+        return self.registry.executors
+
+    # -- conversation ----------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The session in force: the run's inside of one, the handler's own outside."""
+        call = current_call.get()
+        return call.session if call is not None else self._session
+
+    @property
+    def conversation_history(self) -> list[Message]:
+        """The messages of the session in force, oldest first (a copy)."""
+        return list(self.session.messages)
+
+    def reset_conversation(self) -> None:
+        """Forget the conversation; the data context and the tools stay."""
+        self.session.reset()
+        self.log_debug("conversation reset")
+
+    @property
+    def data_context(self) -> DataContext | None:
+        """What the session in force was primed with."""
+        return self.session.data_context
+
+    async def prime_data_context(self, query: str | None = None, initial_files: list[str] | None = None) -> DataContext:
+        """Look up ``query`` and read ``initial_files``, and send that ahead of every later prompt of the session.
+
+        Replaces what was there. Raises TaskError (context_priming_failure) when nothing asked for could be had; the
+        old data context stays then.
+        """
+        session = self.session
+        made = await gather(self.memory_system, self.file_manager, query, initial_files)
+        session.data_context = made
+        self.log_debug(f"primed with {len(made.items)} items")
+        return made
+
+    def clear_data_context(self) -> None:
+        """Forget what the session was primed with."""
+        self.session.data_context = None
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    async def execute_prompt(self, prompt: str | Prompt, **options: Any) -> TaskResult:
+        """Ask the model, tools included, and give its answer as a TaskResult.
+
+        ``prompt`` is text or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``, ``model``,
+        ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``, ``timeout_s`` ...). A
+        failure is a FAILED result; LimitExceeded, SessionBusy and cancellation are raised.
+        """
+        asked = make_prompt(prompt, options)
+        async with self._opener.open_call("handler.execute_prompt", self._session) as call:
+            return await self._execute(asked, call)
+
+    async def _execute(self, prompt: Prompt, call: CallContext) -> TaskResult:
+        try:
+            outcome = await self.prompts.run_prompt(prompt, call)
+        except (TaskError, ConfigurationError) as error:
+            self.log_debug(f"prompt failed: {error.message}")
+            return TaskResult.from_error(error)
+        return to_result(outcome, prompt)
+
+    @overload
+    def stream_prompt(
+        self, prompt: str | Prompt, *, events: Literal[False] = False, **options: Any
+    ) -> AsyncGenerator[str, None]: ...
+    @overload
+    def stream_prompt(
+        self, prompt: str | Prompt, *, events: Literal[True], **options: Any
+    ) -> AsyncGenerator[Event, None]: ...
+    async def stream_prompt(
+        self, prompt: str | Prompt, *, events: bool = False, **options: Any
+    ) -> AsyncGenerator[Any, None]:
+        """Ask the model and yield its text as it comes; with ``events=True`` every event of the prompt instead.
+
+        Options as for :meth:`execute_prompt`. Raises what the turn loop raises, after what came before it. Leaving the
+        loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is dropped. Text of all
+        turns is yielded, of subtasks too.
+        """
+        asked = make_prompt(prompt, options)
+        opened: asyncio.Future[WatchedRun] = asyncio.get_running_loop().create_future()
+        # A task group cannot be held open across the yields of a generator; the finally below does its work.
+        producer = asyncio.create_task(self._produce(asked, opened), name="stream_prompt")
+        try:
+            await asyncio.wait([producer, opened], return_when=asyncio.FIRST_COMPLETED)
+            if opened.done():
+                watched = opened.result()
+                while (event := await watched.next()) is not None:
+                    if events:
+                        yield event
+                    elif isinstance(event, TextDelta):
+                        yield event.text
+            await producer
+        finally:
+            producer.cancel()
+            await asyncio.wait([producer])
+            if not producer.cancelled():
+                producer.exception()  # seen: it was raised above, or the reader has left
+
+    async def _produce(self, prompt: Prompt, opened: asyncio.Future[WatchedRun]) -> None:
+        async with self._opener.open_call("handler.stream_prompt", self._session) as call:
+            watched, inner = watch(call)
+            opened.set_result(watched)
+            try:
+                await self.prompts.run_prompt(prompt, inner)
+            finally:
+                watched.end()
+
+    # -- commands and logs ---------------------------------------------------------------------------------------------
+
+    async def execute_file_path_command(self, command: str) -> list[str]:
+        """Absolute paths of the existing files a command's output names; empty when it fails in any way."""
+        executor = self.command_executor
+        if executor is None:
+            _log.warning("execute_file_path_command: this handler was built without a command executor")
+            return []
+        result = await executor.execute_command_safely(command)
+        if not result.success or result.exit_code != 0:
+            self.log_debug(f"command gave no paths: {result.error or result.stderr[:500]}")
+            return []
+        return await asyncio.to_thread(executor.parse_file_paths_from_output, result.stdout)
+
+    def log_debug(self, message: str) -> None:
+        """Log ``[DEBUG] message`` (level DEBUG, logger ``agentflow.handler.handler``) when debug mode is on.
+
+        Inside a run it is a Log event too.
+        """
+        if not self.debug_mode:
+            return
+        text = self._redact(f"[DEBUG] {message}")
+        _log.debug("%s", text)
+        call = current_call.get()
+        if call is not None:
+            call.log(text, "debug")
+
+    def set_debug_mode(self, enabled: bool) -> None:
+        """Turn debug logging on or off; the change is logged when it was on or is now."""
+        was = self.debug_mode
+        self.debug_mode = was or enabled
+        self.log_debug(f"debug mode is {'on' if enabled else 'off'}")
+        self.debug_mode = bool(enabled)

@@ -1,0 +1,104 @@
+"""Watching one prompt from the place that asked it: a run that also hands its deltas to one reader."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agentflow.core.call import ApprovalRequest, CallContext, RunPort
+from agentflow.core.events import Event
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.results import SubtaskRequest, TaskResult
+
+ALLOWANCE = 64
+"""Events a reader may be behind before the producer waits for it."""
+
+
+class WatchedRun:
+    """A run as it is, whose events go to ``queue`` too; producers of deltas wait while the reader is behind."""
+
+    def __init__(self, run: RunPort) -> None:
+        self._run = run
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self.next_seq = run.next_seq
+
+    @property
+    def run_id(self) -> str:
+        """The run's identity."""
+        return self._run.run_id
+
+    @property
+    def limits(self) -> Limits:
+        """The run's limits."""
+        return self._run.limits
+
+    @property
+    def listening(self) -> bool:
+        """The reader listens."""
+        return True
+
+    @property
+    def congested(self) -> bool:
+        """Whether the reader, or the run's own, is behind."""
+        return self.queue.qsize() > ALLOWANCE or self._run.congested
+
+    def publish(self, event: Event) -> None:
+        """To the run's observers and to the reader."""
+        self._run.publish(event)
+        self.queue.put_nowait(event)
+
+    async def room(self) -> None:
+        """Wait for both."""
+        if self._run.congested:
+            await self._run.room()
+        while self.queue.qsize() > ALLOWANCE:
+            self._room.clear()
+            await self._room.wait()
+
+    async def next(self) -> Event | None:
+        """The next event; None after the last."""
+        event = await self.queue.get()
+        if self.queue.qsize() <= ALLOWANCE // 2:
+            self._room.set()
+        return event
+
+    def end(self) -> None:
+        """No more events will come."""
+        self.queue.put_nowait(None)
+
+    def charge_model_call(self) -> None:
+        """Count a model call on the run."""
+        self._run.charge_model_call()
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Charge the run."""
+        self._run.charge_usage(usage, cost_usd)
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        """Have the run do it; its events come here too, since ``call`` belongs to this run."""
+        return await self._run.run_subtask(request, call)
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+        """Ask the run's approver."""
+        return await self._run.approve(request, call)
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        """Have the run do it."""
+        return await self._run.call_value(function, arguments, call)
+
+
+def watch(call: CallContext) -> tuple[WatchedRun, CallContext]:
+    """``call`` on a watched run of its own; session, grants and place stay the same."""
+    watched = WatchedRun(call.run)
+    return watched, CallContext(
+        watched,
+        path=call.path,
+        parent=call.parent,
+        session=call.session,
+        span=call.span,
+        grants=call.grants,
+        subtask_chain=call.subtask_chain,
+        material=call.material,
+    )
