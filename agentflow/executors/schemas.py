@@ -1,0 +1,144 @@
+"""What the system tools are called, what they take, and how they may be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_PATHS: dict[str, Any] = {"type": "array", "items": {"type": "string", "minLength": 1}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One system tool; the flags are those of :class:`~agentflow.core.ports.Tool`."""
+
+    description: str
+    schema: dict[str, Any]
+    read_only: bool = False
+    idempotent: bool = False
+    sequential: bool = False
+    approval: bool = False
+
+
+def _object(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _with(schema: dict[str, Any], description: str, **more: Any) -> dict[str, Any]:
+    return {**schema, **more, "description": description}
+
+
+SCHEMAS = MappingProxyType(
+    {
+        "system:get_context": Entry(
+            description="Find the files that are relevant to a query. Returns a JSON list of paths, best first.",
+            schema=_object(
+                ("query",),
+                query=_with(_TEXT, "what is wanted, in plain words", minLength=1),
+                history=_with(_TEXT, "earlier conversation to take into account"),
+                target_files=_with(_PATHS, "paths to prefer"),
+            ),
+            read_only=True,
+            idempotent=True,
+        ),
+        "system:read_files": Entry(
+            description="Read text files. Each comes in a <file> element; files that cannot be read are skipped.",
+            schema=_object(("file_paths",), file_paths=_with(_PATHS, "paths of the files, relative to the root")),
+            read_only=True,
+            idempotent=True,
+        ),
+        "system:list_directory": Entry(
+            description="List the names in a directory as a JSON list.",
+            schema=_object(
+                ("directory_path",),
+                directory_path=_with(_TEXT, 'the directory, relative to the root; "." is the root', minLength=1),
+            ),
+            read_only=True,
+            idempotent=True,
+        ),
+        "system:write_file": Entry(
+            description="Write a text file. An existing file is replaced only with overwrite or its expected digest.",
+            schema=_object(
+                ("file_path", "content"),
+                file_path=_with(_TEXT, "the file, relative to the root", minLength=1),
+                content=_with(_TEXT, "all of the file's text"),
+                overwrite={"type": "boolean", "description": "replace an existing file (default false)"},
+                expected_digest=_with(_TEXT, "replace the file only if its content still has this digest"),
+            ),
+            sequential=True,
+            approval=True,
+        ),
+        "system:execute_shell_command": Entry(
+            description="Run one program with arguments and return its output. No pipes or redirections: no shell.",
+            schema=_object(
+                ("command",),
+                command=_with(_TEXT, 'program and arguments, for example "git log -n 5"', minLength=1),
+                cwd=_with(_TEXT, "the directory to run in, relative to the root", minLength=1),
+                timeout={"type": "integer", "minimum": 1, "description": "seconds after which it is ended"},
+            ),
+            sequential=True,
+        ),
+        "system:clear_handler_data_context": Entry(
+            description="Forget the material the conversation was primed with.",
+            schema=_object(),
+            idempotent=True,
+            sequential=True,
+        ),
+        "system:prime_handler_data_context": Entry(
+            description="Put material in front of the conversation: what a query finds, given files, or both.",
+            schema=_object(query=_with(_TEXT, "what to look for"), initial_files=_with(_PATHS, "files to put in")),
+            sequential=True,
+        ),
+    }
+)
+"""The system tools by name."""
+
+
+def problem_with(value: object, schema: dict[str, Any]) -> str | None:
+    """What is wrong with ``value`` as a parameter of ``schema``, worded for after its name; None when nothing is."""
+    kind = schema["type"]
+    if kind == "string":
+        if not isinstance(value, str):
+            return f"must be text, not {_kind_of(value)}"
+        if not value.strip() and schema.get("minLength"):
+            return "must not be empty"
+    elif kind == "boolean":
+        if not isinstance(value, bool):
+            return f"must be true or false, not {_kind_of(value)}"
+    elif kind == "integer":
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"must be a whole number, not {_kind_of(value)}"
+        if value < schema["minimum"]:
+            return f"must be at least {schema['minimum']}, not {value}"
+    elif not isinstance(value, list):
+        return f"must be a list of texts, not {_kind_of(value)}"
+    else:
+        for index, item in enumerate(cast(list[object], value)):
+            if not isinstance(item, str):
+                return f"must be a list of texts; item {index} is {_kind_of(item)}"
+    return None
+
+
+def _kind_of(value: object) -> str:
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return "nothing" if value is None else type(value).__name__
+
+
+# bool before int, which it is a kind of
+_KINDS = (
+    (bool, "a boolean"),
+    (int, "a number"),
+    (float, "a number"),
+    (list, "a list"),
+    (dict, "an object"),
+    (str, "text"),
+)

@@ -1,0 +1,334 @@
+"""The seven system tools: context, files, commands and the handler's data context, for programs and models.
+
+Each ``execute_*`` method takes a dict of parameters and gives a TaskResult; what goes wrong is a FAILED one with a
+reason of specification document 4. Called by the host they have the host's authority; called inside of a tool, that
+tool call's. :meth:`SystemExecutorFunctions.tools` offers the same as tools, which receive their call explicitly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol, cast, runtime_checkable
+
+from agentflow.core.call import CallContext, current_call
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied
+from agentflow.core.events import ContextStarted
+from agentflow.core.messages import ToolSpec
+from agentflow.core.ports import CommandPort, CommandResult, FilePort, HandlerPort, MemoryPort, Tool
+from agentflow.core.results import TaskResult
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import plain, to_json
+from agentflow.executors.schemas import SCHEMAS, problem_with
+
+_FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
+
+
+@runtime_checkable
+class CommandRunner(Protocol):
+    """A command port that is told whose authority a command has, rather than asking the current call."""
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> CommandResult: ...
+
+
+Method = Callable[[dict[str, Any], CallContext | None], Awaitable[TaskResult]]
+
+
+class SystemExecutorFunctions:
+    """The system tools' implementation.
+
+    Parameters: ``memory_system`` answers context queries, ``file_manager`` reads and writes, ``command_executor`` runs
+    commands, ``handler`` holds the data context (None: the two data-context tools are FAILED, dependency_error).
+    """
+
+    def __init__(
+        self,
+        memory_system: MemoryPort,
+        file_manager: FilePort,
+        command_executor: CommandPort,
+        handler: HandlerPort | None = None,
+    ) -> None:
+        self._memory = memory_system
+        self._files = file_manager
+        self._commands = command_executor
+        self._handler = handler
+        self._methods: dict[str, Method] = {
+            "system:get_context": self._get_context,
+            "system:read_files": self._read_files,
+            "system:list_directory": self._list_directory,
+            "system:write_file": self._write_file,
+            "system:execute_shell_command": self._execute_shell_command,
+            "system:clear_handler_data_context": self._clear_handler_data_context,
+            "system:prime_handler_data_context": self._prime_handler_data_context,
+        }
+
+    def tools(self) -> list[Tool]:
+        """The seven tools, to be registered. They are built in: a model gets them only where they are named.
+
+        ``system:execute_shell_command`` does not ask for approval as a tool: the command policy does, bound to the
+        program and arguments that will run, unless a rule allows or denies them.
+        """
+        made: list[Tool] = []
+        for name, entry in SCHEMAS.items():
+            made.append(
+                Tool(
+                    spec=ToolSpec(name, entry.description, entry.schema),
+                    call=self._as_tool(name),
+                    read_only=entry.read_only,
+                    idempotent=entry.idempotent,
+                    sequential=entry.sequential,
+                    approval=entry.approval,
+                    builtin=True,
+                )
+            )
+        return made
+
+    def _as_tool(self, name: str) -> Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]:
+        async def call_tool(arguments: dict[str, Any], call: CallContext) -> TaskResult:
+            return await self._run(name, arguments, call)
+
+        return call_tool
+
+    async def _run(self, name: str, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        refusal = _refusal(name, params)
+        return refusal if refusal is not None else await self._methods[name](params, call)
+
+    # -- the specification's methods ------------------------------------------------------------------------------
+
+    async def execute_get_context(self, params: dict[str, Any]) -> TaskResult:
+        """Relevant file paths for ``query`` (text); ``history`` (text) and ``target_files`` (paths) may refine it.
+
+        COMPLETE: content is the JSON list of paths, ``notes`` has file_paths, context_summary and matches.
+        FAILED: input_validation_failure, context_retrieval_failure.
+        """
+        return await self._run("system:get_context", params, current_call.get())
+
+    async def execute_read_files(self, params: dict[str, Any]) -> TaskResult:
+        """The text of the files ``file_paths``, each in a ``<file>`` element that its content cannot close.
+
+        COMPLETE, also when nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests.
+        FAILED: input_validation_failure.
+        """
+        return await self._run("system:read_files", params, current_call.get())
+
+    async def execute_list_directory(self, params: dict[str, Any]) -> TaskResult:
+        """The names in ``directory_path``: JSON list as content, ``notes.directory_contents`` the list.
+
+        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
+        """
+        return await self._run("system:list_directory", params, current_call.get())
+
+    async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
+        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` let it replace one.
+
+        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
+        """
+        return await self._run("system:write_file", params, current_call.get())
+
+    async def execute_shell_command(self, params: dict[str, Any]) -> TaskResult:
+        """Run ``command`` in ``cwd`` for at most ``timeout`` whole seconds. A shell is used only where it is granted.
+
+        COMPLETE: content is its output, ``notes`` success, exit_code, stdout, stderr. FAILED, with the same notes:
+        input_validation_failure (also when refused), tool_execution_error, execution_timeout, dependency_error (no
+        sandbox).
+        """
+        return await self._run("system:execute_shell_command", params, current_call.get())
+
+    async def execute_clear_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
+        """Clear the handler's data context. FAILED: dependency_error without a handler."""
+        return await self._run("system:clear_handler_data_context", params, current_call.get())
+
+    async def execute_prime_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
+        """Fill the handler's data context from ``query`` and ``initial_files``.
+
+        COMPLETE: ``notes`` has item_count and context_summary. FAILED: input_validation_failure, dependency_error,
+        context_priming_failure.
+        """
+        return await self._run("system:prime_handler_data_context", params, current_call.get())
+
+    # -- context ----------------------------------------------------------------------------------------------------
+
+    async def _get_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        asked = ContextGenerationInput(
+            query=params["query"],
+            inherited_context=params.get("history") or "",
+            target_files=params.get("target_files") or [],
+        )
+        with call.scope(ContextStarted, input=asked) if call is not None else nullcontext() as scope:
+            found = await self._lookup(asked)
+            if scope is not None and isinstance(found, AssociativeMatchResult):
+                scope.set(paths=tuple(found.file_paths), outcome="failed" if _nothing(found) else "ok")
+            elif scope is not None and isinstance(found, TaskResult):
+                scope.set(outcome="failed", error=found.error)
+        if isinstance(found, TaskResult):
+            return found
+        if _nothing(found):
+            return TaskResult.failure("context_retrieval_failure", f"the context lookup failed: {found.error}")
+        paths = found.file_paths
+        result = TaskResult.complete(
+            to_json(paths),
+            None,
+            file_paths=paths,
+            context_summary=found.context_summary,
+            matches=[plain(match) for match in found.matches],
+        )
+        if found.error:
+            result.notes["warning"] = found.error
+        if found.skipped:
+            result.notes["skipped"] = found.skipped
+        return result
+
+    async def _lookup(self, asked: ContextGenerationInput) -> AssociativeMatchResult | TaskResult:
+        try:
+            return await self._memory.get_relevant_context_for(asked)
+        except LimitExceeded:
+            raise
+        except Exception as error:  # noqa: BLE001 - any object may be the memory, and its failure is a result by document 4
+            return TaskResult.from_error(error, reason="context_retrieval_failure")
+
+    async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        if self._handler is None:
+            return _no_handler()
+        self._handler.clear_data_context()
+        return TaskResult.complete("the data context is cleared")
+
+    async def _prime_handler_data_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        if self._handler is None:
+            return _no_handler()
+        query, files = params.get("query"), params.get("initial_files")
+        if not query and not files:
+            return _invalid("give a query, initial_files or both: there is nothing to prime with")
+        try:
+            primed = await self._handler.prime_data_context(query=query, initial_files=files)
+        except LimitExceeded:
+            raise
+        except AgentflowError as error:
+            return TaskResult.from_error(error, reason="context_priming_failure")
+        count = len(primed.items)
+        return TaskResult.complete(
+            f"the data context holds {count} item{'' if count == 1 else 's'}",
+            None,
+            item_count=count,
+            context_summary=primed.overall_summary,
+        )
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    async def _read_files(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        texts: list[str] = []
+        skipped: list[str] = []
+        errors: list[dict[str, str]] = []
+        digests: dict[str, str] = {}
+        for path in cast(list[str], params["file_paths"]):
+            try:
+                found = await self._files.read(path)
+                if found.binary:
+                    raise FileFailure(f"{path!r} is binary", code="files/binary")
+            except (PathDenied, FileFailure) as error:
+                skipped.append(path)
+                errors.append({"path": path, "code": error.code, "message": error.message})
+                continue
+            digests[path] = found.digest
+            texts.append(f'<file path="{_attribute(path)}">\n{_FILE_TAG.sub("&lt;", found.text)}\n</file>')
+        notes: dict[str, Any] = {"files_read_count": len(texts), "skipped_files": skipped, "digests": digests}
+        if errors:
+            notes["errors"] = errors
+        return TaskResult.complete("\n".join(texts), None, **notes)
+
+    async def _list_directory(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        try:
+            names = await self._files.list(params["directory_path"])
+        except (PathDenied, FileFailure) as error:
+            return TaskResult.from_error(error)
+        return TaskResult.complete(to_json(names), None, directory_contents=names)
+
+    async def _write_file(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        path, content = params["file_path"], params["content"]
+        try:
+            await self._files.write(
+                path,
+                content,
+                overwrite=params.get("overwrite") or False,
+                expected_digest=params.get("expected_digest"),
+            )
+        except (PathDenied, FileFailure) as error:
+            return TaskResult.from_error(error)
+        return TaskResult.complete(f"wrote {len(content.encode())} bytes to {path}", None, file_path=path)
+
+    # -- commands ---------------------------------------------------------------------------------------------------
+
+    async def _execute_shell_command(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+        command, cwd, timeout = params["command"], params.get("cwd"), params.get("timeout")
+        if isinstance(self._commands, CommandRunner):
+            ended = await self._commands.run(command, cwd=cwd, timeout=timeout, call=call)
+        else:
+            ended = await self._commands.execute_command_safely(command, cwd, timeout)
+        notes: dict[str, Any] = {
+            "success": ended.success,
+            "exit_code": ended.exit_code,
+            "stdout": ended.stdout,
+            "stderr": ended.stderr,
+            "stdout_bytes": ended.stdout_bytes,
+            "stderr_bytes": ended.stderr_bytes,
+            "duration_s": round(ended.duration_s, 3),
+        }
+        if ended.success:
+            return TaskResult.complete(ended.stdout, None, **notes)
+        message = ended.error or "the command failed"
+        details = {"code": ended.code, "exit_code": ended.exit_code, "timed_out": ended.timed_out}
+        result = TaskResult.failure(ended.reason or "tool_execution_error", message, details=details, **notes)
+        if ended.exit_code is not None and ended.stderr.strip():
+            result.content = ended.stderr
+        return result
+
+
+def _nothing(found: AssociativeMatchResult) -> bool:
+    return bool(found.error) and not found.matches
+
+
+def _refusal(name: str, params: object) -> TaskResult | None:
+    """A FAILED result when ``params`` are not what the tool takes; else None."""
+    if not isinstance(params, dict):
+        return _invalid(f"{name} takes an object of named parameters, not {type(params).__name__}")
+    given = cast(dict[str, Any], params)
+    properties: dict[str, dict[str, Any]] = SCHEMAS[name].schema["properties"]
+    for key in given:
+        if key not in properties:
+            hint = did_you_mean(str(key), list(properties)) or f"it takes {', '.join(properties) or 'none'}"
+            return _invalid(f"{name} has no parameter {str(key)!r}; {hint}")
+    for key in SCHEMAS[name].schema["required"]:
+        if key not in given:
+            return _invalid(f"{name} needs the parameter {key!r}: {properties[key]['description']}")
+    for key, value in given.items():
+        if value is None and key not in SCHEMAS[name].schema["required"]:
+            continue
+        wrong = problem_with(value, properties[key])
+        if wrong is not None:
+            return _invalid(f"{name}: {key!r} {wrong}")
+    return None
+
+
+def _invalid(message: str) -> TaskResult:
+    return TaskResult.failure("input_validation_failure", message, details={"code": "tool/arguments"})
+
+
+def _no_handler() -> TaskResult:
+    return TaskResult.failure(
+        "dependency_error",
+        "there is no handler whose data context could be used",
+        details={"code": "executors/handler"},
+    )
+
+
+def _attribute(path: str) -> str:
+    text = path.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(char if char.isprintable() else f"&#{ord(char)};" for char in text)
