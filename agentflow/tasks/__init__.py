@@ -1,0 +1,1 @@
+"""Tasks: templates, their context and their execution; subtasks, saved workflows and programs that models write."""

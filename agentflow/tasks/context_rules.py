@@ -1,0 +1,82 @@
+"""The three dimensions of a task's context: inherited, accumulated, fresh; their defaults, overrides and one rule.
+
+A fresh lookup excludes inheriting ("enabled" with "full" or "subset"). Settings come in layers: the subtype's defaults,
+then the template's, then the request's. Naming one dimension in a layer adjusts the other where that layer does not
+name it; only a layer that itself names both sides of a contradiction fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from agentflow.core.errors import TaskError
+from agentflow.core.results import ContextManagement
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """Settings in force, every dimension decided."""
+
+    inherit_context: Literal["full", "none", "subset"] = "full"
+    accumulate_data: bool = False
+    accumulation_format: Literal["notes_only", "full_output"] = "notes_only"
+    fresh_context: Literal["enabled", "disabled"] = "disabled"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The specification's dict, for notes."""
+        return {
+            "inherit_context": self.inherit_context,
+            "accumulate_data": self.accumulate_data,
+            "accumulation_format": self.accumulation_format,
+            "fresh_context": self.fresh_context,
+        }
+
+
+STANDARD = ContextSettings()
+"""The defaults of every subtype but ``subtask``."""
+DEFAULTS: Mapping[str, ContextSettings] = MappingProxyType(
+    {"subtask": ContextSettings(inherit_context="none", fresh_context="enabled")}
+)
+"""Defaults by subtype, where they differ from :data:`STANDARD`."""
+
+
+def resolve_settings(
+    subtype: str, template: ContextManagement | None = None, override: ContextManagement | None = None
+) -> ContextSettings:
+    """The settings of a task of ``subtype`` under its template's settings and a request's override.
+
+    Raises TaskError (``tasks/context-conflict``) when one layer contradicts itself.
+    """
+    settings = DEFAULTS.get(subtype, STANDARD)
+    for layer, name in ((template, "the template"), (override, "the request")):
+        if layer is not None:
+            settings = _apply(settings, layer, name)
+    return settings
+
+
+def _apply(settings: ContextSettings, layer: ContextManagement, name: str) -> ContextSettings:
+    inherit, fresh = layer.inherit_context, layer.fresh_context
+    if fresh == "enabled" and inherit in ("full", "subset"):
+        raise TaskError(
+            f"{name} asks for fresh_context 'enabled' together with inherit_context '{inherit}'",
+            reason="input_validation_failure",
+            code="tasks/context-conflict",
+            hint="a fresh lookup starts from nothing: say inherit_context 'none', or fresh_context 'disabled'",
+            details={"inherit_context": inherit, "fresh_context": fresh},
+        )
+    if inherit is not None:
+        settings = replace(settings, inherit_context=inherit)
+        if inherit != "none" and settings.fresh_context == "enabled":
+            settings = replace(settings, fresh_context="disabled")
+    if fresh is not None:
+        settings = replace(settings, fresh_context=fresh)
+        if fresh == "enabled" and settings.inherit_context != "none":
+            settings = replace(settings, inherit_context="none")
+    if layer.accumulate_data is not None:
+        settings = replace(settings, accumulate_data=layer.accumulate_data)
+    if layer.accumulation_format is not None:
+        settings = replace(settings, accumulation_format=layer.accumulation_format)
+    return settings

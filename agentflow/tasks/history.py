@@ -1,0 +1,155 @@
+"""SequentialHistory: what the steps of a sequence gave, kept for the steps that follow and for whoever reads a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.values import to_json
+
+MAX_CHARS = 100_000
+"""Default bound of what one history hands to the next step."""
+MAX_STEP_CHARS = 40_000
+"""Default bound of one step's output within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that ended: its ``name`` and ``result``."""
+
+    name: str
+    result: TaskResult
+
+
+class SequentialHistory:
+    """The outcomes of a sequence, in order.
+
+    Parameters: ``format`` what the next step is given of the earlier ones, ``notes_only`` or ``full_output``;
+    ``max_chars`` bounds all of it, ``max_step_chars`` each step. Whole results stay readable in :attr:`steps`; only the
+    text handed on is bounded: the oldest outputs shrink to their notes first, then steps are left out, and the text says
+    how many.
+    """
+
+    def __init__(
+        self,
+        *,
+        format: Literal["notes_only", "full_output"] = "notes_only",
+        max_chars: int = MAX_CHARS,
+        max_step_chars: int = MAX_STEP_CHARS,
+    ) -> None:
+        self.format = format
+        self.max_chars = max_chars
+        self.max_step_chars = max_step_chars
+        self.steps: list[Step] = []
+
+    def add(self, name: str, result: TaskResult) -> None:
+        """Append the outcome of a step."""
+        self.steps.append(Step(name, result))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def last(self) -> TaskResult | None:
+        """The newest result."""
+        return self.steps[-1].result if self.steps else None
+
+    def previous_outputs(self) -> str:
+        """The text the next step is given as ``previousOutputs``, at most ``max_chars`` long."""
+        texts: list[str] = []
+        room = self.max_chars
+        full = self.format == "full_output"
+        for number, step in reversed(list(enumerate(self.steps, 1))):
+            head = f"Step {number}, {step.name} ({step.result.status}):"
+            text = f"{head}\n{_output(step, self.max_step_chars)}" if full else ""
+            if not full or len(text) > room:
+                full = False
+                text = f"{head} {_notes(step)}"
+            if len(text) + 80 > room:
+                texts.append(f"({number} earlier step{'s' * (number != 1)} left out)")
+                break
+            texts.append(text)
+            room -= len(text) + 2
+        return "\n\n".join(reversed(texts))
+
+    def partial_results(self) -> list[dict[str, Any]]:
+        """Every step so far as JSON data: what a failure carries."""
+        return [
+            {"step": number, "name": step.name, "status": step.result.status, "content": step.result.content}
+            for number, step in enumerate(self.steps, 1)
+        ]
+
+    def failure(self, name: str, result: TaskResult) -> TaskResult:
+        """The FAILED result of a sequence whose step ``name`` failed with ``result``: its error, and what was done."""
+        error = cast(dict[str, Any], result.notes.get("error") or {})
+        details: dict[str, Any] = {
+            **(error.get("details") or {}),
+            "failed_step": name,
+            "step": len(self.steps) + 1,
+            "partial_results": self.partial_results(),
+        }
+        made = TaskResult.failure(
+            str(error.get("reason", "subtask_failure")),
+            f"step {len(self.steps) + 1} ({name}) failed: {result.content}",
+            type=str(error.get("type", "TASK_FAILURE")),
+            details=details,
+            error=result.error,
+        )
+        for key in ("resource", "metrics"):
+            if key in error:
+                made.notes["error"][key] = error[key]
+        return made.with_usage(result.usage)
+
+    async def run(
+        self, requests: Iterable[SubtaskRequest], execute: Callable[[SubtaskRequest, str], Awaitable[TaskResult]]
+    ) -> TaskResult:
+        """Run requests one after another; each gets the request and :meth:`previous_outputs` of those before.
+
+        Gives the last result, or at the first FAILED one (or TaskError, whose FAILED form it becomes) a failure that
+        carries the partial results. LimitExceeded and cancellation pass.
+        """
+        last = TaskResult.complete()
+        for request in requests:
+            name = request.name or f"{request.type}:{request.subtype}"
+            try:
+                last = await execute(request, self.previous_outputs())
+            except LimitExceeded:
+                raise
+            except AgentflowError as error:
+                last = TaskResult.from_error(error)
+            if last.failed:
+                return self.failure(name, last)
+            self.add(name, last)
+        return last
+
+
+def _output(step: Step, limit: int) -> str:
+    text = step.result.content
+    return text if len(text) <= limit else f"{text[:limit]} ... ({len(text) - limit} characters more)"
+
+
+def _notes(step: Step) -> str:
+    notes = {key: value for key, value in step.result.notes.items() if key not in ("context_files", "error")}
+    head = step.result.content.strip().partition("\n")[0]
+    head = head if len(head) <= 200 else head[:197] + "..."
+    said = to_json(notes)
+    return f"{head}\n{said if len(said) <= 2_000 else said[:2_000] + ' ...'}"
+
+
+def previous_outputs_text(given: object) -> str:
+    """``previous_outputs`` as text: of a SequentialHistory, text, one result, or a sequence of results or values."""
+    if given is None:
+        return ""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, SequentialHistory):
+        return given.previous_outputs()
+    items = cast(Sequence[Any], given) if isinstance(given, list | tuple) else [given]
+    history = SequentialHistory(format="full_output")
+    for item in items:
+        result = TaskResult.of(item)
+        history.add(str(result.notes.get("template_used", "task")), result)
+    return history.previous_outputs()

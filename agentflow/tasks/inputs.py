@@ -1,0 +1,158 @@
+"""A task's arguments: checked against the declared parameters, converted, completed with defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from agentflow.core.errors import SexpEvaluationError, TaskError
+from agentflow.core.results import ContextManagement, HistoryConfig, Parameter, SubtaskRequest, TaskTemplate
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import Symbol, name_of, pairs_to_dict
+from agentflow.tasks.output import validation_messages
+from agentflow.tasks.types import convert
+
+M = TypeVar("M", ContextManagement, HistoryConfig)
+
+RESERVED = ("files", "context", "inputs", "history_config")
+"""Argument names of a task call that steer the call itself, unless the task declares a parameter of that name."""
+
+
+def required(parameter: Parameter) -> bool:
+    """Whether a parameter must be given: it is required and has no default."""
+    return parameter.required and "default" not in parameter.model_fields_set
+
+
+def resolve_inputs(
+    name: str, params: Mapping[str, Parameter], inputs: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The value of every declared parameter, and the names of the inputs that are not declared.
+
+    ``name`` is what messages call the task. Raises one TaskError (input_validation_failure) that names
+    every missing parameter and every value of the wrong type.
+    """
+    undeclared = sorted(key for key in inputs if key not in params)
+    values: dict[str, Any] = {}
+    missing: list[str] = []
+    invalid: dict[str, str] = {}
+    for key, parameter in params.items():
+        if key not in inputs:
+            if required(parameter):
+                missing.append(key)
+            else:
+                values[key] = _default(parameter)
+            continue
+        given = inputs[key]
+        if given is None and not required(parameter):
+            values[key] = _default(parameter)
+            continue
+        try:
+            values[key] = convert(given, parameter.type)
+        except ValueError as error:
+            invalid[key] = str(error)
+    if missing or invalid:
+        raise _refused(name, missing, invalid, undeclared)
+    return values, undeclared
+
+
+def _default(parameter: Parameter) -> Any:
+    return None if parameter.default is None else convert(parameter.default, parameter.type)
+
+
+def _refused(name: str, missing: list[str], invalid: dict[str, str], undeclared: list[str]) -> TaskError:
+    said: list[str] = []
+    if missing:
+        said.append(f"misses {_names(missing)}")
+    said += [f"parameter '{key}': {problem}" for key, problem in invalid.items()]
+    hints = [f"'{given}': {near}" for given in undeclared if (near := did_you_mean(given, missing))]
+    details: dict[str, Any] = {"missing": missing, "invalid": invalid}
+    if undeclared:
+        details["undeclared"] = undeclared
+    return TaskError(
+        f"task '{name}' {'; '.join(said)}",
+        reason="input_validation_failure",
+        code="tasks/missing-parameter" if missing else "tasks/bad-parameter",
+        hint="; ".join(hints) or (f"pass it by name: ({name} ({missing[0]} ...))" if missing else None),
+        details=details,
+    )
+
+
+def _names(names: list[str]) -> str:
+    quoted = ", ".join(f"'{name}'" for name in names)
+    return f"its parameter {quoted}" if len(names) == 1 else f"its parameters {quoted}"
+
+
+def request_from_arguments(template: TaskTemplate, arguments: Mapping[str, Any]) -> SubtaskRequest:
+    """The request of a program's task call ``(task (param value) ...)``.
+
+    ``files`` becomes the request's file paths, ``context`` its context settings, ``history_config`` its history
+    settings, and ``inputs`` merges into its inputs (arguments written out win). A parameter that the template declares
+    under one of those names is an ordinary argument. Raises SexpEvaluationError (``tasks/bad-argument``) without a span
+    when a reserved argument has the wrong shape.
+    """
+    inputs: dict[str, Any] = {}
+    reserved: dict[str, Any] = {}
+    for key, value in arguments.items():
+        target = reserved if key in RESERVED and key not in template.params else inputs
+        target[key] = value
+    if "inputs" in reserved:
+        inputs = {**_pairs(template, "inputs", reserved["inputs"]), **inputs}
+    request = SubtaskRequest(type=template.type, subtype=template.subtype, name=template.name, inputs=inputs)
+    if "files" in reserved:
+        request.file_paths = _paths(template, reserved["files"])
+    if "context" in reserved:
+        request.context_management = _settings(template, "context", reserved["context"], ContextManagement)
+    if "history_config" in reserved:
+        request.history_config = _settings(template, "history_config", reserved["history_config"], HistoryConfig)
+    return request
+
+
+def _paths(template: TaskTemplate, value: object) -> list[str]:
+    if name_of(value) is not None:
+        value = [value]
+    if isinstance(value, list | tuple):
+        names = [name_of(item) for item in cast(list[object], value)]
+        if None not in names:
+            return cast(list[str], names)
+    raise SexpEvaluationError(
+        f"'files' of task '{template.name}' is a list of paths",
+        code="tasks/bad-argument",
+        hint='for example (files (list "a.py" "b.py"))',
+    )
+
+
+def _pairs(template: TaskTemplate, key: str, value: object) -> dict[str, Any]:
+    found = pairs_to_dict(value)
+    if found is None:
+        raise SexpEvaluationError(
+            f"'{key}' of task '{template.name}' is a dict or a list of (name value) pairs, each name once",
+            code="tasks/bad-argument",
+            hint=f'for example ({key} \'((name "value")))',
+        )
+    return found
+
+
+def _settings(template: TaskTemplate, key: str, value: object, kind: type[M]) -> M:
+    if isinstance(value, kind):
+        return value
+    given = {
+        name: name_of(item) if isinstance(item, Symbol) else item for name, item in _pairs(template, key, value).items()
+    }
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        unknown = next((name for name in given if name not in _known(kind)), None)
+        raise SexpEvaluationError(
+            f"'{key}' of task '{template.name}': {'; '.join(validation_messages(error)[:3])}",
+            code="tasks/bad-argument",
+            hint=(did_you_mean(unknown, _known(kind)) if unknown else None)
+            or f"it knows {', '.join(kind.model_fields)}",
+        ) from error
+
+
+def _known(kind: type[ContextManagement | HistoryConfig]) -> list[str]:
+    camel = [re.sub("_(.)", lambda found: found[1].upper(), name) for name in kind.model_fields]
+    return [*kind.model_fields, *camel]

@@ -1,0 +1,85 @@
+"""Templates that come with agentflow: prompts are files beside this one, read when first asked for."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.core.errors import TaskError
+from agentflow.core.results import TaskResult
+from agentflow.core.values import to_json
+from agentflow.tasks.registry import CompiledTemplate, compile_template
+
+FILES: Mapping[str, str] = MappingProxyType(
+    {
+        "atomic:associative_matching": "associative_matching",
+        "atomic:associative_matching:content": "associative_matching",
+        "atomic:associative_matching:metadata": "associative_matching_metadata",
+        "atomic:format_json": "format_json",
+        "atomic:solve": "solve",
+        "atomic:solve_repair": "solve_repair",
+    }
+)
+"""Identifier to file, for the templates that are always there."""
+TEST_FILES: Mapping[str, str] = MappingProxyType({"greeting": "greeting", "format_date": "format_date"})
+"""Identifier to file, for the templates of test mode."""
+
+
+def builtin(identifier: str) -> CompiledTemplate | None:
+    """The built-in template that answers to ``type:subtype``; None when there is none."""
+    file = FILES.get(identifier)
+    return None if file is None else _read(file)
+
+
+def test_mode_builtin(identifier: str) -> CompiledTemplate | None:
+    """The built-in template of test mode with that name, or an ordinary built-in one."""
+    file = TEST_FILES.get(identifier)
+    return _read(file) if file is not None else builtin(identifier)
+
+
+@cache
+def _read(file: str) -> CompiledTemplate:
+    from agentflow.tasks.xml import parse_templates
+
+    text = resources.files("agentflow.tasks.library").joinpath(f"{file}.xml").read_text("utf-8")
+    return compile_template(parse_templates(text, f"library/{file}.xml")[0])
+
+
+def _format_json(values: Mapping[str, Any]) -> TaskResult:
+    value = values["value"]
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise TaskError(
+                f"the text is no JSON: {error}",
+                reason="output_format_failure",
+                code="tasks/no-json",
+                details={"content": values["value"][:2_000]},
+            ) from None
+    return TaskResult(content=to_json(value, indent=values["indent"]), parsedContent=value)
+
+
+def _format_date(values: Mapping[str, Any]) -> TaskResult:
+    try:
+        date = datetime.datetime.fromisoformat(values["date"])
+        return TaskResult(content=date.strftime(values["format"]))
+    except ValueError as error:
+        raise TaskError(
+            f"format_date: {error}",
+            kind="VALIDATION_ERROR",
+            reason="input_validation_failure",
+            code="tasks/bad-parameter",
+            hint="a date is written as 2026-01-31 or 2026-01-31T12:00:00",
+        ) from None
+
+
+INTERNAL: Mapping[str, Callable[[Mapping[str, Any]], TaskResult]] = MappingProxyType(
+    {"agentflow:format_json": _format_json, "agentflow:format_date": _format_date}
+)
+"""Templates whose work needs no model: name to the function that does it."""

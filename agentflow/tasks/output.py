@@ -1,0 +1,124 @@
+"""Output formats: what a template asks for, how the model is told, and how its answer becomes a TaskResult.
+
+``output_format`` is ``{"type": "text" | "json", "schema": ...}`` where the schema is a simple name (``string[]``), a dict
+of field names, a JSON Schema, or a pydantic model; ``output_model`` on the template is the same as a model in ``schema``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+
+from agentflow.core.errors import DataError
+from agentflow.core.ports import PromptOutcome
+from agentflow.core.results import TaskResult, TaskTemplate
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import Symbol, to_json
+from agentflow.tasks.types import schema_of
+
+_KEYS = ("type", "schema")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """A template's output: ``json`` or text; ``schema`` the JSON Schema asked for, ``model`` the pydantic model."""
+
+    json: bool = False
+    schema: dict[str, Any] | None = None
+    model: type[Any] | None = None
+
+
+def output_spec(template: TaskTemplate) -> OutputSpec:
+    """The output a template declares. Raises DataError (``tasks/output-format``) when it makes no sense."""
+    declared = template.output_format
+    unknown = [key for key in declared if key not in _KEYS]
+    if unknown:
+        raise _wrong(template, f"output_format has no key '{unknown[0]}'", did_you_mean(unknown[0], _KEYS))
+    kind = declared.get("type", "json" if "schema" in declared else "text")
+    kind = kind.name if isinstance(kind, Symbol) else kind
+    if kind not in ("json", "text"):
+        raise _wrong(template, f"output_format type {kind!r} is neither 'json' nor 'text'", None)
+    schema: object = declared.get("schema")
+    model: object = template.output_model
+    if model is None and isinstance(schema, type):
+        model = schema
+    if model is not None:
+        if not isinstance(model, type):
+            raise _wrong(template, f"output_model {model!r} is no class", "give a pydantic model or dataclass")
+        try:
+            return OutputSpec(True, TypeAdapter[Any](model).json_schema(), model)
+        except (PydanticUserError, TypeError) as error:
+            raise _wrong(template, f"output_model {model.__name__} has no schema: {error}", None) from error
+    if schema is None:
+        return OutputSpec(kind == "json")
+    if kind == "text":
+        raise _wrong(template, "output_format has a schema but asks for text", "say type 'json'")
+    try:
+        return OutputSpec(True, schema_of(schema) or None)
+    except ValueError as error:
+        raise _wrong(template, f"output_format schema: {error}", None) from error
+
+
+def _wrong(template: TaskTemplate, message: str, hint: str | None) -> DataError:
+    return DataError(f"template '{template.name}': {message}", code="tasks/output-format", hint=hint)
+
+
+def format_instructions(spec: OutputSpec) -> str:
+    """What the model is told about the form of its answer; empty for text."""
+    if not spec.json:
+        return ""
+    if spec.schema is None:
+        return "Answer with one JSON value and nothing else: no prose, no code fence."
+    return (
+        "Answer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
+        f"<schema>{to_json(spec.schema)}</schema>"
+    )
+
+
+def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -> TaskResult:
+    """The TaskResult of a prompt's outcome.
+
+    Text that is not the JSON asked for is COMPLETE with ``notes.parseError`` and no parsedContent; valid JSON that misses
+    the schema is FAILED with output_format_failure and the answer in its details.
+    """
+    text = outcome.response.text
+    if not spec.json:
+        return TaskResult(content=text, notes=notes)
+    if outcome.parse_error is not None:
+        return TaskResult(content=text, notes={**notes, "parseError": outcome.parse_error})
+    if outcome.schema_errors:
+        return _schema_failure(outcome.schema_errors, text, outcome.value, notes)
+    value = outcome.value
+    if spec.model is not None and not isinstance(value, spec.model):
+        try:
+            value = TypeAdapter[Any](spec.model).validate_python(value)
+        except ValidationError as error:
+            return _schema_failure(tuple(validation_messages(error)), text, value, notes)
+    return TaskResult(content=text, parsedContent=value, notes=notes)
+
+
+def _schema_failure(errors: tuple[str, ...], text: str, value: object, notes: dict[str, Any]) -> TaskResult:
+    return TaskResult.failure(
+        "output_format_failure",
+        f"the answer is JSON but misses the schema: {'; '.join(errors[:5])}",
+        details={
+            "code": "tasks/schema-missed",
+            "schema_errors": list(errors[:20]),
+            "content": text,
+            "value": value.model_dump(mode="json") if isinstance(value, BaseModel) else value,
+            "hint": "ask for less at once, loosen the schema, or try another model",
+        },
+        **notes,
+    )
+
+
+def validation_messages(error: ValidationError) -> list[str]:
+    """A pydantic error as short lines: where, and what is wrong."""
+    lines: list[str] = []
+    for problem in cast(list[Mapping[str, Any]], error.errors(include_url=False, include_context=False)):
+        place = ".".join(str(part) for part in problem["loc"])
+        lines.append(f"{place}: {problem['msg']}" if place else str(problem["msg"]))
+    return lines

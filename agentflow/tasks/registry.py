@@ -1,0 +1,255 @@
+"""The registered templates: stored by name, indexed by ``type:subtype``, compiled when they are registered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.results import TaskTemplate
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import pairs_to_dict
+from agentflow.tasks.output import OutputSpec, output_spec, validation_messages
+from agentflow.tasks.template import CompiledText, parse_text
+from agentflow.tasks.types import convert, parse_type
+
+SIMILARITY_THRESHOLD = 0.1
+"""Least Jaccard similarity of words for :meth:`TemplateRegistry.matching` to report a template."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTemplate:
+    """A template with its texts parsed and its output worked out: everything that can be checked before it runs."""
+
+    template: TaskTemplate
+    prompt: CompiledText
+    system: CompiledText
+    file_paths: tuple[CompiledText, ...]
+    source: tuple[tuple[str, CompiledText], ...]
+    output: OutputSpec
+
+    @property
+    def name(self) -> str:
+        """The template's name."""
+        return self.template.name
+
+
+_ALIASES: Mapping[str, str] = {
+    "parameters": "params",
+    "context": "context_management",
+    "contextManagement": "context_management",
+    "historyConfig": "history_config",
+    "filePathsSource": "file_paths_source",
+    "isFunctionTemplate": "is_function",
+    "is_function_template": "is_function",
+    "prompt": "instructions",
+    "outputModel": "output_model",
+}
+_DOCUMENTATION = frozenset({"title", "returns", "metadata", "version"})
+_FIELDS = frozenset(TaskTemplate.model_fields) | {
+    "instructions", "taskPrompt", "task_prompt", "body", "system", "systemPrompt", "system_prompt", "output_format",
+    "outputFormat", "context_management", "file_paths", "filePaths",
+}  # fmt: skip
+_NAME = re.compile(r"[^\s()\[\]{}\"'`;,]+")
+_PARAMETER = re.compile(r"[^\W\d][\w-]*")
+
+
+def read_template(given: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
+    """A template from a mapping in the specification's shape, or a copy of one.
+
+    Raises DataError (``tasks/template``) that names what is missing, unknown or of the wrong kind.
+    """
+    if isinstance(given, TaskTemplate):
+        return given.model_copy()
+    data = cast(object, given)
+    if not isinstance(data, Mapping):
+        raise DataError(f"a template is a dict or a TaskTemplate, not {type(data).__name__}", code="tasks/template")
+    fields = _normalise(cast(Mapping[str, Any], data))
+    shown = fields.get("name")
+    shown = f"template '{shown}'" if isinstance(shown, str) and shown else "a template"
+    if not fields.get("name"):
+        raise DataError(f"{shown} has no name", code="tasks/template", hint="give it a 'name' that is unique")
+    if "params" not in fields or fields["params"] is None:
+        raise DataError(
+            f"{shown} declares no params",
+            code="tasks/template",
+            hint="say which parameters it takes: 'params': 'text, language', a list, a dict, or {} for none",
+        )
+    for key in fields:
+        if key not in _FIELDS:
+            raise DataError(
+                f"{shown} has an unknown key '{key}'",
+                code="tasks/template",
+                hint=did_you_mean(key, _FIELDS) or f"known keys are {', '.join(sorted(TaskTemplate.model_fields))}",
+            )
+    try:
+        return TaskTemplate.model_validate(fields)
+    except ValidationError as error:
+        raise DataError(f"{shown}: {'; '.join(validation_messages(error)[:5])}", code="tasks/template") from error
+
+
+def _normalise(given: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in _DOCUMENTATION or (key.startswith("_") and key not in _FIELDS):
+            continue
+        fields[_ALIASES.get(key, key)] = value
+    model = fields.get("model")
+    if isinstance(model, Mapping):
+        wanted = cast(Mapping[str, Any], model)
+        fields["model"] = wanted.get("preferred")
+        fields.setdefault("fallbacks", list(wanted.get("fallback") or wanted.get("fallbacks") or ()))
+    for key in ("context_management", "history_config", "file_paths_source"):
+        value = fields.get(key)
+        if value is not None and not isinstance(value, BaseModel):
+            fields[key] = pairs_to_dict(value) or value
+    if fields.get("context_management", ...) is None:
+        del fields["context_management"]
+    return fields
+
+
+def compile_template(template: TaskTemplate) -> CompiledTemplate:
+    """Check a template and parse its texts. Raises DataError naming the template and what is wrong with it."""
+    name = template.name
+    if _NAME.fullmatch(name) is None:
+        raise DataError(
+            f"'{name}' is no template name", code="tasks/template", hint="names have no spaces, quotes or parentheses"
+        )
+    for parameter, declared in template.params.items():
+        if _PARAMETER.fullmatch(parameter) is None:
+            raise DataError(f"template '{name}': '{parameter}' is no parameter name", code="tasks/template")
+        try:
+            parse_type(declared.type)
+            if declared.default is not None:
+                convert(declared.default, declared.type)
+        except ValueError as error:
+            raise DataError(f"template '{name}', parameter '{parameter}': {error}", code="tasks/template") from error
+    source = template.file_paths_source or {}
+    compiled = CompiledTemplate(
+        template,
+        parse_text(template.instructions or template.description, f"template {name}"),
+        parse_text(template.system, f"system prompt of {name}"),
+        tuple(parse_text(path, f"file_paths of {name}") for path in template.file_paths),
+        tuple(
+            (key, parse_text(text, f"file_paths_source of {name}"))
+            for key, text in sorted(source.items())
+            if isinstance(text, str)
+        ),
+        output_spec(template),
+    )
+    _check_places(compiled)
+    return compiled
+
+
+def _check_places(compiled: CompiledTemplate) -> None:
+    declared = compiled.template.params
+    texts = (compiled.prompt, compiled.system, *compiled.file_paths, *(text for _, text in compiled.source))
+    for text in texts:
+        for variable in text.variables:
+            if variable not in declared:
+                span = next(p.span for p in text.pieces if not isinstance(p, str) and p.name == variable)
+                raise DataError(
+                    f"template '{compiled.name}' uses '{{{{{variable}}}}}', which is no declared parameter",
+                    code="tasks/undeclared-parameter",
+                    span=span,
+                    hint=did_you_mean(variable, declared) or f"add '{variable}' to its params",
+                )
+
+
+class TemplateRegistry:
+    """Templates by name, with an index by ``type:subtype``.
+
+    The last registration of a subtype wins; registering a name again replaces it and drops what the index said of the
+    old one. ``builtin`` looks up templates that come with agentflow: found when nothing registered has the name, never
+    listed.
+    """
+
+    def __init__(self, builtin: Callable[[str], CompiledTemplate | None] | None = None) -> None:
+        self._compiled: dict[str, CompiledTemplate] = {}
+        self._index: dict[str, str] = {}
+        self._builtin = builtin
+
+    @property
+    def templates(self) -> dict[str, TaskTemplate]:
+        """A copy of the templates by name, in order of registration."""
+        return {name: compiled.template for name, compiled in self._compiled.items()}
+
+    @property
+    def template_index(self) -> dict[str, str]:
+        """A copy of the index: ``type:subtype`` to the name of the template that answers to it."""
+        return dict(self._index)
+
+    def register(self, given: Mapping[str, Any] | TaskTemplate) -> CompiledTemplate:
+        """Check and store a template. Raises DataError; then nothing has changed."""
+        compiled = compile_template(read_template(given))
+        old = self._compiled.pop(compiled.name, None)
+        if old is not None:
+            self._forget(old.template)
+        self._compiled[compiled.name] = compiled
+        self._index[_key(compiled.template)] = compiled.name
+        return compiled
+
+    def _forget(self, template: TaskTemplate) -> None:
+        key = _key(template)
+        if self._index.get(key) != template.name:
+            return
+        del self._index[key]
+        for name, other in self._compiled.items():
+            if _key(other.template) == key:
+                self._index[key] = name
+
+    def find(self, identifier: str) -> CompiledTemplate | None:
+        """The atomic template of that name, else the one that answers to that ``type:subtype``; None without one."""
+        compiled = self._compiled.get(identifier)
+        if compiled is None or compiled.template.type != "atomic":
+            named = self._index.get(identifier)
+            compiled = self._compiled.get(named) if named is not None else None
+        if compiled is None:
+            return self._builtin(identifier) if self._builtin is not None else None
+        return compiled if compiled.template.type == "atomic" else None
+
+    def names(self) -> list[str]:
+        """Names of the atomic templates, sorted."""
+        return sorted(name for name, compiled in self._compiled.items() if compiled.template.type == "atomic")
+
+    def matching(self, text: str) -> list[tuple[CompiledTemplate, float]]:
+        """Atomic templates whose description is like ``text``, best first, ties by name; score is Jaccard on words."""
+        wanted = words(text)
+        scored: list[tuple[CompiledTemplate, float]] = []
+        for compiled in self._compiled.values():
+            if compiled.template.type == "atomic":
+                score = jaccard(wanted, words(compiled.template.description or compiled.name))
+                if score > SIMILARITY_THRESHOLD:
+                    scored.append((compiled, score))
+        scored.sort(key=lambda pair: (-pair[1], pair[0].name))
+        return scored
+
+    def load(self, templates: list[TaskTemplate]) -> list[str]:
+        """Register several templates, all or, when one is wrong, none. Gives their names."""
+        before = (dict(self._compiled), dict(self._index))
+        try:
+            return [self.register(template).name for template in templates]
+        except AgentflowError:
+            self._compiled, self._index = before
+            raise
+
+
+def _key(template: TaskTemplate) -> str:
+    return f"{template.type}:{template.subtype}"
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, lower case, each once; ``_`` and ``-`` divide words."""
+    return frozenset(_WORD.findall(text.lower()))
+
+
+def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    """Common words over all words: 0 for nothing in common, 1 for the same words."""
+    return len(a & b) / len(a | b) if a and b else 0.0

@@ -1,0 +1,239 @@
+"""One atomic task from request to result: template found, inputs checked, context put together, body executed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from agentflow.core.call import CallContext
+from agentflow.core.context import TaskMaterial
+from agentflow.core.errors import AgentflowError, TaskError
+from agentflow.core.events import TaskStarted
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.suggest import did_you_mean
+from agentflow.tasks.context_rules import ContextSettings, resolve_settings
+from agentflow.tasks.context_sources import ContextSources, question_of, rendered_source, subset_of
+from agentflow.tasks.executor import AtomicTaskExecutor, Execution, Settings
+from agentflow.tasks.functions import FunctionCalls
+from agentflow.tasks.inputs import resolve_inputs
+from agentflow.tasks.material import GivenContext
+from agentflow.tasks.options import TaskOptions, fingerprint, offered_tools, select_model
+from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
+from agentflow.tasks.template import text_of
+
+
+class Decomposer(Protocol):
+    """Takes over a task that ran out of context or output: has a model write a program for it, and runs that."""
+
+    async def decompose(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, goal: str, failed: TaskResult, call: CallContext
+    ) -> TaskResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunner:
+    """Runs compiled templates. Holds no state of a call."""
+
+    registry: TemplateRegistry
+    executor: AtomicTaskExecutor
+    sources: ContextSources
+    decomposer: Decomposer | None = None
+
+    def find(self, request: SubtaskRequest) -> CompiledTemplate | None:
+        """The template a request names: by ``name`` when it has one, else by ``type:subtype``."""
+        if request.name is not None:
+            return self.registry.find(request.name)
+        if request.subtype is None or request.type != "atomic":
+            return None
+        return self.registry.find(f"{request.type}:{request.subtype}")
+
+    def not_found(self, request: SubtaskRequest) -> TaskResult:
+        """The FAILED result for a request no template answers to."""
+        wanted = request.name or f"{request.type}:{request.subtype or '?'}"
+        hint = did_you_mean(wanted, [*self.registry.names(), *self.registry.template_index])
+        if request.type != "atomic":
+            hint = "only atomic tasks are run here; sequences, loops and branches are programs"
+        details: dict[str, Any] = {
+            "cause": "template_not_found",
+            "code": "tasks/template-not-found",
+            "identifier": wanted,
+        }
+        if hint:
+            details["hint"] = hint
+        message = f"there is no task template '{wanted}'" + (f"; {hint}" if hint else "")
+        return TaskResult.failure("input_validation_failure", message, details=details)
+
+    async def run(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
+    ) -> TaskResult:
+        """Run a template for a request, between Task events; usage and cost are on the Finished one.
+
+        Within another task's turn the session is a fork: what nested tasks say is no part of the conversation.
+        """
+        chain = (*call.subtask_chain, f"task:{fingerprint(compiled.name, request)}")
+        session = call.session.fork() if call.material is not None else None
+        with call.scope(
+            TaskStarted, name=compiled.name, request=request, subtask_chain=chain, session=session
+        ) as scope:
+            execution = await self._execute(compiled, request, scope.call, options)
+            result = execution.result
+            if self._exhausted(compiled, result) and self.decomposer is not None:
+                result = await self.decomposer.decompose(compiled, request, execution.goal, result, scope.call)
+                result.with_usage(execution.result.usage + result.usage)
+            scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
+            if result.failed:
+                scope.set(error=result.error)
+        return result
+
+    @staticmethod
+    def _exhausted(compiled: CompiledTemplate, result: TaskResult) -> bool:
+        if compiled.template.decompose < 1 or not result.failed:
+            return False
+        error = result.notes.get("error", {})
+        return error.get("type") == "RESOURCE_EXHAUSTION" and error.get("resource") in ("context", "output")
+
+    async def _execute(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
+    ) -> Execution:
+        template = compiled.template
+        notes: dict[str, Any] = {"template_used": compiled.name, "context_source": "none", "context_files_count": 0}
+        try:
+            inputs = dict(request.inputs)
+            if "description" in template.params and request.description:
+                inputs.setdefault("description", request.description)
+            values, undeclared = resolve_inputs(compiled.name, template.params, inputs)
+            if undeclared:
+                notes["undeclared_parameters"] = undeclared
+            context = resolve_settings(template.subtype, template.context_management, request.context_management)
+            notes["context_management"] = context.to_dict()
+            given = await self._context(compiled, request, values, context, call, options)
+        except TaskError as error:
+            return Execution(TaskResult.from_error(error, **notes))
+        model, fallbacks = select_model(template, options.available_models)
+        if model is not None:
+            notes["selected_model"] = model
+        settings = Settings(
+            model=model,
+            fallbacks=fallbacks,
+            history=request.history_config,
+            tools=offered_tools(template, call),
+            options=options.prompt,
+            prompts=options.prompts,
+            notes=notes,
+        )
+        functions = options.functions or self.functions(call, options)
+        return await self.executor.execute(compiled, values, call, given=given, settings=settings, functions=functions)
+
+    def functions(self, call: CallContext, options: TaskOptions) -> FunctionCalls:
+        """The template functions that may be called at ``call``: registered templates, tasks with their own events."""
+
+        async def run(compiled: CompiledTemplate, values: Mapping[str, Any], inner: FunctionCalls) -> TaskResult:
+            if compiled.template.is_function:
+                return (await self.executor.execute(compiled, values, call, functions=inner)).result
+            request = SubtaskRequest(name=compiled.name, subtype=compiled.template.subtype, inputs=dict(values))
+            return await self.run(compiled, request, call, replace(options, functions=inner))
+
+        return FunctionCalls(self.registry.find, run, depth=options.depth, names=self.registry.names)
+
+    async def _context(
+        self,
+        compiled: CompiledTemplate,
+        request: SubtaskRequest,
+        values: Mapping[str, Any],
+        settings: ContextSettings,
+        call: CallContext,
+        options: TaskOptions,
+    ) -> GivenContext:
+        """The context the settings ask for. Files named by the request or the template come whatever they say."""
+        inherited = self._inherited(request, values, settings, call, options)
+        previous = options.previous_outputs if settings.accumulate_data else ""
+        explicit = await self._explicit(compiled, request, values, call, options)
+        sources: list[str] = []
+        if request.file_paths:
+            sources.append("explicit_request")
+        if len(explicit) > len(request.file_paths or ()):
+            sources.append("template")
+        if inherited.paths:
+            sources.append("inherited")
+        matches, summary = (), ""
+        if settings.fresh_context == "enabled" and not request.file_paths:
+            found = await self._fresh(compiled, request, values, inherited.text, previous, call, options)
+            if found is not None:
+                matches, summary = tuple(found.matches), found.context_summary
+                sources.append("fresh_lookup")
+        return GivenContext(
+            paths=tuple(dict.fromkeys([*explicit, *inherited.paths])),
+            matches=matches,
+            inherited=inherited.text,
+            previous_outputs=previous,
+            summary=summary,
+            source="+".join(sources) or "none",
+        )
+
+    def _inherited(
+        self,
+        request: SubtaskRequest,
+        values: Mapping[str, Any],
+        settings: ContextSettings,
+        call: CallContext,
+        options: TaskOptions,
+    ) -> TaskMaterial:
+        if settings.inherit_context == "none":
+            return TaskMaterial()
+        parent = call.material or TaskMaterial()
+        text = "\n\n".join(part for part in (options.inherited_context, parent.text) if part)
+        if settings.inherit_context == "full":
+            return TaskMaterial(text, parent.paths)
+        wanted = " ".join([request.description, *(text_of(value) for value in values.values())])
+        return subset_of(TaskMaterial(text, parent.paths), wanted)
+
+    async def _explicit(
+        self,
+        compiled: CompiledTemplate,
+        request: SubtaskRequest,
+        values: Mapping[str, Any],
+        call: CallContext,
+        options: TaskOptions,
+    ) -> list[str]:
+        template = compiled.template
+        paths = list(request.file_paths or ())
+        if not template.file_paths and template.file_paths_source is None:
+            return paths
+        literal = [text.render(values) for text in compiled.file_paths]
+        found = await self.sources.resolve(
+            literal, source=rendered_source(compiled, values), memory=options.memory, call=call
+        )
+        if found.error is not None:
+            raise TaskError(
+                f"the files of task '{compiled.name}' cannot be found: {found.error}",
+                reason="context_retrieval_failure",
+                code="tasks/context-retrieval",
+                details={"errors": found.errors, "found": found.paths},
+            )
+        known = {self._absolute(path) for path in paths}
+        return paths + [path for path in found.paths if path not in known]
+
+    def _absolute(self, path: str) -> str:
+        try:
+            return self.sources.absolute(path)
+        except AgentflowError:
+            return path  # refused when it is read, with the reason
+
+    async def _fresh(
+        self,
+        compiled: CompiledTemplate,
+        request: SubtaskRequest,
+        values: Mapping[str, Any],
+        inherited: str,
+        previous: str,
+        call: CallContext,
+        options: TaskOptions,
+    ) -> Any:
+        asked = (request.context_management, compiled.template.context_management)
+        if (options.memory or self.sources.memory) is None and not any(
+            layer is not None and layer.fresh_context == "enabled" for layer in asked
+        ):
+            return None  # enabled by the subtype's default only, and there is nothing to look in
+        question = question_of(compiled.template, request, values, inherited, previous)
+        return await self.sources.ask(question, call, options.memory)

@@ -1,0 +1,264 @@
+"""The metacircular part: a model writes a program for a goal; it is checked, run, and sent back with its errors.
+
+Nothing of a program runs before all of it has been checked: read, names and arity, only the granted tasks and tools,
+bounds. What is wrong then, or goes wrong while it runs, goes back to the model, at most a stated number of rounds. The
+program runs within the same run, so its steps, tokens and money are the run's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import Solve
+from agentflow.core.errors import AgentflowError, LimitExceeded, clip
+from agentflow.core.events import SubtaskStarted
+from agentflow.core.messages import Usage
+from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.values import to_json
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.registry import CompiledTemplate
+from agentflow.tasks.template import text_of
+
+MAX_PROGRAM = 100_000
+"""Longest program in characters that is taken from a model."""
+DEFAULT_ROUNDS = 3
+
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+
+
+class ProgramChecker(Protocol):
+    """Checks and runs program texts. The runtime implements it."""
+
+    def check(self, text: str, allow: frozenset[str]) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
+        ...
+
+    async def run(self, text: str, allow: frozenset[str] | None, inputs: Mapping[str, Any], call: CallContext) -> Any:
+        """Run a checked program within ``call``, ``inputs`` bound as its variables. ``allow`` None: the call's own
+        authority. Raises what the program raises."""
+        ...
+
+
+@dataclass(slots=True)
+class _Round:
+    """One attempt: the program, and what was wrong when (checking or running)."""
+
+    program: str = ""
+    errors: list[str] = field(default_factory=list[str])
+    stage: str = "checking"
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
+
+    Parameters: ``executor`` asks the model; ``checker`` checks and runs programs; ``card`` describes the language on a
+    page; ``templates`` and ``tools`` say what the granted names are. ``model`` writes the programs (None: the flow's).
+    """
+
+    executor: AtomicTaskExecutor
+    checker: ProgramChecker
+    card: str
+    templates: TemplatePort
+    tools: ToolPort | None = None
+
+    async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
+        """Have a program written for ``effect.goal`` and run it.
+
+        Gives a COMPLETE result with the program's value, and ``program`` and ``rounds`` in its notes; FAILED
+        (subtask_failure) with the last program and its errors when the rounds are used up, or when solving is nested
+        past the run's ``subtask_depth`` or within itself. LimitExceeded and cancellation pass.
+        """
+        allow = frozenset(effect.allow)
+        if call.grants is not None:
+            allow &= call.grants
+        request = SubtaskRequest(
+            subtype="solve", name="agentflow:solve", description=effect.goal, inputs=dict(effect.inputs)
+        )
+        mark = _mark(effect, allow)
+        depth = 1 + sum(known.startswith(("sub:", "solve:")) for known in call.subtask_chain)
+        chain = (*call.subtask_chain, mark)
+        with call.scope(SubtaskStarted, request=request, depth=depth, subtask_chain=chain) as scope:
+            if mark in call.subtask_chain:
+                result = _refused("a program asks to solve the very goal it was written for", "cycle", "solve/cycle")
+            elif depth > call.run.limits.subtask_depth:
+                result = _refused(f"solving is nested {depth} deep", "depth", "solve/depth")
+            else:
+                result = await self._rounds(effect, allow, scope.call)
+            scope.set(result=result, usage=result.usage, name="solve")
+        return result
+
+    async def decompose(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, goal: str, failed: TaskResult, call: CallContext
+    ) -> TaskResult:
+        """Take over a task that failed with RESOURCE_EXHAUSTION: its template allows ``decompose`` rounds.
+
+        The program may call the task itself (on smaller parts) and its tools; the task's inputs are bound under their
+        names, its files as ``files``. When no program succeeds, the original failure is given, with the attempt in
+        ``notes["decomposition"]``.
+        """
+        template = compiled.template
+        files = list(request.file_paths or template.file_paths)
+        allow = (compiled.name, *(template.tools or ()))
+        told = (
+            f"{clip(goal, 8_000)}\n\nOne call of '{compiled.name}' could not do it: {failed.content}. "
+            "Split the inputs or the files, call it on the parts, and combine what it gives."
+        )
+        # The call is this task's own and ends with it: what its caller could ask for, its program may ask for again,
+        # in parts that inherit nothing of the whole.
+        call.grants = None if call.grants is None else call.grants | {compiled.name}
+        call.material = None
+        inputs = {**request.inputs, **({"files": files} if files else {})}
+        solved = await self.solve(Solve(told, allow, template.decompose, inputs), call)
+        if solved.failed:
+            failed.notes["decomposition"] = solved.notes
+            return failed.with_usage(solved.usage)
+        solved.notes = {**failed.notes, **solved.notes, "decomposed": True}
+        solved.notes.pop("error", None)
+        return solved
+
+    async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
+        granted, variables = self.describe(allow), _variables(effect.inputs)
+        rounds = max(1, effect.max_rounds)
+        usage, feedback = Usage(), ""
+        attempts: list[_Round] = []
+        for number in range(1, rounds + 1):
+            answer = await self.executor.run_template(
+                "atomic:solve",
+                {
+                    "goal": effect.goal,
+                    "card": self.card,
+                    "granted": granted,
+                    "variables": variables,
+                    "feedback": feedback,
+                },
+                call,
+            )
+            usage += answer.usage
+            if answer.failed:
+                answer.notes["rounds"] = number
+                return answer.with_usage(usage)
+            attempt = _Round(program_of(answer.content))
+            attempts.append(attempt)
+            value = await self._attempt(attempt, allow, effect.inputs, call)
+            if not attempt.errors:
+                return _solved(value, attempt.program, number).with_usage(usage)
+            feedback = await self._feedback(attempt, rounds - number, call)
+        last = attempts[-1]
+        return TaskResult.failure(
+            "subtask_failure",
+            f"no program reached the goal in {rounds} round{'s' * (rounds != 1)}; the last failed while "
+            f"{last.stage}: {last.errors[0]}",
+            details={"code": "solve/rounds", "goal": clip(effect.goal), "errors": last.errors[:10]},
+            program=last.program,
+            rounds=rounds,
+            attempts=[{"program": a.program, "stage": a.stage, "errors": a.errors[:10]} for a in attempts],
+        ).with_usage(usage)
+
+    async def _attempt(
+        self, attempt: _Round, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
+    ) -> Any:
+        """The value of one attempt's program; its errors are on ``attempt``."""
+        if not attempt.program:
+            attempt.errors.append("the answer holds no program")
+            return None
+        if len(attempt.program) > MAX_PROGRAM:
+            attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
+            return None
+        faults = self.checker.check(attempt.program, allow)
+        if faults:
+            attempt.errors.extend(fault.render() for fault in list(faults)[:20])
+            return None
+        attempt.stage = "running"
+        try:
+            value = await self.checker.run(attempt.program, allow, inputs, call)
+        except LimitExceeded:
+            raise
+        except AgentflowError as error:
+            attempt.errors.append(error.render())
+            return None
+        if isinstance(value, TaskResult) and value.failed:
+            attempt.errors.append(f"the program's value is a FAILED result: {value.content}")
+        return value
+
+    async def _feedback(self, attempt: _Round, left: int, call: CallContext) -> str:
+        inputs = {
+            "program": attempt.program[:MAX_PROGRAM],
+            "errors": clip("\n".join(attempt.errors), 8_000),
+            "stage": attempt.stage,
+            "rounds_left": left,
+        }
+        return (await self.executor.run_template("atomic:solve_repair", inputs, call)).content
+
+    def describe(self, allow: frozenset[str]) -> str:
+        """What each granted name is, one a line: how it is called, and what it does."""
+        lines: list[str] = []
+        for name in sorted(allow):
+            template = self.templates.find_template(name)
+            tool = self.tools.find(name) if template is None and self.tools is not None else None
+            if template is not None:
+                params = "".join(f" ({key} {parameter.type})" for key, parameter in template.params.items())
+                about = template.description or clip(template.instructions, 200)
+                lines.append(f"({name}{params}) task: {_line(about)} [files: (files (list path ...))]")
+            elif tool is not None:
+                properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
+                params = "".join(f" ({key} {_type(given)})" for key, given in properties.items())
+                lines.append(f"({name}{params}) tool: {_line(tool.spec.description)}")
+        return "\n".join(lines) or "(none: the program can only compute)"
+
+
+def _type(schema: Any) -> str:
+    return str(schema.get("type", "any")) if isinstance(schema, Mapping) else "any"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def _line(text: str) -> str:
+    return clip(" ".join(text.split()), 400)
+
+
+def _variables(inputs: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for name, value in inputs.items():
+        shown = text_of(value)
+        size = f", {len(shown):,} characters in all" if len(shown) > 300 else ""
+        lines.append(f"{name}: {clip(shown, 300)}{size}")
+    return "\n".join(lines) or "(none)"
+
+
+def _mark(effect: Solve, allow: frozenset[str]) -> str:
+    try:
+        said = to_json([effect.goal, sorted(allow), effect.inputs])
+    except ValueError:
+        said = repr((effect.goal, sorted(allow), sorted(effect.inputs)))
+    return "solve:" + hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _refused(message: str, cause: str, code: str) -> TaskResult:
+    return TaskResult.failure(
+        "subtask_failure",
+        message,
+        details={"cause": cause, "code": code, "hint": "write the steps out instead of solving again"},
+    )
+
+
+def _solved(value: Any, program: str, rounds: int) -> TaskResult:
+    made = TaskResult.of(value)
+    result = made if made is not value else made.model_copy(update={"notes": dict(made.notes)})
+    result.notes.update(program=program, rounds=rounds)
+    return result
+
+
+def program_of(answer: str) -> str:
+    """The program in a model's answer: its code blocks that hold a form, joined; without one, the answer from its first
+    parenthesis. Empty when there is none."""
+    blocks = [block.strip() for block in _FENCE.findall(answer)]
+    forms = [block for block in blocks if "(" in block or "[" in block]
+    if forms:
+        return "\n\n".join(forms)
+    start = answer.find("(")
+    return answer[start:].strip().removesuffix("```").strip() if start >= 0 else ""

@@ -1,0 +1,108 @@
+"""Subtasks: what a model asks for with a CONTINUATION, run by the spawning protocol.
+
+The template is chosen by the request's name, else its ``type:subtype``, else the first of its ``template_hints`` that
+exists, else the best match of its description. The subtask runs one level deeper: past the depth limit (``max_depth`` of
+the request, at most the run's ``subtask_depth``), or when the same request is already being worked on by an ancestor, it
+is refused with a FAILED result, which the parent's model reads like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import TaskError
+from agentflow.core.events import SubtaskStarted
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.session import Session
+from agentflow.tasks.context_rules import resolve_settings
+from agentflow.tasks.options import TaskOptions, fingerprint
+from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
+from agentflow.tasks.runner import TaskRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Subtasks:
+    """Runs subtask requests. Holds no state: depth and ancestors are on the call."""
+
+    registry: TemplateRegistry
+    runner: TaskRunner
+
+    def select(self, request: SubtaskRequest) -> CompiledTemplate | None:
+        """The template for a request; None when nothing fits."""
+        found = self.runner.find(request)
+        if found is not None or request.name is not None or request.type != "atomic":
+            return found
+        for hint in request.template_hints:
+            found = self.registry.find(hint) or self.registry.find(f"{request.type}:{hint}")
+            if found is not None:
+                return found
+        matching = self.registry.matching(request.description) if request.description else []
+        return matching[0][0] if matching else None
+
+    async def run(self, request: SubtaskRequest, call: CallContext, options: TaskOptions) -> TaskResult:
+        """Run a request nested under ``call``, between Subtask events. A failure is a FAILED result."""
+        compiled = self.select(request)
+        depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
+        request = request.model_copy(update={"depth": depth})
+        mark = fingerprint(compiled.name, request) if compiled is not None else ""
+        with call.scope(
+            SubtaskStarted,
+            request=request,
+            depth=depth,
+            session=self._session(compiled, request, call),
+            subtask_chain=(*call.subtask_chain, f"sub:{mark}"),
+        ) as scope:
+            result = self._refusal(compiled, request, call, depth, mark)
+            if result is None:
+                assert compiled is not None
+                inner = scope.call
+                result = await self.runner.run(compiled, request, inner, replace(options, functions=None))
+            scope.set(result=result, usage=result.usage, name=compiled.name if compiled is not None else "")
+            if result.failed:
+                scope.set(error=result.error)
+        return result
+
+    def _refusal(
+        self, compiled: CompiledTemplate | None, request: SubtaskRequest, call: CallContext, depth: int, mark: str
+    ) -> TaskResult | None:
+        if compiled is None:
+            return self.runner.not_found(request)
+        allowed = call.run.limits.subtask_depth
+        if request.max_depth is not None:
+            allowed = min(allowed, request.max_depth)
+        if depth > allowed:
+            return TaskResult.failure(
+                "subtask_failure",
+                f"subtask '{compiled.name}' would be nested {depth} deep; at most {allowed} is allowed",
+                details={
+                    "cause": "depth",
+                    "code": "tasks/subtask-depth",
+                    "depth": depth,
+                    "limit": allowed,
+                    "hint": "do the work here instead of handing it on, or raise Limits(subtask_depth=...)",
+                },
+            )
+        if any(known.partition(":")[2] == mark for known in call.subtask_chain):
+            return TaskResult.failure(
+                "subtask_failure",
+                f"subtask '{compiled.name}' is already being worked on with the same inputs by the task that asks for it",
+                details={
+                    "cause": "cycle",
+                    "code": "tasks/subtask-cycle",
+                    "hint": "ask for something smaller, or answer from what is known",
+                },
+            )
+        return None
+
+    @staticmethod
+    def _session(compiled: CompiledTemplate | None, request: SubtaskRequest, call: CallContext) -> Session:
+        """A subtask that inherits starts from its parent's conversation, any other from none; neither adds to it."""
+        if compiled is None:
+            return Session()
+        template = compiled.template
+        try:
+            settings = resolve_settings(template.subtype, template.context_management, request.context_management)
+        except TaskError:
+            return Session()  # the task itself fails with this error
+        return call.session.fork() if settings.inherit_context == "full" else Session()

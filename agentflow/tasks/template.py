@@ -1,0 +1,334 @@
+"""Template texts, parsed once: ``{{x}}``, ``{{x.y}}``, ``{{f(a, b="x")}}``; ``\\{{`` stands for two plain braces.
+
+Rendering is one pass over the parsed pieces: substituted text is never scanned again, so a value that contains
+``{{...}}`` stays the text it is. Field access reads dict keys, list indices and *declared* fields of models; nothing
+else of a Python object can be reached.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from pydantic import BaseModel
+
+from agentflow.core.errors import DataError, TaskError
+from agentflow.core.results import FunctionCallNode, MappingModel, TaskResult
+from agentflow.core.source import Source, Span
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.values import as_text
+
+MAX_NESTING = 16
+"""Deepest nesting of function calls within one ``{{...}}``."""
+
+FunctionCaller: TypeAlias = Callable[[FunctionCallNode], Awaitable[str]]
+"""Runs a function call whose arguments are values already, and gives the text to insert."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``{{name.field...}}``. ``literal`` is the text it stands for when no such variable exists (function arguments)."""
+
+    name: str
+    fields: tuple[str, ...]
+    span: Span
+    literal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal argument of a function call."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``{{name(argument ...)}}``."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    named: tuple[tuple[str, Argument], ...]
+    span: Span
+
+
+Argument: TypeAlias = "Place | Constant | Call"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledText:
+    """A template text as its pieces. ``variables`` are the names its places need, ``functions`` the names it calls."""
+
+    pieces: tuple[str | Place | Call, ...]
+    variables: tuple[str, ...]
+    functions: tuple[str, ...]
+
+    def render(self, values: Mapping[str, Any]) -> str:
+        """The text with every place filled. Only for texts without function calls. Raises TaskError."""
+        return "".join(
+            piece if isinstance(piece, str) else text_of(read_place(cast(Place, piece), values))
+            for piece in self.pieces
+        )
+
+    async def render_with(self, values: Mapping[str, Any], call: FunctionCaller) -> str:
+        """The text with every place filled and every function called, left to right."""
+        if not self.functions:
+            return self.render(values)
+        out: list[str] = []
+        for piece in self.pieces:
+            if isinstance(piece, str):
+                out.append(piece)
+            elif isinstance(piece, Place):
+                out.append(text_of(read_place(piece, values)))
+            else:
+                out.append(await _run_call(piece, values, call))
+        return "".join(out)
+
+
+async def _run_call(piece: Call, values: Mapping[str, Any], call: FunctionCaller) -> str:
+    arguments = [await _argument(argument, values, call) for argument in piece.arguments]
+    named = {name: await _argument(argument, values, call) for name, argument in piece.named}
+    return await call(FunctionCallNode(template_name=piece.name, arguments=arguments, named_arguments=named))
+
+
+async def _argument(argument: Argument, values: Mapping[str, Any], call: FunctionCaller) -> Any:
+    if isinstance(argument, Constant):
+        return argument.value
+    if isinstance(argument, Call):
+        return await _run_call(argument, values, call)
+    if argument.literal is not None and argument.name not in values:
+        return argument.literal
+    return read_place(argument, values)
+
+
+def text_of(value: object) -> str:
+    """``value`` as it reads inside a prompt: a TaskResult as its content, text as it is, other data as JSON."""
+    if isinstance(value, TaskResult):
+        return value.content
+    try:
+        return as_text(value)
+    except ValueError as error:
+        raise TaskError(
+            f"a value cannot be put into a prompt: {error}",
+            reason="input_validation_failure",
+            code="tasks/unprintable",
+        ) from None
+
+
+def read_place(place: Place, values: Mapping[str, Any]) -> Any:
+    """The value a place stands for. Raises TaskError naming the parameter, or the field that is missing."""
+    if place.name not in values:
+        raise _invalid(
+            f"parameter '{place.name}' has no value", "tasks/missing-parameter", did_you_mean(place.name, values)
+        )
+    value = values[place.name]
+    shown = place.name
+    for field in place.fields:
+        found, inner = _field(value, field)
+        if not found:
+            known = _fields(value)
+            raise _invalid(
+                f"parameter '{shown}' has no field '{field}'",
+                "tasks/missing-field",
+                did_you_mean(field, known) or (f"it has {', '.join(known[:12])}" if known else None),
+            )
+        value, shown = inner, f"{shown}.{field}"
+    return value
+
+
+def _invalid(message: str, code: str, hint: str | None) -> TaskError:
+
+
+def _field(value: object, name: str) -> tuple[bool, Any]:
+    if isinstance(value, Mapping):
+        mapping = cast(Mapping[object, Any], value)
+        return (True, mapping[name]) if name in mapping else (False, None)
+    if isinstance(value, MappingModel):
+        return (True, value[name]) if name in value else (False, None)
+    if name in _fields(value):
+        return True, getattr(value, name)
+    if name.isdecimal() and isinstance(value, list | tuple):
+        items = cast(list[Any], value)
+        index = int(name[:9])
+        return (True, items[index]) if index < len(items) else (False, None)
+    return False, None
+
+
+def _fields(value: object) -> list[str]:
+    if isinstance(value, Mapping):
+        return [str(key) for key in cast(Mapping[object, Any], value)]
+    if isinstance(value, BaseModel):
+        return list(type(value).model_fields)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+    if isinstance(value, tuple):
+        return [name for name in getattr(type(cast(object, value)), "_fields", ()) if not name.startswith("_")]
+    return []
+
+
+_OPEN = re.compile(r"\\\{\{|\{\{")
+_NAME = re.compile(r"[^\W\d][\w-]*(?::[\w-]+)*", re.UNICODE)
+_FIELD = re.compile(r"[^\W_][\w-]*", re.UNICODE)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
+_DOUBLE = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SINGLE = re.compile(r"'(?:[^'\\]|\\.)*'", re.DOTALL)
+_QUOTED = re.compile(r'\\.|"', re.DOTALL)
+_WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
+
+
+def parse_text(text: str, name: str = "<template>") -> CompiledText:
+    """Parse a template text. ``name`` is what errors call it.
+
+    Raises DataError (``tasks/template-syntax``) with the place when a ``{{`` opens nothing that can be substituted.
+    """
+    source = Source(name, text)
+    pieces: list[str | Place | Call] = []
+    at = 0
+    while (match := _OPEN.search(text, at)) is not None:
+        if match.start() > at:
+            pieces.append(text[at : match.start()])
+        if match.group() != "{{":
+            pieces.append("{{")
+            at = match.end()
+            continue
+        piece, at = _Parser(source, match.end(), match.start()).place()
+        pieces.append(piece)
+    if at < len(text):
+        pieces.append(text[at:])
+    variables: dict[str, None] = {}
+    functions: dict[str, None] = {}
+    for piece in pieces:
+        if isinstance(piece, Place):
+            variables[piece.name] = None
+        elif isinstance(piece, Call):
+            _collect(piece, functions)
+    return CompiledText(tuple(pieces), tuple(variables), tuple(functions))
+
+
+def _collect(call: Call, functions: dict[str, None]) -> None:
+    functions[call.name] = None
+    for argument in (*call.arguments, *(value for _, value in call.named)):
+        if isinstance(argument, Call):
+            _collect(argument, functions)
+
+
+class _Parser:
+    """Reads one ``{{...}}`` from just after its opening braces."""
+
+    def __init__(self, source: Source, at: int, start: int) -> None:
+        self.source = source
+        self.text = source.text
+        self.at = at
+        self.start = start
+
+    def fail(self, message: str) -> DataError:
+        return DataError(
+            f"in a template: {message}",
+            code="tasks/template-syntax",
+            span=self.source.span(self.start, min(len(self.text), self.at + 1)),
+            hint='write {{name}}, {{name.field}} or {{function(argument, key="text")}}; \\{{ gives plain braces',
+        )
+
+    def skip(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def take(self, token: str) -> bool:
+        self.skip()
+        if self.text.startswith(token, self.at):
+            self.at += len(token)
+            return True
+        return False
+
+    def match(self, pattern: re.Pattern[str]) -> str | None:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            return None
+        self.at = found.end()
+        return found.group()
+
+    def place(self) -> tuple[Place | Call, int]:
+        self.skip()
+        name = self.match(_NAME)
+        if name is None:
+            raise self.fail("'{{' is followed by no name")
+        made = self.rest(name, 0)
+        if not self.take("}}"):
+            raise self.fail(f"'{{{{{name}' is not closed by '}}}}'")
+        return made, self.at
+
+    def rest(self, name: str, depth: int, *, argument: bool = False) -> Place | Call:
+        if self.take("("):
+            return self.call(name, depth)
+        fields: list[str] = []
+        while self.text.startswith(".", self.at):
+            self.at += 1
+            field = self.match(_FIELD)
+            if field is None:
+                raise self.fail(f"'.' after '{name}' is followed by no field name (names never begin with '_')")
+            fields.append(field)
+        literal = ".".join([name, *fields]) if argument else None
+        return Place(name, tuple(fields), self.source.span(self.start, self.at), literal)
+
+    def call(self, name: str, depth: int) -> Call:
+        if depth >= MAX_NESTING:
+            raise self.fail(f"function calls are nested deeper than {MAX_NESTING}")
+        arguments: list[Argument] = []
+        named: list[tuple[str, Argument]] = []
+        if not self.take(")"):
+            while True:
+                key, value = self.argument(depth)
+                if key is None:
+                    if named:
+                        raise self.fail(f"in the call of '{name}', an unnamed argument follows a named one")
+                    arguments.append(value)
+                elif any(key == other for other, _ in named):
+                    raise self.fail(f"in the call of '{name}', argument '{key}' is given twice")
+                else:
+                    named.append((key, value))
+                if self.take(")"):
+                    break
+                if not self.take(","):
+                    raise self.fail(f"in the call of '{name}', ',' or ')' is wanted")
+        return Call(name, tuple(arguments), tuple(named), self.source.span(self.start, self.at))
+
+    def argument(self, depth: int) -> tuple[str | None, Argument]:
+        self.skip()
+        name = self.match(_NAME)
+        if name is None:
+            return None, self.constant()
+        if self.take("="):
+            self.skip()
+            inner = self.match(_NAME)
+            return name, self.constant() if inner is None else self.word(inner, depth)
+        return None, self.word(name, depth)
+
+    def word(self, name: str, depth: int) -> Argument:
+        if name in _WORDS:
+            return Constant(_WORDS[name])
+        return self.rest(name, depth + 1, argument=True)
+
+    def constant(self) -> Constant:
+        for pattern in (_DOUBLE, _SINGLE):
+            text = self.match(pattern)
+            if text is not None:
+                body = text if text[0] == '"' else f'"{_QUOTED.sub(_requote, text[1:-1])}"'
+                try:
+                    return Constant(json.loads(body, strict=False))
+                except ValueError:
+                    raise self.fail(f"{text[:40]} is no valid string (escapes are JSON's)") from None
+        number = self.match(_NUMBER)
+        if number is None:
+            raise self.fail("an argument is wanted: a name, a number, true, false, null or a quoted text")
+        return Constant(float(number) if set(number) & set(".eE") else int(number[:300]))
+
+
+def _requote(match: re.Match[str]) -> str:
+    found = match.group()
+    if found == "\\'":
+        return "'"
+    return '\\"' if found == '"' else found

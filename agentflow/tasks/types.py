@@ -1,0 +1,230 @@
+"""Simple type names (``string``, ``integer``, ``string[]``, ``object`` ...): what parameters and outputs are declared with.
+
+One set of names serves both sides: values given to a parameter are checked and, where nothing is lost, converted; an output
+declared by simple names becomes a JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.json_schema import check, simple_schema
+from agentflow.core.results import TaskResult
+from agentflow.core.values import Symbol, plain
+
+MAX_NAME = 100
+"""Longest type name in characters; it bounds how deep ``[]`` nests."""
+
+
+def parse_type(name: str) -> dict[str, Any]:
+    """The JSON Schema of a simple type name. Raises ValueError saying what is wrong and what to write."""
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a type name has at most {MAX_NAME} characters")
+    try:
+        return simple_schema(name)
+    except ConfigurationError as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+
+
+def schema_of(declared: object) -> dict[str, Any]:
+    """The JSON Schema of a declared output: a simple name, a JSON Schema, or a dict of field names to either.
+
+    A dict counts as a JSON Schema when it says ``type``, ``$ref``, ``anyOf``, ``enum`` ... the way schemas do; any other
+    dict is an object whose fields are all required, unless their name ends in ``?``. Raises ValueError.
+    """
+    if isinstance(declared, str):
+        return parse_type(declared)
+    if isinstance(declared, Symbol):
+        return schema_of(declared.name)
+    if isinstance(declared, type) and issubclass(declared, BaseModel):
+        return declared.model_json_schema()
+    if isinstance(declared, Mapping):
+        given = {str(key): value for key, value in cast(Mapping[object, object], declared).items()}
+        if _is_json_schema(given):
+            return cast(dict[str, Any], plain(given))
+        properties = {name.removesuffix("?"): schema_of(value) for name, value in given.items()}
+        required = [name for name in given if not name.endswith("?")]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    if isinstance(declared, list) and len(cast(list[object], declared)) == 1:
+        return {"type": "array", "items": schema_of(cast(list[object], declared)[0])}
+    raise ValueError(
+        f"{declared!r} is no schema; write a simple name such as 'string[]', a dict of fields, or a JSON Schema"
+    )
+
+
+_SCHEMA_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+
+
+def _is_json_schema(given: dict[str, object]) -> bool:
+    if any(key.startswith("$") or key in ("anyOf", "oneOf", "allOf", "enum", "const") for key in given):
+        return True
+    kind = given.get("type")
+    if isinstance(kind, list):
+        return True
+    if kind not in _SCHEMA_TYPES:
+        return not given
+    # {"type": "string", "name": "string"} describes two fields; a schema's other keys are schema keywords
+    keywords = {
+        "type", "properties", "required", "items", "additionalProperties", "description", "title", "default", "format",
+        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
+        "minItems", "maxItems", "uniqueItems", "prefixItems", "minProperties", "maxProperties", "patternProperties",
+        "examples", "not", "if", "then", "else", "definitions", "contains", "propertyNames", "nullable",
+    }  # fmt: skip
+    return set(given) <= keywords
+
+
+def convert(value: object, declared: str) -> Any:
+    """``value`` as the declared type. Raises ValueError saying what is wrong.
+
+    Conversions lose nothing: symbols and numbers become text, text that is exactly a number, a boolean or JSON becomes
+    that, an integer-valued float an integer, a TaskResult its parsed content or content.
+    """
+    return _convert(value, parse_type(declared))
+
+
+def _convert(value: object, schema: Mapping[str, Any]) -> Any:
+    choices = schema.get("anyOf")
+    if choices is not None:
+        return _either(value, choices)
+    kind = schema.get("type", "any")
+    if isinstance(value, TaskResult) and kind != "any":
+        value = value.content if kind == "string" else value.value()
+    made = _SCALARS[kind](value)
+    items = schema.get("items")
+    if items is not None:
+        for index, item in enumerate(made):
+            try:
+                made[index] = _convert(item, items)
+            except ValueError as error:
+                raise ValueError(f"item {index}: {error}") from None
+    return made
+
+
+def _either(value: object, choices: list[Mapping[str, Any]]) -> Any:
+    for choice in choices:
+        if not check(value, choice):
+            return value
+    problems: list[str] = []
+    for choice in choices:
+        try:
+            return _convert(value, choice)
+        except ValueError as error:
+            problems.append(str(error))
+    raise ValueError("; or ".join(problems))
+
+
+def _string(value: object) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if hasattr(value, "__fspath__"):
+        return str(value)
+    raise ValueError(f"text is wanted, not {_kind(value)}; declare it 'any' to take data, or pass (to-json ...)")
+
+
+def _integer(value: object) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and len(value) < 4_000:
+        try:
+            return int(value.strip())
+        except ValueError:
+            pass
+    raise ValueError(f"an integer is wanted, not {_kind(value)}")
+
+
+def _number(value: object) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and len(value) < 4_000:
+        for read in (int, float):
+            try:
+                return read(value.strip())
+            except ValueError:
+                continue
+    raise ValueError(f"a number is wanted, not {_kind(value)}")
+
+
+def _boolean(value: object) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError(f"true or false is wanted, not {_kind(value)}")
+
+
+def _object(value: object) -> Any:
+    if isinstance(value, str):
+        value = _json(value, "an object")
+    if isinstance(value, Mapping | BaseModel):
+        return cast(Any, value)
+    raise ValueError(f"an object is wanted, not {_kind(value)}")
+
+
+def _array(value: object) -> Any:
+    if isinstance(value, str):
+        value = _json(value, "a list")
+    if isinstance(value, list | tuple):
+        return list(cast(list[Any], value))
+    raise ValueError(f"a list is wanted, not {_kind(value)}")
+
+
+def _null(value: object) -> Any:
+    if value is None or value == []:
+        return None
+    raise ValueError(f"nothing (null) is wanted, not {_kind(value)}")
+
+
+def _any(value: object) -> Any:
+    return value
+
+
+_SCALARS = MappingProxyType(
+    {
+        "any": _any,
+        "array": _array,
+        "boolean": _boolean,
+        "integer": _integer,
+        "null": _null,
+        "number": _number,
+        "object": _object,
+        "string": _string,
+    }
+)
+
+
+def _json(text: str, wanted: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        raise ValueError(f"{wanted} is wanted, and the text {shown!r} is no JSON") from None
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
+    if isinstance(value, int | float):
+        return f"the number {str(value)[:40]}"
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,268 @@
+"""Saved workflows: a program that worked, under a name, with declared parameters, called like a task.
+
+A workflow is one ``.sexp`` file: a header of comment lines that hold JSON, then the program::
+
+    ;;; agentflow workflow 1
+    ;;; {
+    ;;;   "name": "review",
+    ;;;   "params": {"path": {"type": "string"}},
+    ;;;   "allow": ["summarise"],
+    ;;;   "description": "Review a file"
+    ;;; }
+    (summarise (path path))
+
+So the file is an ordinary program too. Its parameters are bound as variables. ``allow`` names the tasks, tools and
+workflows it may use, at most those its caller has; null stands for whatever the caller may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import CallWorkflow
+from agentflow.core.errors import AgentflowError, DataError, TaskError
+from agentflow.core.events import TaskStarted
+from agentflow.core.results import MappingModel, Parameter, SubtaskRequest, TaskResult, TaskTemplate
+from agentflow.core.suggest import did_you_mean
+from agentflow.tasks.inputs import resolve_inputs
+from agentflow.tasks.output import validation_messages
+from agentflow.tasks.solve import ProgramChecker
+
+MAGIC = ";;; agentflow workflow 1"
+MAX_FILE_BYTES = 4_000_000
+MAX_NESTING = 64
+"""Deepest nesting of workflow calls within each other; a run's own depth limit holds besides."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8}")
+
+
+class Workflow(MappingModel):
+    """A named, parameterised program.
+
+    ``params`` as in a TaskTemplate; ``allow`` the names it may call (None: whatever its caller may); ``program`` its
+    text.
+    """
+
+    name: str
+    params: dict[str, Parameter] = Field(default_factory=dict[str, Parameter])
+    program: str
+    description: str = ""
+    allow: list[str] | None = None
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _read_params(cls, value: object) -> object:
+        return TaskTemplate.model_validate({"name": "workflow", "params": value}).params
+
+    @classmethod
+    def from_result(cls, result: TaskResult, name: str, **fields: Any) -> Workflow:
+        """The workflow of a plan that worked: a result of ``solve``. ``fields``: params, description, allow.
+
+        Raises DataError when the result holds no program, or a field is wrong.
+        """
+        program = result.notes.get("program")
+        if result.failed or not isinstance(program, str):
+            raise DataError(
+                "only a COMPLETE result of (solve ...) holds a program to save",
+                code="workflow/no-program",
+                hint='look at its notes: ["program"] is the text',
+            )
+        return make_workflow({"name": name, "program": program, **fields})
+
+    def render(self) -> str:
+        """The text of its file."""
+        header = self.model_dump(mode="json", exclude={"program"})
+        lines = json.dumps(header, indent=2, ensure_ascii=False).split("\n")
+        return "\n".join([MAGIC, *(f";;; {line}" for line in lines), "", self.program.strip(), ""])
+
+
+def make_workflow(fields: Mapping[str, Any], source: str = "workflow") -> Workflow:
+    """A workflow from its fields, checked. Raises DataError (``workflow/invalid``)."""
+    try:
+        made = Workflow.model_validate(dict(fields))
+    except ValidationError as error:
+        raise DataError(f"{source}: {'; '.join(validation_messages(error)[:5])}", code="workflow/invalid") from error
+    if _NAME.fullmatch(made.name) is None:
+        raise DataError(
+            f"{source}: '{made.name[:100]}' is no workflow name",
+            code="workflow/invalid",
+            hint="names begin with a letter and hold letters, digits, '-', '_', ':' and '.'",
+        )
+    if not made.program.strip():
+        raise DataError(f"{source}: workflow '{made.name}' has no program", code="workflow/invalid")
+    return made
+
+
+def parse_workflow(text: str, source: str = "workflow") -> Workflow:
+    """A workflow from the text of its file. Raises DataError (``workflow/invalid``) saying what is wrong with it."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines or lines[0].strip() != MAGIC:
+        raise DataError(f"{source} is no workflow file", code="workflow/invalid", hint=f"its first line is '{MAGIC}'")
+    end = 1
+    while end < len(lines) and lines[end].startswith(";;;"):
+        end += 1
+    try:
+        header = json.loads("\n".join(line[3:] for line in lines[1:end]))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{source}: the header is no JSON: {error}", code="workflow/invalid") from None
+    if not isinstance(header, dict):
+        raise DataError(f"{source}: the header is no JSON object", code="workflow/invalid")
+    return make_workflow({**header, "program": "\n".join(lines[end:]).strip()}, source)
+
+
+class WorkflowLibrary:
+    """The workflows of a directory.
+
+    Parameters: ``directory`` where their files are (None: kept in memory only); ``checker`` checks and runs programs.
+    """
+
+    def __init__(self, checker: ProgramChecker, directory: str | Path | None = None) -> None:
+        self.checker = checker
+        self.directory = Path(directory) if directory is not None else None
+        self._known: dict[str, Workflow] = {}
+        self._loaded = directory is None
+
+    def names(self) -> list[str]:
+        """Names of the workflows known so far, sorted."""
+        return sorted(self._known)
+
+    def find(self, name: str) -> Workflow | None:
+        """The workflow of that name, among those loaded or saved."""
+        return self._known.get(name)
+
+    async def load(self) -> list[str]:
+        """Read the directory's ``.sexp`` workflow files; their names. Raises DataError naming the file at fault.
+
+        Programs without a workflow header are passed over.
+        """
+        if self.directory is not None:
+            found = await asyncio.to_thread(_read_directory, self.directory)
+            self._known.update((workflow.name, workflow) for workflow in found)
+        self._loaded = True
+        return self.names()
+
+    async def save(self, workflow: Workflow) -> Path | None:
+        """Check a workflow and write its file, whole or not at all; its path (None without a directory).
+
+        Raises DataError (``workflow/invalid``) listing everything wrong with its program.
+        """
+        workflow = make_workflow(workflow.model_dump(by_alias=False))
+        self._check(workflow)
+        path: Path | None = None
+        if self.directory is not None:
+            path = self.directory / f"{workflow.name.replace(':', '.')}.sexp"
+            await asyncio.to_thread(_write, path, workflow)
+        self._known[workflow.name] = workflow
+        return path
+
+    def _check(self, workflow: Workflow) -> None:
+        if workflow.allow is None:
+            return  # what it may call is its caller's: checked when it is called
+        faults: Sequence[AgentflowError] = self.checker.check(workflow.program, frozenset(workflow.allow))
+        # Parameters are bound when it runs, so their names are not unbound.
+        if faults:
+            raise DataError(
+                f"workflow '{workflow.name}' has faults: " + "; ".join(fault.message for fault in list(faults)[:5]),
+                code="workflow/invalid",
+                details={"faults": [fault.to_dict() for fault in list(faults)[:50]]},
+            )
+
+    async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> TaskResult:
+        """Run a workflow within ``call``, between Task events: what ``(call-workflow name (param value) ...)`` does.
+
+        Gives the program's value as a TaskResult (one it gives itself, as it is). Unknown names, missing or wrong
+        parameters and nesting past the limit are FAILED results; what the program raises passes.
+        """
+        if not self._loaded:
+            await self.load()
+        workflow = self._known.get(effect.name)
+        if workflow is None:
+            return TaskResult.failure(
+                "input_validation_failure",
+                f"there is no workflow '{effect.name}'",
+                details={
+                    "cause": "workflow_not_found",
+                    "code": "workflow/not-found",
+                    "hint": did_you_mean(effect.name, self._known),
+                },
+            )
+        chain = (*call.subtask_chain, f"workflow:{workflow.name}")
+        request = SubtaskRequest(subtype="workflow", name=workflow.name, inputs=dict(effect.arguments))
+        with call.scope(TaskStarted, name=workflow.name, request=request, subtask_chain=chain) as scope:
+            result = await self._run(workflow, effect.arguments, scope.call)
+            scope.set(result=result, usage=result.usage)
+        return result
+
+    async def _run(self, workflow: Workflow, arguments: Mapping[str, Any], call: CallContext) -> TaskResult:
+        nested = sum(mark.startswith("workflow:") for mark in call.subtask_chain)
+        if nested > MAX_NESTING:
+            return TaskResult.failure(
+                "execution_halted",
+                f"workflow '{workflow.name}' is nested {nested} deep; at most {MAX_NESTING} is allowed",
+                details={"cause": "depth", "code": "workflow/depth"},
+            )
+        try:
+            values, undeclared = resolve_inputs(workflow.name, workflow.params, arguments)
+        except TaskError as error:
+            return TaskResult.from_error(error, workflow=workflow.name)
+        allow = None if workflow.allow is None else frozenset(workflow.allow)
+        if allow is not None and call.grants is not None:
+            allow &= call.grants
+        value = await self.checker.run(workflow.program, allow, values, call)
+        made = TaskResult.of(value)
+        result = made.model_copy(update={"notes": {**made.notes, "workflow": workflow.name}}) if made is value else made
+        result.notes["workflow"] = workflow.name
+        if undeclared:
+            result.notes["undeclared_parameters"] = undeclared
+        return result
+
+
+def _read_directory(directory: Path) -> list[Workflow]:
+    if not directory.is_dir():
+        raise DataError(f"{directory} is no directory", code="workflow/unreadable")
+    found: dict[str, Workflow] = {}
+    for path in sorted(directory.glob("*.sexp")):
+        try:
+            with path.open("rb") as handle:
+                text = handle.read(MAX_FILE_BYTES + 1).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read: {error}", code="workflow/unreadable") from error
+        if len(text) > MAX_FILE_BYTES:
+            raise DataError(f"{path} has more than {MAX_FILE_BYTES:,} bytes", code="workflow/unreadable")
+        if text.removeprefix("\ufeff").startswith(MAGIC):
+            workflow = parse_workflow(text, str(path))
+            if workflow.name in found:
+                raise DataError(f"{path}: workflow '{workflow.name}' is in another file too", code="workflow/invalid")
+            found[workflow.name] = workflow
+    return list(found.values())
+
+
+def _write(path: Path, workflow: Workflow) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+                handle.write(workflow.render())
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be written: {error.strerror}", code="workflow/unwritable", hint="check the directory"
+        ) from error
