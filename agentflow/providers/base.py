@@ -39,7 +39,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_STREAM_BYTES = 64 * 1024 * 1024
 """Largest stream in all."""
 _PING_SIZE = 1_024
-_FAIR_S = 0.02
+_FAIR_S = 0.005
 _DRAIN_S = 0.1
 
 

@@ -1,0 +1,112 @@
+"""Whatever goes wrong on the wire becomes one typed error with what is known, and never a success."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import pytest
+
+from agentflow.core.errors import ProviderError
+from agentflow.core.messages import ModelRequest, user
+from agentflow.core.ports import ProviderAdapter
+from agentflow.providers import Clocks, RetryPolicy, open_provider
+from tests.support.fault_server import FAULTS, PARTIAL, STATUSES, STREAM_ONLY, fault, status
+from tests.support.model_server import ModelServer, Request
+
+DIALECTS = ("anthropic", "openai-chat", "openai")
+CLOCKS = Clocks(connect_s=0.5, first_byte_s=0.7, plain_first_byte_s=0.7, idle_s=0.5, wall_s=20)
+LAG_S = 0.25
+
+
+class LoopCpu:
+    """The most CPU the loop's thread used between two turns of a task that does nothing: what others had to wait for.
+
+    CPU rather than wall time, so that a busy machine does not count.
+    """
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+
+    async def __aenter__(self) -> LoopCpu:
+        self._task = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0.001)
+            self.worst = max(self.worst, time.thread_time() - before)
+
+
+async def failure(adapter: ProviderAdapter, request: ModelRequest) -> ProviderError | str:
+    """The error a call ends in, or what it wrongly gave."""
+    try:
+        async with aclosing(adapter.stream(request)) as deltas:
+            async for delta in deltas:
+                if delta.response is not None:
+                    return f"a response: {delta.response}"
+    except ProviderError as error:
+        return error
+    return "an end without error or response"
+
+
+def by_model(request: Request) -> object:
+    """The fault named by the requested model."""
+    name = request.body["model"]
+    return fault(name) if name in FAULTS else status(name)
+
+
+@pytest.mark.parametrize("aiohttp", [False, True], ids=["httpx", "aiohttp"])
+@pytest.mark.parametrize("streaming", [True, False], ids=["stream", "plain"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_every_fault_is_one_typed_error(dialect: str, streaming: bool, aiohttp: bool) -> None:
+    """A fault gives the right class with provider, model and partial text; nothing else escapes; the loop stays free."""
+    names = [name for name in FAULTS if streaming or name not in STREAM_ONLY]
+    wrong: list[str] = []
+    async with ModelServer(by_model) as server, LoopCpu() as lag:
+        adapter = open_provider(
+            dialect, base_url=server.url, api_key="k", clocks=CLOCKS, retry=RetryPolicy(attempts=1), aiohttp=aiohttp
+        )
+        await failure(adapter, ModelRequest((user("hi"),), model="400"))
+        lag.worst = 0.0
+
+        async def check(name: str) -> None:
+            wall = 1.5 if name == "trickle" else None
+            made = await failure(adapter, ModelRequest((user("hi"),), model=name, stream=streaming, timeout_s=wall))
+            if not isinstance(made, ProviderError):
+                wrong.append(f"{name}: {made}")
+                return
+            if not isinstance(made, FAULTS[name][1]):
+                wrong.append(f"{name}: {type(made).__name__}: {made}")
+            if (made.provider, made.model) != (adapter.profile("").provider, name):
+                wrong.append(f"{name}: provider {made.provider}, model {made.model}")
+            if streaming and name in PARTIAL and "one two" not in made.partial:
+                wrong.append(f"{name}: partial text {made.partial!r}")
+
+        try:
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(check(name) for name in names))
+        finally:
+            await adapter.aclose()
+    assert wrong == []
+    assert lag.worst <= LAG_S, f"the loop was busy for {lag.worst:.3f} s of CPU at a time"
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["stream", "plain"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_every_failure_status_is_its_error(dialect: str, streaming: bool) -> None:
+    """A status gives its class, with status, request id and the server's words; without retries nothing is tried twice."""
+    async with ModelServer(by_model) as server:
+        adapter = open_provider(dialect, base_url=server.url, api_key="k", clocks=CLOCKS, retry=RetryPolicy(attempts=1))
+        for name, (code, _, expected) in STATUSES.items():
+            made = await failure(adapter, ModelRequest((user("hi"),), model=name, stream=streaming))
+            assert isinstance(made, expected), (name, made)
+            assert (made.status, made.request_id) == (code, "req_1")
+            assert f"scripted {name}" in made.message
+        assert len(server.requests) == len(STATUSES)
+        await adapter.aclose()
