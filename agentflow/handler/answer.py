@@ -147,7 +147,7 @@ class PartialAnswer:
     def feed(self, text: str) -> Any | None:
         """Add ``text``; the partial value when it has changed, else None."""
         value = self._text.feed(text)
-        if value is None or isinstance(value, str | int | float):
+        if not value or isinstance(value, str | int | float):
             return None
         shown = self._shape.partial(value)
         if shown is None or shown == self._last:

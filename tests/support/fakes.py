@@ -111,24 +111,25 @@ def tool_calls(*calls: tuple[str, dict[str, Any]], text: str = "", first_id: int
 
 
 class FakeProvider:
-    """A ProviderAdapter that plays replies in order; it checks every request as a strict server would.
+    """A ProviderAdapter that plays replies in order; unless told otherwise it checks every request as a strict server would.
 
     A reply is text, a ModelResponse, an exception to raise, or a function of the request giving one of these.
     """
 
-    def __init__(self, *replies: Reply, window: int | None = None, native_schema: bool = True) -> None:
+    def __init__(self, *replies: Reply, window: int | None = None, strict: bool = True) -> None:
         self.replies = list(replies)
         self.requests: list[ModelRequest] = []
         self.open_streams = 0
         self.chunks_sent = 0
         self.window = window
-        self.native_schema = native_schema
+        self.strict = strict
 
     def profile(self, model: str) -> ModelProfile:
-        return ModelProfile("fake", model, "fake", self.window, native_json_schema=self.native_schema)
+        return ModelProfile("fake", model, "fake", self.window, native_json_schema=True)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        check_strictly(request.messages)
+        if self.strict:
+            check_strictly(request.messages)
         self.requests.append(request)
         self.open_streams += 1
         try:

@@ -1,0 +1,98 @@
+"""Descriptions come from docstrings in Google, NumPy and Sphinx style."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from agentflow.handler.docstring import describe
+from agentflow.handler.tools import tool_from_function
+
+
+def google(a: int, b: str) -> str:
+    """Join two things.
+
+    Does it well.
+
+    Args:
+        a (int): the first,
+            over two lines
+        b: the second
+
+    Returns:
+        Something.
+    """
+    return ""
+
+
+def numpy(a: int, b: str) -> str:
+    """Join two things.
+
+    Does it well.
+
+    Parameters
+    ----------
+    a : int
+        the first,
+        over two lines
+    b
+        the second
+
+    Returns
+    -------
+    str
+        Something.
+    """
+    return ""
+
+
+def sphinx(a: int, b: str) -> str:
+    """Join two things.
+
+    Does it well.
+
+    :param int a: the first,
+        over two lines
+    :type a: int
+    :param b: the second
+    :returns: Something.
+    """
+    return ""
+
+
+@pytest.mark.parametrize("function", [google, numpy, sphinx])
+def test_styles(function: Callable[..., Any]) -> None:
+    """All three styles give the same."""
+    about, parameters = describe(function)
+    assert about == "Join two things.\n\nDoes it well."
+    assert parameters == {"a": "the first, over two lines", "b": "the second"}
+
+
+def test_none() -> None:
+    """Without a docstring there is nothing to say, and that is no error."""
+    assert describe(lambda: None) == ("", {})
+
+
+class Place(BaseModel):
+    city: str
+    zip: int | None = None
+
+
+async def test_schema() -> None:
+    """The schema says types, defaults, required names, descriptions; nested models and literals included."""
+
+    def visit(place: Place, mode: Literal["car", "train"] = "train", days: list[int] | None = None) -> None:
+        """Visit.
+
+        Args:
+            place: where to
+        """
+
+    schema = tool_from_function(visit).spec.input_schema
+    assert schema["required"] == ["place"] and schema["additionalProperties"] is False
+    assert schema["properties"]["mode"] == {"default": "train", "enum": ["car", "train"], "type": "string"}
+    assert schema["properties"]["place"]["description"] == "where to"
+    assert "Place" in schema["$defs"]

@@ -1,0 +1,300 @@
+"""BaseHandler: document 5's methods and those other documents use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agentflow.core.call import current_call
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.errors import FileFailure, Overloaded, PathDenied, SessionBusy, TaskError
+from agentflow.core.events import ModelFinished
+from agentflow.core.messages import ToolResultPart
+from agentflow.core.ports import CommandResult, FileText
+from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult
+from agentflow.handler.handler import BaseHandler
+from tests.support.fakes import FakeProvider, FakeRun, tool_calls
+
+ECHO = {"name": "echo", "description": "Echoes.", "input_schema": {"type": "object", "properties": {"text": {}}}}
+
+
+def handler(*replies: Any, **options: Any) -> BaseHandler:
+    return BaseHandler(
+        None, options.pop("memory", None), FakeProvider(*replies), options.pop("config", None), **options
+    )
+
+
+class Memory:
+    """A memory with one answer."""
+
+    def __init__(self, result: AssociativeMatchResult | BaseException) -> None:
+        self.result = result
+        self.asked: list[ContextGenerationInput] = []
+
+    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
+        self.asked.append(input)
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+class Files:
+    """A FilePort over a dict."""
+
+    roots = (Path("/"),)
+
+    def __init__(self, **files: str) -> None:
+        self.files = files
+
+    async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:
+        if path.startswith(".."):
+            raise PathDenied(f"{path} is outside")
+        if path not in self.files:
+            raise FileFailure(f"{path} does not exist")
+        text = self.files[path]
+        return FileText(path, text, len(text), "", binary="\0" in text)
+
+
+class Commands:
+    """A CommandPort with one result."""
+
+    def __init__(self, result: CommandResult) -> None:
+        self.result = result
+
+    async def execute_command_safely(self, command: Any, cwd: Any = None, timeout: Any = None) -> CommandResult:
+        return self.result
+
+    def parse_file_paths_from_output(self, output: str, cwd: Any = None) -> list[str]:
+        return output.split()
+
+
+class TestConstruction:
+    """A handler needs nothing but its arguments."""
+
+    async def test_alone(self) -> None:
+        """Without a provider it is built without key or network, registries and history empty; a prompt then says so."""
+        alone = BaseHandler(None, None)
+        assert alone.registered_tools == {} and alone.tool_executors == {} and alone.conversation_history == []
+        assert isinstance(alone.registered_tools, dict) and alone.direct_tool_executors is alone.tool_executors
+        assert alone.debug_mode is False and alone.base_system_prompt
+        result = await alone.execute_prompt("hi")
+        assert result.notes["error"]["reason"] == "configuration_error"
+
+    async def test_config(self, caplog: pytest.LogCaptureFixture) -> None:
+        """The base system prompt is the config's; a key that is not known is logged."""
+        made = handler("ok", config={"base_system_prompt": "be brief", "modle": "x"})
+        await made.execute_prompt("hi")
+        assert made.model_provider.requests[0].system == "be brief" and "modle" in caplog.text  # type: ignore[union-attr]
+
+
+class TestTools:
+    """Tools as document 5 registers them."""
+
+    async def test_registered(self) -> None:
+        """A registered tool is in both registries and the model can call it."""
+        made = handler(tool_calls(("echo", {"text": "x"})), "done")
+
+        def echo(params: dict[str, Any]) -> dict[str, Any]:
+            return {"status": "COMPLETE", "content": params["text"] * 3}
+
+        assert made.register_tool(ECHO, echo) is True
+        assert made.registered_tools["echo"] == ECHO and made.tool_executors["echo"] is echo
+        assert (await made.execute_prompt("go")).content == "done"
+        part = made.model_provider.requests[1].messages[-1].parts[0]  # type: ignore[union-attr]
+        assert isinstance(part, ToolResultPart) and part.text == "xxx"
+
+    @pytest.mark.parametrize(
+        ("spec", "executor"), [({}, str), (None, str), ("echo", str), ({"name": ""}, str), (ECHO, None), (ECHO, "x")]
+    )
+    def test_refused(self, spec: Any, executor: Any, caplog: pytest.LogCaptureFixture) -> None:
+        """A bad registration is False with a log line, and registers nothing."""
+        made = handler()
+        assert made.register_tool(spec, executor) is False
+        assert made.registered_tools == {} and "not registered" in caplog.text
+
+    async def test_typed(self) -> None:
+        """A typed function is added as it is; its executor takes one dict."""
+
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        made = handler()
+        made.add_tool(add)
+        assert made.registered_tools["add"]["input_schema"]["required"] == ["a", "b"]
+        assert (await made.tool_executors["add"]({"a": 1, "b": 2})).content == "3"
+
+
+class TestPrompts:
+    """Prompts as TaskResults and as streams."""
+
+    async def test_conversation(self) -> None:
+        """Prompts share the handler's session until it is reset."""
+        made = handler("one", "two", "three")
+        first = await made.execute_prompt("a")
+        await made.execute_prompt("b")
+        assert (first.status, first.content, first.usage.requests) == ("COMPLETE", "one", 1)
+        assert [message.text for message in made.conversation_history] == ["a", "one", "b", "two"]
+        made.reset_conversation()
+        assert made.conversation_history == []
+        await made.execute_prompt("c", history=HistoryConfig(record_in_session_history=False))
+        assert made.conversation_history == []
+
+    async def test_failure(self) -> None:
+        """A provider's error is a FAILED result that keeps it."""
+        error = Overloaded("busy", status=529)
+        result = await handler(error).execute_prompt("a")
+        assert result.failed and result.error is error and result.notes["error"]["reason"] == "llm_error"
+
+    async def test_json(self) -> None:
+        """JSON output: the value parsed; not JSON is COMPLETE with parseError, wrong schema FAILED."""
+
+        class Point(BaseModel):
+            x: int
+
+        schema = {"type": "object", "required": ["x"]}
+        assert (await handler('{"x": 1}').execute_prompt("p", output_model=Point)).parsed_content == Point(x=1)
+        bad = await handler("no", "no").execute_prompt("p", json_output=True)
+        assert bad.status == "COMPLETE" and bad.notes["parseError"] and bad.parsed_content is None
+        wrong = await handler("{}", "{}").execute_prompt("p", output_schema=schema)
+        assert wrong.notes["error"]["reason"] == "output_format_failure"
+
+    async def test_one_at_a_time(self) -> None:
+        """Two prompts at once in the handler's session: the second is refused, the first lives."""
+        made = handler("one two three", "never")
+        results = await asyncio.gather(made.execute_prompt("a"), made.execute_prompt("b"), return_exceptions=True)
+        assert isinstance(results[0], TaskResult) and isinstance(results[1], SessionBusy)
+
+    async def test_inside_a_run(self) -> None:
+        """Inside a tool's call the handler's prompts join that run and its session."""
+        made, run = handler("inner"), FakeRun()
+        call = run.call()
+        token = current_call.set(call)
+        try:
+            await made.execute_prompt("a")
+            assert made.session is call.session and len(made.conversation_history) == 2
+        finally:
+            current_call.reset(token)
+        assert run.model_calls == 1 and run.of(ModelFinished) and made.conversation_history == []
+
+    async def test_stream(self) -> None:
+        """The text comes as it is made; with events, everything; errors come after what came before them."""
+        made = handler("one two", "three four", Overloaded("busy", status=529))
+        assert "".join([text async for text in made.stream_prompt("a")]) == "one two "
+        kinds = [event.type async for event in made.stream_prompt("b", events=True)]
+        assert kinds == ["model_started", "text_delta", "text_delta", "model_finished"]
+        with pytest.raises(Overloaded):
+            async for _ in made.stream_prompt("c"):
+                pass
+        assert len(made.session.turns()) == 2
+
+    async def test_slow_reader(self) -> None:
+        """A slow reader holds the model back: the producer is never more than its allowance ahead."""
+        made = handler("word " * 2_000)
+        async with contextlib.aclosing(made.stream_prompt("a")) as stream:
+            count = 0
+            async for _ in stream:
+                count += 1
+                assert made.model_provider.chunks_sent - count < 80  # type: ignore[union-attr]
+                if count == 500:
+                    break
+        assert made.model_provider.open_streams == 0  # type: ignore[union-attr]
+
+    async def test_subtasks_of_the_task_system(self) -> None:
+        """A handler alone runs a CONTINUATION with its task system."""
+
+        class Tasks:
+            async def run_subtask(self, request: SubtaskRequest, call: Any) -> TaskResult:
+                return TaskResult.complete(f"did {request.name}")
+
+        async def dig() -> dict[str, Any]:
+            return {"status": "CONTINUATION", "notes": {"subtask_request": {"name": "digger"}}}
+
+        provider = FakeProvider(tool_calls(("dig", {})), "ok")
+        made = BaseHandler(Tasks(), None, provider)
+        made.add_tool(dig)
+        await made.execute_prompt("go")
+        assert provider.requests[1].messages[-1].parts[0].text == "did digger"  # type: ignore[union-attr]
+
+
+class TestDataContext:
+    """Priming and clearing."""
+
+    async def test_primed(self) -> None:
+        """Query and files are looked up once and reach the model with every prompt until cleared."""
+        memory = Memory(
+            AssociativeMatchResult(context_summary="about bees", matches=[MatchItem(path="hive.py", score=1)])
+        )
+        made = handler("1", "2", memory=memory, file_manager=Files(**{"hive.py": "BUZZ", "a.txt": "ALPHA"}))
+        data = await made.prime_data_context("bees", ["a.txt"])
+        assert [item.path for item in data.items] == ["a.txt", "hive.py"] and made.data_context is data
+        assert memory.asked[0].query == "bees" and memory.asked[0].target_files == ["a.txt"]
+        await made.execute_prompt("go")
+        made.clear_data_context()
+        await made.execute_prompt("go")
+        sent = [request.messages[0].text for request in made.model_provider.requests]  # type: ignore[union-attr]
+        assert all(word in sent[0] for word in ("BUZZ", "ALPHA", "about bees")) and "BUZZ" not in sent[1]
+
+    async def test_some_unreadable(self) -> None:
+        """Files that cannot be read are named; what can be read is there."""
+        made = handler(file_manager=Files(**{"a.txt": "A", "b.bin": "\0"}))
+        data = await made.prime_data_context(None, ["a.txt", "b.bin", "../x", "gone"])
+        assert [item.path for item in data.items] == ["a.txt"]
+        assert all(name in data.overall_summary for name in ("b.bin", "../x", "gone"))
+
+    @pytest.mark.parametrize(
+        ("query", "files", "memory"),
+        [
+            (None, None, None),
+            ("q", None, None),
+            (None, ["gone"], None),
+            ("q", None, Memory(AssociativeMatchResult(error="index broken"))),
+            ("q", None, Memory(PathDenied("no"))),
+        ],
+    )
+    async def test_failures(self, query: Any, files: Any, memory: Any) -> None:
+        """Nothing to be had is context_priming_failure, and the old context stays."""
+        made = handler(memory=memory, file_manager=Files(x="y"))
+        old = await made.prime_data_context(None, ["x"])
+        with pytest.raises(TaskError) as caught:
+            await made.prime_data_context(query, files)
+        assert caught.value.reason == "context_priming_failure" and made.data_context is old
+
+
+class TestCommands:
+    """File paths from commands."""
+
+    @pytest.mark.parametrize(
+        ("result", "paths"),
+        [
+            (CommandResult(True, 0, "/a /b", ""), ["/a", "/b"]),
+            (CommandResult(False, 1, "/a", "no"), []),
+            (CommandResult(True, 3, "/a", ""), []),
+            (CommandResult(False, None, "", "", error="unsafe"), []),
+        ],
+    )
+    async def test_paths(self, result: CommandResult, paths: list[str]) -> None:
+        """Only a command that succeeded gives paths."""
+        assert await handler(command_executor=Commands(result)).execute_file_path_command("ls") == paths
+
+    async def test_without_executor(self) -> None:
+        """Without a command executor there are no paths."""
+        assert await handler().execute_file_path_command("ls") == []
+
+
+def test_debug(caplog: pytest.LogCaptureFixture) -> None:
+    """Debug lines are logged with their prefix when the mode is on, redacted; turning it on or off is logged."""
+    made = handler(redact=lambda text: text.replace("sk-1", "***"))
+    with caplog.at_level(logging.DEBUG, "agentflow.handler"):
+        made.log_debug("unseen")
+        made.set_debug_mode(False)
+        assert caplog.text == ""
+        made.set_debug_mode(True)
+        made.log_debug("key sk-1")
+        made.set_debug_mode(False)
+    assert "[DEBUG] key ***" in caplog.text and "unseen" not in caplog.text and caplog.text.count("debug mode is") == 2

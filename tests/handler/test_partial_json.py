@@ -1,0 +1,97 @@
+"""JSON that is still coming: a value at any moment, at a cost that is linear in the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agentflow.core.partial_json import PartialJson, parse_answer, prune
+from agentflow.handler.answer import PartialAnswer, Shape, partial_type
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}', '  {"a": 1}\n', '```json\n{"a": 1}\n```', 'Here you are:\n```\n{"a": 1}\n```\nEnjoy.']
+)
+def test_answers(text: str) -> None:
+    """The whole text is JSON, or its one code fence is."""
+    assert parse_answer(text) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nope", '{"a": 1', "```\n{}\n```\n```\n{}\n```", "NaN", "[" * 20_000, '{"a":1} x']
+)
+def test_not_answers(text: str) -> None:
+    """Everything else is a ValueError with a reason, deep nesting and NaN included."""
+    with pytest.raises(ValueError):
+        parse_answer(text)
+
+
+def test_every_prefix() -> None:
+    """Fed character by character, there is never an error and the last value is the whole one."""
+    data = {"name": 'Ä\n"x"', "list": [1, 2.5, None, {"deep": [True]}], "empty": {}}
+    partial, last = PartialJson(), None
+    for character in json.dumps(data, ensure_ascii=False):
+        value = partial.feed(character)
+        last = value if value is not None else last
+    assert last == data
+
+
+def test_linear() -> None:
+    """Four times the text costs about four times as much, not sixteen (a wide margin: machines differ)."""
+
+    def cost(size: int) -> float:
+        text = json.dumps({"items": ["word " * 8] * (size // 45)})
+        partial = PartialJson()
+        began = time.process_time()
+        for at in range(0, len(text), 20):
+            partial.feed(text[at : at + 20])
+        return time.process_time() - began
+
+    cost(50_000)
+    assert cost(1_600_000) < 11 * max(cost(400_000), 1e-3)
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    friends: list[Person] = []
+    address: Address | None = None
+
+
+class Address(BaseModel):
+    city: str
+
+
+Person.model_rebuild()
+
+
+def test_partial_model() -> None:
+    """With a model, partials are of its partial type: nested models too, missing fields None, wrong ones left out."""
+    answer = PartialAnswer(Shape(None, Person))
+    seen: list[Any] = []
+    for piece in ['{"name": "An', 'na", "age": "x"', ', "address": {"ci', 'ty": "Oslo"}}']:
+        value = answer.feed(piece)
+        if value is not None:
+            seen.append(value)
+    assert [value.name for value in seen] == ["An", "Anna", "Anna"]
+    assert seen[0].age is None and seen[-1].age is None and seen[-1].address.city == "Oslo"
+    assert seen[0].model_fields_set == {"name"}
+
+
+def test_partial_type_of_others() -> None:
+    """Lists and unions are followed, plain types stay."""
+    assert partial_type(int) is int
+    assert partial_type(list[Address]).__args__[0].__name__ == "PartialAddress"
+
+
+def test_pruned_by_schema() -> None:
+    """Without a model the schema prunes: what has the wrong type is left out, unions may pass."""
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}},
+    }
+    assert prune({"n": "1", "tags": ["a", 5], "more": 1}, schema) == {"tags": ["a"], "more": 1}
