@@ -141,6 +141,7 @@ def read_place(place: Place, values: Mapping[str, Any]) -> Any:
 
 
 def _invalid(message: str, code: str, hint: str | None) -> TaskError:
+    return TaskError(message, reason="input_validation_failure", code=code, hint=hint)
 
 
 def _field(value: object, name: str) -> tuple[bool, Any]:

@@ -72,7 +72,6 @@ def _format_date(values: Mapping[str, Any]) -> TaskResult:
     except ValueError as error:
         raise TaskError(
             f"format_date: {error}",
-            kind="VALIDATION_ERROR",
             reason="input_validation_failure",
             code="tasks/bad-parameter",
             hint="a date is written as 2026-01-31 or 2026-01-31T12:00:00",
