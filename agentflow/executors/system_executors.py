@@ -176,7 +176,7 @@ class SystemExecutorFunctions:
         paths = found.file_paths
         result = TaskResult.complete(
             to_json(paths),
-            None,
+            paths,
             file_paths=paths,
             context_summary=found.context_summary,
             matches=[plain(match) for match in found.matches],
@@ -249,7 +249,7 @@ class SystemExecutorFunctions:
             names = await self._files.list(params["directory_path"])
         except (PathDenied, FileFailure) as error:
             return TaskResult.from_error(error)
-        return TaskResult.complete(to_json(names), None, directory_contents=names)
+        return TaskResult.complete(to_json(names), names, directory_contents=names)
 
     async def _write_file(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
         path, content = params["file_path"], params["content"]

@@ -1,0 +1,346 @@
+"""Secrets: kept out of sight by type, and taken out of texts that are about to leave the process.
+
+:class:`Secret` wraps a value that must not be printed. A :class:`Redactor` knows the secrets in use and what keys look
+like; events, logs, exceptions and journal records go through it. Beside the secret as it is it finds its usual
+disguises: base64 in both alphabets at any of the three alignments (RFC 4648), hexadecimal, percent encoding and JSON
+escapes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, cast
+from urllib.parse import quote, quote_plus
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+MARK = "[redacted]"
+"""What stands where a secret stood."""
+MIN_SECRET = 6
+"""Shortest secret that is searched for: a shorter one would redact ordinary words."""
+MAX_HELD = 16_384
+"""Most characters a stream holds back for a secret that may be going on."""
+
+
+class Secret:
+    """A text that is shown to nobody: repr, str, format and JSON give a mark. Parameters: ``value`` the text itself.
+
+    ``reveal()`` gives it. Compares in constant time; cannot be pickled.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({MARK})"
+
+    def __str__(self) -> str:
+        return MARK
+
+    def __format__(self, spec: str) -> str:
+        return format(MARK, spec)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._value.encode("utf-8", "replace"), other._value.encode("utf-8", "replace"))
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled or copied to disk")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def load(value: object) -> Secret:
+            if isinstance(value, Secret):
+                return value
+            if isinstance(value, str):
+                return cls(value)
+            raise ValueError("a secret is written as a string")
+
+        return core_schema.no_info_plain_validator_function(
+            load, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+
+_TOKEN = r"[A-Za-z0-9_\-]"
+# what begins a key, and the pattern of the whole key; the beginnings are also what a stream waits for
+_KEYS: tuple[tuple[str, str], ...] = (
+    ("sk-", rf"sk-(?:[a-z]{{2,12}}[0-9]{{0,2}}-)?{_TOKEN}{{16,}}"),
+    ("sk_", rf"sk_(?:live|test)_{_TOKEN}{{16,}}"),
+    ("rk_", rf"rk_(?:live|test)_{_TOKEN}{{16,}}"),
+    ("AKIA", r"AKIA[0-9A-Z]{16}"),
+    ("ASIA", r"ASIA[0-9A-Z]{16}"),
+    ("AIza", rf"AIza{_TOKEN}{{30,}}"),
+    ("gh", r"gh[pousr]_[A-Za-z0-9]{30,}"),
+    ("github_pat_", rf"github_pat_{_TOKEN}{{20,}}"),
+    ("glpat-", rf"glpat-{_TOKEN}{{16,}}"),
+    ("xox", rf"xox[abeoprs]-{_TOKEN}{{10,}}"),
+    ("hf_", r"hf_[A-Za-z0-9]{30,}"),
+    ("npm_", r"npm_[A-Za-z0-9]{30,}"),
+    ("pypi-", rf"pypi-{_TOKEN}{{30,}}"),
+    ("eyJ", rf"eyJ{_TOKEN}{{8,}}\.{_TOKEN}{{8,}}\.{_TOKEN}{{8,}}"),
+)
+_SCHEMES = ("Bearer ", "bearer ", "BEARER ", "Basic ", "basic ", "BASIC ")
+_BEARER = rf"(?P<scheme>{'|'.join(_SCHEMES)})[A-Za-z0-9_\-.~+/]{{16,}}=*"
+_PEM_BEGIN = "-----BEGIN "
+_PEM_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----"
+_PEM = rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----[\s\S]*?(?:{_PEM_END}|\Z)"
+_ENCODED_BEGINNINGS = ("sk-ant-", "sk-proj-", "sk-svcacct-", "github_pat_", "-----BEGIN ")
+
+
+def _cores(raw: bytes) -> list[str]:
+    """The characters that base64 text of anything holding ``raw`` must contain, one per alignment."""
+    found: list[str] = []
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + raw).rstrip(b"=").decode()
+        first = (offset * 8 + 5) // 6
+        whole = (offset + len(raw)) * 8 // 6
+        found.append(encoded[first:whole])
+    return found
+
+
+def _both_alphabets(texts: Iterable[str]) -> list[str]:
+    return [form for text in texts for form in (text, text.replace("+", "-").replace("/", "_"))]
+
+
+def forms_of(secret: str) -> tuple[str, ...]:
+    """The texts by which ``secret`` is recognised: itself and its encodings, longest first."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    escaped = json.dumps(secret)[1:-1]
+    found = [
+        secret,
+        escaped,
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        json.dumps(escaped)[1:-1],
+        repr(secret)[1:-1],
+    ]
+    found += [
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        quote_plus(secret, errors="replace"),
+    ]
+    found += [raw.hex(), raw.hex().upper()]
+    found += [core for core in _both_alphabets(_cores(raw)) if len(core) >= MIN_SECRET]
+    return tuple(sorted(dict.fromkeys(found), key=len, reverse=True))
+
+
+class _Beginnings:
+    """Finds where the end of a text may be the beginning of one of some forms."""
+
+    __slots__ = ("_first", "_longest", "_second")
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        self._first: set[str] = set()
+        self._second: dict[str, list[str]] = {}
+        self._longest = 0
+        for form in forms:
+            self._first.add(form[0])
+            self._second.setdefault(form[:2], []).append(form)
+            self._longest = max(self._longest, len(form))
+
+    def find(self, text: str) -> int:
+        """The first index from which on ``text`` is an incomplete form; its length when there is none."""
+        end = len(text)
+        for index in range(max(0, end - self._longest + 1), end - 1):
+            for form in self._second.get(text[index : index + 2], ()):
+                if len(form) > end - index and form.startswith(text[index:]):
+                    return index
+        return end - 1 if end and text[-1] in self._first else end
+
+
+class Redactor:
+    """Takes secrets out of texts.
+
+    Parameters: ``secrets`` the ones in use, texts or :class:`Secret`; shorter ones than :data:`MIN_SECRET` are not
+    searched for. ``patterns`` also finds what looks like a key of a known kind (API keys, tokens, private keys,
+    authorization headers). Threads may share one.
+    """
+
+    def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
+        self._lock = threading.Lock()
+        self._forms: tuple[str, ...] = ()
+        self._known: re.Pattern[str] | None = None
+        self._begun = _Beginnings(())
+        self._patterns = _Patterns() if patterns else None
+        for secret in secrets:
+            self.add(secret)
+
+    def __repr__(self) -> str:
+        return "Redactor()"
+
+    def add(self, secret: str | Secret) -> None:
+        """Search for this secret too."""
+        value = secret.reveal() if isinstance(secret, Secret) else secret
+        found = [form for part in (value, value.strip()) if len(part) >= MIN_SECRET for form in forms_of(part)]
+        with self._lock:
+            forms = tuple(sorted({*self._forms, *found}, key=lambda form: (-len(form), form)))
+            if forms:
+                self._known = re.compile("|".join(map(re.escape, forms)))
+            self._begun = _Beginnings(forms)
+            self._forms = forms
+
+    def text(self, text: str) -> str:
+        """``text`` with every secret replaced by :data:`MARK`. Linear in its length."""
+        return self._without_patterns(self._without_known(text))
+
+    def _without_known(self, text: str) -> str:
+        known = self._known
+        if known is None or not any(form in text for form in self._forms):
+            return text
+        return known.sub(MARK, text)
+
+    def _without_patterns(self, text: str) -> str:
+        patterns = self._patterns
+        if patterns is None or patterns.hint.search(text) is None:
+            return text
+        return patterns.whole.sub(_mark, text)
+
+    def data(self, data: bytes) -> bytes:
+        """:meth:`text` for bytes; what is no UTF-8 in them stays as it is."""
+        return self.text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def value(self, value: Any) -> Any:
+        """JSON data with every secret in its texts and keys replaced; what is no JSON data is returned as it is."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Secret):
+            return MARK
+        if isinstance(value, Mapping):
+            mapping = cast(Mapping[Any, Any], value)
+            return {self.text(key) if isinstance(key, str) else key: self.value(item) for key, item in mapping.items()}
+        if isinstance(value, list):
+            return [self.value(item) for item in cast(list[Any], value)]
+        if isinstance(value, tuple):
+            return tuple(self.value(item) for item in cast(tuple[Any, ...], value))
+        return value
+
+    def stream(self) -> RedactedStream:
+        """For text that comes in pieces: a secret is found wherever the pieces are cut."""
+        return RedactedStream(self)
+
+    # the two steps of a stream; each gives what is done and what is held back
+
+    def known_step(self, held: str) -> tuple[str, str]:
+        """Known secrets taken out of ``held`` as far as more text cannot change that, and the rest as it is."""
+        if self._known is None or not held:
+            return held, ""
+        cut = self._begun.find(held)
+        if cut < len(held):
+            cut = _uncut(self._known, held, cut)
+        if len(held) - cut > max(MAX_HELD, len(self._forms[0])):
+            cut = len(held)
+        return self._without_known(held[:cut]), held[cut:]
+
+    def pattern_step(self, before: str, held: str) -> tuple[str, str]:
+        """Keys taken out of ``held``, which follows the character ``before``; done and held back as above."""
+        patterns = self._patterns
+        if patterns is None or not held:
+            return held, ""
+        text = before + held
+        cut = patterns.begun.find(text)
+        if patterns.hint.search(text) is not None:
+            found = patterns.unfinished.search(text, len(before))
+            cut = min(cut, found.start() if found is not None else cut)
+            cut = _uncut(patterns.whole, text, cut)
+        cut = max(cut, len(before))
+        if len(text) - cut > MAX_HELD:
+            # no key is that long: a lookalike, or a private key whose end never comes
+            cut = len(text)
+        return self._without_patterns(text[:cut])[len(before) :], text[cut:]
+
+
+def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
+    """``cut``, moved to the start of the match that lies across it."""
+    for found in pattern.finditer(text):
+        if found.start() >= cut:
+            break
+        if found.end() > cut:
+            return found.start()
+    return cut
+
+
+class RedactedStream:
+    """Text in pieces on its way out: :meth:`feed` gives what may be shown already, :meth:`finish` the rest.
+
+    All pieces together give what :meth:`Redactor.text` gives for the whole. A piece is held back only while a secret
+    may be going on in it, and at most :data:`MAX_HELD` characters.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._raw = ""
+        self._half = ""
+        self._before = ""
+
+    def feed(self, text: str) -> str:
+        """The part of everything fed so far that is new and safe to show."""
+        half, self._raw = self._redactor.known_step(self._raw + text)
+        return self._second(self._half + half)
+
+    def _second(self, text: str) -> str:
+        done, self._half = self._redactor.pattern_step(self._before, text)
+        taken = text[: len(text) - len(self._half)]
+        if taken:
+            self._before = taken[-1]
+        return done
+
+    def finish(self) -> str:
+        """What was held back, redacted. The stream is empty then."""
+        rest = self._half + self._redactor.text(self._raw)
+        done = self._redactor.text(self._before + rest)[len(self._before) :]
+        self._raw = self._half = self._before = ""
+        return done
+
+
+class _Patterns:
+    """The patterns of keys: ``hint`` whether to look at all, ``whole`` keys, ``unfinished`` ones at the end of a text."""
+
+    __slots__ = ("begun", "hint", "unfinished", "whole")
+
+    def __init__(self) -> None:
+        encoded = [core for text in _ENCODED_BEGINNINGS for core in _both_alphabets(_cores(text.encode()))]
+        starts = [start for start, _ in _KEYS]
+        cores = "|".join(sorted({re.escape(core) for core in encoded}))
+        keys = "|".join(pattern for _, pattern in _KEYS)
+        begun = "|".join(map(re.escape, starts))
+        schemes = "|".join(_SCHEMES)
+        self.begun = _Beginnings((*starts, *encoded, *_SCHEMES, _PEM_BEGIN))
+        self.hint = re.compile(rf"{begun}|{schemes}|{_PEM_BEGIN}|{cores}")
+        self.whole = re.compile(
+            rf"{_PEM}|{_BEARER}|(?<![A-Za-z0-9])(?:{keys})|(?:{cores})[A-Za-z0-9+/_\-]{{12,}}={{0,2}}"
+        )
+        self.unfinished = re.compile(
+            rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}(?:-{{0,5}}|PRIVATE KEY-----(?:(?!{_PEM_END})[\s\S])*)\Z"
+            rf"|(?:{schemes})[A-Za-z0-9_\-.~+/]*=*\Z"
+            rf"|(?<![A-Za-z0-9])(?:{begun})[A-Za-z0-9_\-.]*\Z"
+            rf"|(?:{cores})[A-Za-z0-9+/_\-]*={{0,2}}\Z"
+        )
+
+
+def _mark(match: re.Match[str]) -> str:
+    """The mark; for an authorization header, after the name of its scheme."""
+    return (match.group("scheme") or "") + MARK
