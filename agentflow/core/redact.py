@@ -86,6 +86,7 @@ class Secret:
         )
 
 
+_SECRET_NAME = re.compile(r"(?i)(?:api_?key|access_?key|private_?key|token|secret|passw(?:or)?d|credentials?)$")
 _TOKEN = r"[A-Za-z0-9_\-]"
 # what begins a key, and the pattern of the whole key; the beginnings are also what a stream waits for
 _KEYS: tuple[tuple[str, str], ...] = (
@@ -189,6 +190,12 @@ class Redactor:
         for secret in secrets:
             self.add(secret)
 
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], secrets: Iterable[str | Secret] = ()) -> Redactor:
+        """A redactor that knows ``secrets`` and the values of variables whose names say that they hold one."""
+        found = [value for name, value in environ.items() if _SECRET_NAME.search(name)]
+        return cls([*secrets, *(value for value in found if len(value) >= 8)])
+
     def __repr__(self) -> str:
         return "Redactor()"
 
@@ -203,7 +210,7 @@ class Redactor:
             self._begun = _Beginnings(forms)
             self._forms = forms
 
-    def text(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """``text`` with every secret replaced by :data:`MARK`. Linear in its length."""
         return self._without_patterns(self._without_known(text))
 
@@ -220,18 +227,20 @@ class Redactor:
         return patterns.whole.sub(_mark, text)
 
     def data(self, data: bytes) -> bytes:
-        """:meth:`text` for bytes; what is no UTF-8 in them stays as it is."""
-        return self.text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        """:meth:`redact` for bytes; what is no UTF-8 in them stays as it is."""
+        return self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def value(self, value: Any) -> Any:
         """JSON data with every secret in its texts and keys replaced; what is no JSON data is returned as it is."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact(value)
         if isinstance(value, Secret):
             return MARK
         if isinstance(value, Mapping):
             mapping = cast(Mapping[Any, Any], value)
-            return {self.text(key) if isinstance(key, str) else key: self.value(item) for key, item in mapping.items()}
+            return {
+                self.redact(key) if isinstance(key, str) else key: self.value(item) for key, item in mapping.items()
+            }
         if isinstance(value, list):
             return [self.value(item) for item in cast(list[Any], value)]
         if isinstance(value, tuple):
@@ -286,7 +295,7 @@ def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
 class RedactedStream:
     """Text in pieces on its way out: :meth:`feed` gives what may be shown already, :meth:`finish` the rest.
 
-    All pieces together give what :meth:`Redactor.text` gives for the whole. A piece is held back only while a secret
+    All pieces together give what :meth:`Redactor.redact` gives for the whole. A piece is held back only while a secret
     may be going on in it, and at most :data:`MAX_HELD` characters.
     """
 
@@ -310,8 +319,8 @@ class RedactedStream:
 
     def finish(self) -> str:
         """What was held back, redacted. The stream is empty then."""
-        rest = self._half + self._redactor.text(self._raw)
-        done = self._redactor.text(self._before + rest)[len(self._before) :]
+        rest = self._half + self._redactor.redact(self._raw)
+        done = self._redactor.redact(self._before + rest)[len(self._before) :]
         self._raw = self._half = self._before = ""
         return done
 
