@@ -12,9 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from agentflow.core.errors import (
+    AgentflowError,
     CallTimeout,
     ConfigurationError,
     ConnectionLost,
@@ -418,7 +419,9 @@ class HttpAdapter(ABC):
             if errors.connect_timeout(error):
                 raise ConnectTimeout(f"no connection to {self._where(opened)} in time") from error
             raise FirstByteTimeout("the model did not answer in time") from error
-        except (errors.base, *errors.transport) as error:
+        except (errors.base, *errors.transport, ExceptionGroup) as error:
+            if (own := _own_error(error)) is not None:
+                raise own from None
             raise ConnectionLost(f"no connection to {self._where(opened)}: {_said(error)}") from error
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"the answer cannot be read: {_said(error)}") from error
@@ -555,6 +558,18 @@ async def read_whole(answer: Answer) -> bytes:
 def _request_id(response: Any) -> str | None:
     headers = response.headers
     return headers.get("request-id") or headers.get("x-request-id")
+
+
+def _own_error(error: BaseException | None) -> AgentflowError | None:
+    """The error of ours inside one an SDK wrapped: a cassette's, or the guard's against the network."""
+    while error is not None:
+        if isinstance(error, AgentflowError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            return next((own for inner in group.exceptions if (own := _own_error(inner)) is not None), None)
+        error = error.__cause__
+    return None
 
 
 def _said(error: BaseException) -> str:

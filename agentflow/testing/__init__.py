@@ -1,0 +1,10 @@
+"""For people who test programs that call models: a scripted provider, recorded traffic, and a fixture against the network.
+
+``pytest_plugins = ["agentflow.testing.plugin"]`` in a ``conftest.py`` gives the fixture ``no_network``.
+"""
+
+from agentflow.providers.scripted import ScriptedProvider
+from agentflow.testing.cassette import Cassette
+from agentflow.testing.network import NetworkForbidden, forbid_network
+
+__all__ = ["Cassette", "NetworkForbidden", "ScriptedProvider", "forbid_network"]

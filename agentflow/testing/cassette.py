@@ -1,0 +1,212 @@
+"""Real traffic, recorded once at the transport and replayed byte for byte.
+
+    cassette = Cassette("tests/cassettes/summary.json")
+    provider = cassette.provider("anthropic")          # a real adapter on a recorded (or replayed) transport
+
+The first run, with a key and network, records; later ones replay without either. The file holds each request's method,
+endpoint and JSON body and the answer's status, headers and bytes, chunk by chunk as they came; keys, cookies and account
+headers are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import httpx2
+
+from agentflow.core.errors import DataError
+from agentflow.core.ports import ProviderAdapter
+from agentflow.providers.table import open_provider
+
+_VERSION = 1
+_KEPT_HEADERS = ("content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms")
+_REDACTED = "replayed"
+
+
+class Cassette:
+    """A file of recorded model calls.
+
+    Parameters: ``path`` of the file; ``mode`` ``auto`` (replay when the file exists, else record), ``record`` or
+    ``replay``. Calls replay in the order they were made, each only to the request it was recorded for: method, endpoint
+    and JSON body must be equal (``matching=False`` looks at the order alone). Raises DataError for a file that is missing or
+    no cassette, and, from the call itself, for a request that was not recorded (the message shows the difference).
+    Call :meth:`save` after recording, or use the cassette as a context manager.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], mode: Literal["auto", "record", "replay"] = "auto", *, matching: bool = True
+    ) -> None:
+        self.path = Path(path)
+        self.recording = mode == "record" or (mode == "auto" and not self.path.exists())
+        self.matching = matching
+        self._calls: list[dict[str, Any]] = [] if self.recording else _load(self.path)
+        self._next = 0
+
+    def __enter__(self) -> Cassette:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.save()
+
+    @property
+    def left(self) -> int:
+        """Recorded calls that were not replayed."""
+        return 0 if self.recording else len(self._calls) - self._next
+
+    def provider(self, dialect: str, **options: Any) -> ProviderAdapter:
+        """A real adapter of ``dialect`` on this cassette; ``options`` are those of ``open_provider``."""
+        if not self.recording:
+            options["api_key"] = _REDACTED
+        return open_provider(dialect, transport=self.transport(), **options)
+
+    def transport(self) -> httpx2.AsyncBaseTransport:
+        """The transport that records or replays, for a client of your own."""
+        return _Recorder(self) if self.recording else _Player(self)
+
+    def save(self) -> None:
+        """Write what was recorded; does nothing when replaying. The file is replaced whole."""
+        if not self.recording:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(self.path.name + ".new")
+        data = {"agentflow_cassette": _VERSION, "calls": self._calls}
+        beside.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        beside.replace(self.path)
+
+    def record(self, call: dict[str, Any]) -> None:
+        """Add a call (the transport does)."""
+        self._calls.append(call)
+
+    def take(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The recorded call for a request. Raises DataError when it is not the next one."""
+        if self._next >= len(self._calls):
+            raise DataError(
+                f"the cassette {self.path.name} holds {len(self._calls)} calls, and this is one more",
+                code="cassette/exhausted",
+                hint="record it again: delete the file and run once with a key",
+            )
+        call = self._calls[self._next]
+        if self.matching and call["request"] != asked:
+            raise DataError(
+                f"call {self._next + 1} is not the one recorded in {self.path.name}:\n{_difference(call['request'], asked)}",
+                code="cassette/mismatch",
+                hint="record it again if the change is meant: delete the file and run once with a key",
+            )
+        self._next += 1
+        return call
+
+
+def _load(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["agentflow_cassette"] != _VERSION:
+            raise KeyError("agentflow_cassette")
+        return cast(list[dict[str, Any]], data["calls"])
+    except FileNotFoundError:
+        raise DataError(
+            f"there is no cassette {path}", code="cassette/missing", hint="record it: mode='record', with a key"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise DataError(
+            f"{path} is no cassette this version can read",
+            code="cassette/unreadable",
+            hint="delete it and record again",
+        ) from None
+
+
+def _difference(recorded: dict[str, Any], asked: dict[str, Any]) -> str:
+    lines = [json.dumps(side, indent=1, sort_keys=True, ensure_ascii=False).split("\n") for side in (recorded, asked)]
+    diff = difflib.unified_diff(lines[0], lines[1], "recorded", "asked", lineterm="", n=1)
+    return "\n".join(list(diff)[:40])
+
+
+async def _asked(request: httpx2.Request) -> dict[str, Any]:
+    content = await request.aread()
+    try:
+        body = json.loads(content) if content else None
+    except ValueError:
+        body = base64.b64encode(content).decode()
+    # The base URL may differ when replaying; what is asked of it may not.
+    return {"method": request.method, "path": request.url.path.rpartition("/v1")[2], "body": body}
+
+
+class _Recorder(httpx2.AsyncBaseTransport):
+    """Passes calls through to the network and keeps them."""
+
+    def __init__(self, cassette: Cassette) -> None:
+        self._cassette = cassette
+        self._network = httpx2.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        asked = await _asked(request)
+        # What is compressed cannot be read in the file, and the bytes would depend on the library's version.
+        request.headers["accept-encoding"] = "identity"
+        response = await self._network.handle_async_request(request)
+        headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+        call: dict[str, Any] = {
+            "request": asked,
+            "response": {"status": response.status_code, "headers": headers, "chunks": []},
+        }
+        self._cassette.record(call)
+        response.stream = _Tape(response.stream, call["response"]["chunks"])
+        return response
+
+    async def aclose(self) -> None:
+        await self._network.aclose()
+
+
+class _Tape(httpx2.AsyncByteStream):
+    """A response stream that keeps a copy of what passes."""
+
+    def __init__(self, inner: Any, chunks: list[str]) -> None:
+        self._inner = inner
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._chunks.append(_written(chunk))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Player(httpx2.AsyncBaseTransport):
+    """Answers from the cassette."""
+
+    def __init__(self, cassette: Cassette) -> None:
+        self._cassette = cassette
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        recorded = self._cassette.take(await _asked(request))["response"]
+        chunks = [_read(chunk) for chunk in recorded["chunks"]]
+        return httpx2.Response(recorded["status"], headers=recorded["headers"], stream=_Replay(chunks), request=request)
+
+
+class _Replay(httpx2.AsyncByteStream):
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+def _written(chunk: bytes) -> str:
+    """A chunk as a readable string; one that is no UTF-8 by itself in base64."""
+    try:
+        text = chunk.decode("utf-8")
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(chunk).decode()
+    return "base64:" + base64.b64encode(chunk).decode() if text.startswith("base64:") else text
+
+
+def _read(chunk: str) -> bytes:
+    return base64.b64decode(chunk[7:]) if chunk.startswith("base64:") else chunk.encode("utf-8")
