@@ -257,8 +257,12 @@ class Scope:
 
     def __enter__(self) -> Scope:
         self._began = _time.perf_counter()
-        event = self.call.emit(self._started, **self._fields)
-        self._seq = self.call.parent = event.seq
+        call = self.call
+        if call.run.listening:
+            seq = call.emit(self._started, **self._fields).seq
+        else:
+            seq = call.run.next_seq()  # an event that nobody takes is not made, but it is numbered
+        self._seq = call.parent = seq
         return self
 
     def set(self, **values: Any) -> None:
@@ -268,6 +272,9 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self.call.run.listening:
+            self.call.run.next_seq()
+            return
         values = self._values
         outcome: Outcome
         if error is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -45,6 +46,18 @@ _RARE = frozenset(
         "$recursiveRef",
         "$id",
     ]
+)
+_COMBINING = frozenset(("allOf", "anyOf", "oneOf", "not"))
+_TYPES: Mapping[type, str] = MappingProxyType(
+    {
+        type(None): "null",
+        bool: "boolean",
+        str: "string",
+        int: "integer",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
 )
 _SIMPLE: dict[str, dict[str, Any]] = {
     "any": {},
@@ -96,11 +109,25 @@ def check(value: object, schema: Mapping[str, Any]) -> list[str]:
     A Symbol counts as a string, a tuple as an array, a pydantic model as an object that is not looked into.
     Raises ConfigurationError for a schema that is itself wrong.
     """
-    if _uses_rare(schema):
-        return _check_with_library(value, schema)
-    problems: list[str] = []
-    _Checker(schema, problems).check(value, schema, "", 0)
-    return problems
+    return Schema(schema).check(value)
+
+
+class Schema:
+    """A JSON Schema made ready to check many values; see :func:`check`."""
+
+    __slots__ = ("_rare", "_schema")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._rare = _uses_rare(schema)
+
+    def check(self, value: object) -> list[str]:
+        """Where ``value`` misses the schema; empty when it meets it. Raises ConfigurationError for a wrong schema."""
+        if self._rare:
+            return _check_with_library(value, self._schema)
+        problems: list[str] = []
+        _Checker(self._schema, problems).check(value, self._schema, "", 0)
+        return problems
 
 
 def _uses_rare(schema: object) -> bool:
@@ -153,10 +180,9 @@ def _where(path: str) -> str:
 
 def type_name(value: object) -> str:
     """What JSON calls the type of ``value``; the Python type's name where JSON has no word for it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
+    known = _TYPES.get(type(value))
+    if known is not None:
+        return known
     if isinstance(value, str | Symbol):
         return "string"
     if isinstance(value, int):
@@ -208,21 +234,29 @@ class _Checker:
         if ref is not None:
             self.check(value, self._resolve(ref), path, depth + 1)
         wanted = rules.get("type")
-        if wanted is not None and not self._type(value, wanted, path):
+        if wanted is not None and type_name(value) != wanted and not self._type(value, wanted, path):
             return
         if "enum" in rules and not any(_plain_equal(value, item) for item in rules["enum"]):
             self._say(path, f"is {_show(value)}, must be one of {_show(list(rules['enum']))}")
         if "const" in rules and not _plain_equal(value, rules["const"]):
             self._say(path, f"is {_show(value)}, must be {_show(rules['const'])}")
+        if len(rules) > 1 or wanted is None:
+            self._by_type(value, rules, path, depth)
+
+    def _by_type(self, value: Any, rules: Mapping[str, Any], path: str, depth: int) -> None:
         if isinstance(value, str | Symbol):
             self._string(str(value), rules, path)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            self._number(value, rules, path)
-        elif isinstance(value, Mapping):
-            self._object(cast(Mapping[Any, Any], value), rules, path, depth)
+        elif isinstance(value, dict):
+            self._object(cast(dict[Any, Any], value), rules, path, depth)
+        elif isinstance(value, int | float):
+            if not isinstance(value, bool):
+                self._number(value, rules, path)
         elif isinstance(value, list | tuple):
             self._array(cast(Sequence[Any], value), rules, path, depth)
-        self._combined(value, rules, path, depth)
+        elif isinstance(value, Mapping):
+            self._object(cast(Mapping[Any, Any], value), rules, path, depth)
+        if not _COMBINING.isdisjoint(rules):
+            self._combined(value, rules, path, depth)
 
     def _say(self, path: str, what: str) -> None:
         if len(self._problems) < MAX_PROBLEMS:

@@ -89,7 +89,7 @@ class TaskResult(MappingModel):
     notes: dict[str, Any] = Field(default_factory=dict)
 
     _error: BaseException | None = PrivateAttr(default=None)
-    _usage: Usage = PrivateAttr(default=Usage())
+    _usage: Usage = PrivateAttr(default_factory=lambda: _NO_USAGE)
     _has_parsed: bool = PrivateAttr(default=False)
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
@@ -215,6 +215,7 @@ class TaskResult(MappingModel):
         return cls(content=to_json(data_value), parsedContent=data_value)
 
 
+_NO_USAGE = Usage()  # shared: pydantic would deep-copy a default, which costs more than all of the rest
 _RESULT_KEYS = {"status", "content", "parsedContent", "parsed_content", "criteria", "notes"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ProviderError, ResourceExhausted
@@ -36,13 +37,14 @@ def estimate(messages: Iterable[Message]) -> int:
     for message in messages:
         characters += 16
         for part in message.parts:
-            if isinstance(part, TextPart | ToolResultPart | ThinkingPart):
-                characters += len(part.text)
+            kind = part.__class__  # exact: a long history is walked before every prompt
+            if kind is TextPart or kind is ToolResultPart or kind is ThinkingPart:
+                characters += len(cast(TextPart, part).text)
             elif isinstance(part, ToolCallPart):
                 characters += 40 + sum(
                     len(value) if isinstance(value, str) else 20 for value in part.arguments.values()
                 )
-            elif isinstance(part, ImagePart | DocumentPart):
+            elif kind is ImagePart or kind is DocumentPart:
                 characters += IMAGE_TOKENS * CHARACTERS_PER_TOKEN
     return characters // CHARACTERS_PER_TOKEN
 

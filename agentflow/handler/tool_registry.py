@@ -12,7 +12,7 @@ from typing import Any, cast
 from agentflow.core.call import ApprovalRequest, CallContext, Scope, current_call
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
-from agentflow.core.json_schema import check
+from agentflow.core.json_schema import Schema
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.ports import RunOpener, Tool
 from agentflow.core.results import SubtaskRequest, TaskResult
@@ -40,6 +40,7 @@ class ToolRegistry:
         self.specs: dict[str, dict[str, Any]] = {}
         self.executors: dict[str, Callable[..., Any]] = {}
         self._tools: dict[str, Tool] = {}
+        self._schemas: dict[str, Schema | None] = {}
         self._opener = opener or LocalOpener()
 
     def add(self, tool: Tool | Callable[..., Any]) -> Tool:
@@ -61,6 +62,7 @@ class ToolRegistry:
     def _put(self, tool: Tool, executor: Callable[..., Any], spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
         self._tools[tool.name] = tool
+        self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
         self.executors[tool.name] = executor
         self.specs[tool.name] = spec or {
             "name": shown.name,
@@ -121,7 +123,7 @@ class ToolRegistry:
                 f"the tool '{name}' is not granted here; granted are {', '.join(sorted(call.grants)) or 'none'}",
                 details={"cause": "not_granted", "code": "tool/not-granted"},
             )
-        refusal = _wrong_arguments(tool, arguments)
+        refusal = _wrong_arguments(tool, self._schemas.get(name), arguments)
         if refusal is not None:
             return refusal
         if tool.approval and not call.host_authority and not await _approved(tool, arguments, call):
@@ -138,12 +140,12 @@ class ToolRegistry:
         return names if call.grants is None else [name for name in names if name in call.grants]
 
 
-def _wrong_arguments(tool: Tool, arguments: object) -> TaskResult | None:
+def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> TaskResult | None:
     if not isinstance(arguments, dict):
         return TaskResult.from_error(
             ToolInputError(f"tool '{tool.name}' takes an object of named arguments, not {type(arguments).__name__}")
         )
-    problems = [] if tool.validates else check(cast(dict[str, Any], arguments), tool.spec.input_schema)
+    problems = schema.check(cast(object, arguments)) if schema is not None else None
     if not problems:
         return None
     names = list(tool.spec.input_schema.get("properties") or ())
