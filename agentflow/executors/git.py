@@ -53,6 +53,7 @@ ENVIRONMENT: dict[str, str] = {
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
     "GIT_PAGER": "cat",
     "PAGER": "cat",
     "GIT_EDITOR": "true",

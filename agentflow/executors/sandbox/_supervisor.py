@@ -2,8 +2,9 @@
 
 It runs as ``python -I -S``, imports nothing of agentflow and little of the library, since its start is paid for with
 every command: hence ``marshal`` where ``json`` would do, and no ``signal`` or ``typing``, which import half the library.
-Its standard input is a leash: first comes the job, and at end of file, because the host let go or died, the command is
-killed. As a child subreaper (prctl(2)) it is the parent of every process whose own parent ends, so a
+Its text is not read from a file then: a command may have changed what lies in its workspace, so the host sends what it
+read when it started. Its standard input is a leash: first come text and job, and at end of file, because the host let go
+or died, the command is killed. As a child subreaper (prctl(2)) it is the parent of every process whose own parent ends, so a
 daemon that forks twice and opens a session of its own still becomes its child and is found.
 
 The child applies, in this order: limits, no_new_privs, no capabilities, Landlock (landlock(7)), the seccomp filter.
@@ -49,10 +50,8 @@ def _syscall(number: int, *values: Any) -> int:
     return _call(_libc.syscall, ctypes.c_long(number), *values)
 
 
-def main() -> None:
-    """Read the job from the leash, run it, report how it ended on the status descriptor."""
-    header = _read(8)
-    job: dict[str, Any] = marshal.loads(_read(int.from_bytes(header, "little")))
+def main(job: dict[str, Any]) -> None:
+    """Run the job and report how it ended on its status descriptor. Never returns."""
     status: int = job["status"]
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _join_group(job["group"])
@@ -75,16 +74,6 @@ def main() -> None:
     _end_all(job["group"])
     os.write(status, marshal.dumps(report))
     os._exit(0)
-
-
-def _read(size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        chunk = os.read(0, size - len(data))
-        if not chunk:
-            os._exit(0)  # the host let go before it had said what to run
-        data += chunk
-    return data
 
 
 def _end_all(group: str) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import shutil
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -123,6 +124,9 @@ def _walls(spawn: Spawn) -> list[str]:
     for path in (*spawn.workspace, spawn.scratch):
         options += ["--bind", path, path]
         options += _masks(path)
+    if any(os.path.commonpath((root, sys.prefix)) == root for root in spawn.workspace):
+        # the environment this very process runs from: changed, it would run outside of the sandbox next
+        options += ["--ro-bind", sys.prefix, sys.prefix]
     return [*options, "--chdir", spawn.cwd]
 
 

@@ -12,12 +12,12 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 from dataclasses import dataclass
 
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
 from agentflow.executors.sandbox.channel import Output, attach
+from agentflow.executors.sandbox.supervised import interpreter
 
 _TIMEOUT_S = 20.0
 
@@ -98,6 +98,7 @@ def _prepare(base: str) -> _Scene:
 
 async def _examine_in(scene: _Scene, sandbox: Sandbox) -> list[str]:
     token = secrets.token_hex(16)
+    python = interpreter()
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
         socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
@@ -105,7 +106,7 @@ async def _examine_in(scene: _Scene, sandbox: Sandbox) -> list[str]:
         port = _bind_both(udp, tcp)
         marker = await asyncio.create_subprocess_exec(
             # something whose environment holds a secret, as this process's does
-            sys.executable,
+            python,
             "-I",
             "-S",
             "-c",
@@ -114,7 +115,7 @@ async def _examine_in(scene: _Scene, sandbox: Sandbox) -> list[str]:
             env={"AGENTFLOW_SELFTEST": token},
         )
         try:
-            report = await _probe(scene, sandbox, port, marker.pid, token)
+            report = await _probe(scene, sandbox, (python, port, marker.pid, token))
         finally:
             marker.kill()
             await marker.wait()
@@ -164,8 +165,9 @@ def _look(scene: _Scene) -> list[str]:
     return broken if kept else [*broken, _WORDS["kept"]]
 
 
-async def _probe(scene: _Scene, sandbox: Sandbox, port: int, parent: int, token: str) -> dict[str, bool] | str:
-    """Run the probe; its report, or a sentence on why there is none."""
+async def _probe(scene: _Scene, sandbox: Sandbox, told: tuple[str, int, int, str]) -> dict[str, bool] | str:
+    """Run the probe with what it is ``told``; its report, or a sentence on why there is none."""
+    python, port, parent, token = told
     read_end, write_end = os.pipe()
     output = Output(65_536)
     transport = await attach(read_end, output)
@@ -173,14 +175,14 @@ async def _probe(scene: _Scene, sandbox: Sandbox, port: int, parent: int, token:
     try:
         running = await sandbox.spawn(
             Spawn(
-                executable=sys.executable,
-                argv=(sys.executable, "-I", "-S", "-c", _PROBE, scene.outside, str(port), str(parent), token),
+                executable=python,
+                argv=(python, "-I", "-S", "-c", _PROBE, scene.outside, str(port), str(parent), token),
                 env={"PATH": "/usr/bin:/bin"},
                 cwd=scene.workspace,
                 cwd_fd=cwd,
                 workspace=(scene.workspace,),
                 scratch=scene.scratch,
-                readable=installation(sys.executable),
+                readable=installation(python),
                 network=False,
                 limits=CommandLimits(),
                 stdout=write_end,

@@ -18,7 +18,14 @@ from agentflow.executors.sandbox.channel import Status, attach
 from agentflow.executors.sandbox.pids import PidGroup
 
 _GRACE_S = 0.9
-_START = "import sys; sys.path.append(sys.argv[1]); import _supervisor; _supervisor.main()"
+_CODE = marshal.dumps(
+    compile(Path(__file__).with_name("_supervisor.py").read_bytes(), "<agentflow supervisor>", "exec")
+)
+_START = (
+    "import marshal,sys;r=sys.stdin.buffer.read;"
+    "c,j=marshal.loads(r(int.from_bytes(r(8),'little')));n={'__name__':'supervisor'};"
+    "exec(marshal.loads(c),n);n['main'](j)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +55,33 @@ def process_limit(processes: int) -> tuple[int, int]:
     return resource.RLIMIT_NPROC, running + int(processes)
 
 
-async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
-    """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable when that cannot be started."""
-    if not sys.executable:
+def interpreter(workspace: tuple[str, ...] = ()) -> str:
+    """The program that supervises: the interpreter behind a virtual environment, which may lie in the workspace.
+
+    Raises SandboxUnavailable when there is none, or when a command could replace it.
+    """
+    found = getattr(sys, "_base_executable", None) or sys.executable
+    if not found:
         raise SandboxUnavailable(
             "this interpreter does not know its own program file, which supervises commands",
             code="sandbox/unavailable",
         )
-    group = await asyncio.to_thread(PidGroup.make, spawn.limits.processes)
+    real = os.path.realpath(found)
+    for root in workspace:
+        if os.path.commonpath((root, real)) == root:
+            raise SandboxUnavailable(
+                "the Python interpreter lies in the workspace, where a command could replace it",
+                code="sandbox/interpreter",
+                hint="use sandbox='bubblewrap', which needs no interpreter, or a narrower root",
+            )
+    return found
+
+
+async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
+    """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable when that cannot be started."""
+    python, group = await asyncio.to_thread(
+        lambda: (interpreter(spawn.workspace if walls.confine else ()), PidGroup.make(spawn.limits.processes))
+    )
     read_end, write_end = os.pipe()
     status = Status()
     try:
@@ -75,15 +101,10 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
         "filter": walls.code,
         "group": group.path,
     }
-    payload = marshal.dumps(job)
+    payload = marshal.dumps((_CODE, job))
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _START,
-            str(Path(__file__).parent),
+            *(python, "-I", "-S", "-c", _START),
             stdin=asyncio.subprocess.PIPE,
             stdout=spawn.stdout,
             stderr=spawn.stderr,
