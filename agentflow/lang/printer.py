@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
+from agentflow.lang.closure import Closure
 
 MAX_DIGITS = 4_300
 """Longest integer in decimal digits that is converted to or from text (Python's own guard against quadratic time)."""
@@ -97,7 +98,7 @@ def _atom(value: Any) -> str:
         return "none"
     if isinstance(value, int | float):
         return write_number(value)
-    return opaque(value)
+    return value.source if isinstance(value, Closure) else opaque(value)
 
 
 def opaque(value: object) -> str:

@@ -1,0 +1,145 @@
+"""``check`` and ``fmt``: what is wrong with program files, and how they should be laid out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentflow.cli.common import Exit, read_program, write_out
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source
+from agentflow.core.suggest import did_you_mean
+from agentflow.core.terminal import clean
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.formatter import format_text
+from agentflow.lang.forms import FORMS
+from agentflow.lang.program import check_program, compile_program
+from agentflow.lang.reader import read
+from agentflow.lang.syntax import Form, Name, Node
+
+Reader = Callable[[str], tuple[str, str]]
+
+
+def check_files(
+    paths: Sequence[str],
+    *,
+    as_json: bool = False,
+    allow: Iterable[str] | None = None,
+    known: Iterable[str] = (),
+    limits: Limits | None = None,
+    reader: Reader = read_program,
+) -> int:
+    """Report everything that can be found wrong with programs without running them; several findings per file.
+
+    ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``known`` the
+    names of tasks and tools that will be there. With ``as_json`` one JSON object goes to standard output: ``ok`` and,
+    per file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: an ``error``, or a
+    ``warning`` for a name that nothing here binds and that is nearly one which exists. Gives exit code 3 when there
+    are errors, else 0. Raises UsageError for a file that cannot be read.
+    """
+    granted = None if allow is None else frozenset(allow)
+    files: list[dict[str, Any]] = []
+    found = 0
+    for path in paths:
+        name, text = reader(path)
+        source = Source(name, text)
+        errors = check_program(source, limits=limits, allow=granted)
+        doubts = [] if errors else suspicious_names(source, known)
+        found += len(errors)
+        listed = [{"severity": "error", **each.to_dict()} for each in errors]
+        listed += [{"severity": "warning", **each.to_dict()} for each in doubts]
+        files.append({"file": name, "diagnostics": listed})
+        if not as_json:
+            for each in errors:
+                write_out(clean(each.render()) + "\n")
+            for each in doubts:
+                write_out(clean(each.render()).replace("error[", "warning[", 1) + "\n")
+    if as_json:
+        write_out(json.dumps({"ok": not found, "files": files}, ensure_ascii=False) + "\n")
+    elif not found:
+        print(f"{len(paths)} file{'' if len(paths) == 1 else 's'} checked, nothing found", file=sys.stderr)
+    return Exit.DIAGNOSTICS if found else Exit.OK
+
+
+def suspicious_names(source: Source, known: Iterable[str] = ()) -> list[SexpEvaluationError]:
+    """Free names of a sound program that are nothing now and look like a misspelling of something that exists.
+
+    The host may bind a free name, so this is a doubt and no error; each name is reported once, where it first stands.
+    """
+    free = compile_program(source).free
+    exists = [*known, *PRIMITIVES, *FORMS, *(name for name, kind in free.items() if kind != "unknown")]
+    pending: list[Node] = list(reversed(read(source)))
+    found: dict[str, SexpEvaluationError] = {}
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Name):
+            if free.get(node.name) == "unknown" and node.name not in found and node.name not in exists:
+                near = did_you_mean(node.name, exists)
+                if near is not None:
+                    message = f"nothing here binds '{node.name}'"
+                    span = source.span(node.start, node.end)
+                    found[node.name] = SexpEvaluationError(message, code="name/suspicious", span=span, hint=near)
+        elif isinstance(node, Form):
+            pending.extend(reversed(node.items))
+    return list(found.values())
+
+
+def format_files(
+    paths: Sequence[str], *, check: bool = False, as_json: bool = False, reader: Reader = read_program
+) -> int:
+    """Lay out program files; a file is replaced whole or not at all, ``-`` goes to standard output.
+
+    With ``check`` nothing is written: exit code 3 says that something would be. With ``as_json`` one JSON object on
+    standard output tells per file whether it ``changed`` or what ``error`` it has. A file that cannot be laid out is
+    left alone and reported, with exit code 3. Raises UsageError for a file that cannot be read.
+    """
+    report: list[dict[str, Any]] = []
+    code = Exit.OK
+    for path in paths:
+        name, text = reader(path)
+        entry: dict[str, Any] = {"file": name, "changed": False}
+        report.append(entry)
+        try:
+            made = format_text(text, name=name)
+        except AgentflowError as error:
+            entry["error"] = error.to_dict()
+            print(clean(error.render()), file=sys.stderr)
+            code = Exit.DIAGNOSTICS
+            continue
+        entry["changed"] = made != text
+        if path == "-" and not check:
+            if as_json:
+                entry["text"] = made
+            else:
+                write_out(made)
+        elif entry["changed"]:
+            if check:
+                code = Exit.DIAGNOSTICS
+            else:
+                _replace(Path(path), made)
+            if not as_json:
+                print(f"{'would change' if check else 'changed'} {name}", file=sys.stderr)
+    if as_json:
+        write_out(json.dumps({"ok": code == Exit.OK, "files": report}, ensure_ascii=False) + "\n")
+    return code
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write through a file beside the target, so that an interruption leaves the old text or the new one."""
+    target = path.resolve()
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
+    ) as made:
+        made.write(text)
+    try:
+        os.chmod(made.name, target.stat().st_mode & 0o7777)
+        os.replace(made.name, target)
+    except OSError:
+        os.unlink(made.name)
+        raise

@@ -1,0 +1,267 @@
+"""``agentflow repl``: forms in, values out, answers as they stream; Ctrl-C ends one form, not the shell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
+from agentflow.core.terminal import clean
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.forms import FORMS
+from agentflow.lang.printer import print_value
+from agentflow.lang.reader import Incomplete, read_datum_nodes
+from agentflow.lang.reference import describe
+
+MAX_SHOWN = 20_000
+"""Characters of a value that are shown."""
+
+_WORD = re.compile(r"([^\s()\[\]{}\"'`,;]+)")
+
+HELP = """\
+A form is evaluated when its parentheses are closed; the last value is bound to _.
+  ,doc NAME    usage and documentation       ,names       what is defined here
+  ,time FORM   evaluate and say how long     ,help        this text
+  ,quit        leave (or Ctrl-D)             Ctrl-C       end the form that runs, or drop the line
+"""
+
+
+class LineEditor(Protocol):
+    """Where the shell gets its input from."""
+
+    async def read(self, prompt: str) -> str:
+        """One input, complete as a form. Raises EOFError at the end, KeyboardInterrupt when the input is dropped."""
+        ...
+
+
+class Flow(Protocol):
+    """What the shell needs of an AgentFlow."""
+
+    @property
+    def evaluator(self) -> Any: ...
+    def subscribe(self, observer: Callable[[Any], Any]) -> Callable[[], None]: ...
+
+
+def is_complete(text: str) -> bool:
+    """Whether ``text`` is ready to be evaluated: a command, or forms that are all closed. Wrong text is ready, too."""
+    if text.lstrip().startswith(","):
+        return True
+    try:
+        read_datum_nodes(Source("<repl>", text))
+    except Incomplete:
+        return False
+    except AgentflowError:
+        pass
+    return True
+
+
+def names_in_sight(flow: Flow, env: SexpEnvironment) -> list[str]:
+    """Everything that may be typed here: variables, tasks and tools, primitives, special forms."""
+    performer = getattr(flow.evaluator, "performer", None)
+    registered: Iterable[str] = performer.known_names() if performer is not None else ()
+    return sorted({*env.names(), *registered, *PRIMITIVES, *FORMS})
+
+
+class PromptEditor:
+    """The line editor on prompt_toolkit: history, completion, and lines until the parentheses are closed.
+
+    Parameters: ``names`` gives the names to complete, asked at each completion; ``history`` a file (None: none is kept).
+    ``session`` are further arguments of ``PromptSession`` (its ``input`` and ``output``).
+    """
+
+    def __init__(self, names: Callable[[], Iterable[str]], *, history: Path | None = None, **session: Any) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def accept_or_continue(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+            buffer = event.current_buffer
+            if is_complete(buffer.text):
+                buffer.validate_and_handle()
+            else:
+                buffer.insert_text("\n")
+
+        if history is not None:
+            history.parent.mkdir(parents=True, exist_ok=True)
+        completer = WordCompleter(lambda: list(names()), WORD=False, pattern=_WORD, sentence=False)
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(history)) if history is not None else InMemoryHistory(),
+            completer=completer,
+            complete_while_typing=False,
+            key_bindings=keys,
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: "." * max(0, width - 1) + " ",
+            **session,
+        )
+
+    async def read(self, prompt: str) -> str:
+        """One input, complete as a form."""
+        return await self._session.prompt_async(prompt)
+
+
+class Shell:
+    """The state of one session: the environment, the last value, where output goes."""
+
+    def __init__(self, flow: Flow, env: SexpEnvironment, write: Callable[[str], Any]) -> None:
+        self.flow = flow
+        self.env = env
+        self._write = write
+        self._streaming = False
+
+    def watch(self, event: Any) -> None:
+        """The observer: a model's text as it comes, and log lines."""
+        if event.type == "text_delta" and event.text:
+            self._write(clean(event.text))
+            self._streaming = True
+        elif event.type == "log":
+            self.say(f"; {event.message}")
+
+    def say(self, text: str) -> None:
+        """Write a line, after the end of whatever was streaming."""
+        if self._streaming:
+            self._write("\n")
+            self._streaming = False
+        self._write(clean(text) + "\n")
+
+    async def obey(self, line: str) -> bool:
+        """Carry out one input. False when the session is to end."""
+        text = line.strip()
+        if not text or text.startswith(";"):
+            return True
+        if not text.startswith(","):
+            await self.evaluate(text)
+            return True
+        command, _, rest = text[1:].partition(" ")
+        match command:
+            case "quit" | "q" | "exit":
+                return False
+            case "help" | "h":
+                self._write(HELP)
+            case "doc":
+                self.say(self.documentation(rest.strip()))
+            case "names":
+                self.say("\n".join(self.env.names()) or "nothing is defined yet")
+            case "time":
+                began = time.perf_counter()
+                await self.evaluate(rest)
+                self.say(f"; {time.perf_counter() - began:.3f} s")
+            case _:
+                self.say(f"there is no command ,{command}; ,help lists them")
+        return True
+
+    def documentation(self, name: str) -> str:
+        """What is known about a name: a variable's value first, then a task or tool, then the language."""
+        if not name:
+            return "write ,doc NAME"
+        if name in self.env:
+            return f"{name} is {print_value(self.env.lookup(name), limit=2_000)}"
+        performer = getattr(self.flow.evaluator, "performer", None)
+        kind = performer.kind_of(name) if performer is not None else None
+        if performer is not None and kind is not None:
+            parameters = " ".join(f"({each} ...)" for each in performer.parameters_of(name) or ())
+            return f"({name}{' ' if parameters else ''}{parameters})\n  {kind}"
+        return describe(name)
+
+    async def evaluate(self, text: str) -> None:
+        """Evaluate a program and show its value or error. Ctrl-C cancels it and nothing else."""
+
+        async def run() -> None:
+            try:
+                value = await self.flow.evaluator.evaluate_string(text, self.env)
+            except AgentflowError as error:
+                self.say(error.render())
+            except Exception as error:  # noqa: BLE001 - the shell outlives whatever a host's tool raised
+                self.say(f"error: {type(error).__name__}: {error}")
+            else:
+                self.env.define("_", value)
+                self.say(show(value))
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(run())
+            with on_interrupt(task.cancel):
+                await asyncio.wait([task])
+        if task.cancelled():
+            self.say("; interrupted")
+
+
+def show(value: object) -> str:
+    """A value as the shell shows it: as program text, a result with its status and content."""
+    try:
+        if isinstance(value, TaskResult):
+            error = value.error
+            detail = str(error) if error is not None else print_value(value.content, limit=MAX_SHOWN)
+            return f"#<result {value.status}> {detail}"
+        return print_value(value, limit=MAX_SHOWN)
+    except AgentflowError as error:
+        return f"; a value that cannot be shown: {error}"
+
+
+@contextlib.contextmanager
+def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
+    """Inside, Ctrl-C calls ``cancel``; the handler that was there before is put back."""
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        loop.add_signal_handler(signal.SIGINT, cancel)
+    except (NotImplementedError, RuntimeError, ValueError):  # no signals on this platform, or not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+async def repl(
+    flow: Flow,
+    *,
+    bindings: Mapping[str, Any] | None = None,
+    editor: LineEditor | None = None,
+    history: Path | None = None,
+    write: Callable[[str], Any] | None = None,
+    banner: bool = True,
+) -> int:
+    """Read forms, evaluate them in one environment, show values, until the input ends. Gives the exit code 0.
+
+    ``flow`` is an AgentFlow; ``bindings`` are variables defined from the start; ``editor`` and ``write`` replace the
+    terminal; ``history`` is the file that keeps what was typed.
+    """
+    env = SexpEnvironment(bindings)
+    output = write or _to_terminal
+    shell = Shell(flow, env, output)
+    lines = editor or PromptEditor(lambda: names_in_sight(flow, env), history=history)
+    unsubscribe = flow.subscribe(shell.watch)
+    try:
+        if banner:
+            output("agentflow: forms are evaluated when they are closed; ,help for help\n")
+        while True:
+            try:
+                line = await lines.read("> ")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return 0
+            if not await shell.obey(line):
+                return 0
+    finally:
+        unsubscribe()
+
+
+def _to_terminal(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
