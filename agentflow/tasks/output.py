@@ -40,7 +40,9 @@ def output_spec(template: TaskTemplate) -> OutputSpec:
     kind = declared.get("type", "json" if "schema" in declared else "text")
     kind = kind.name if isinstance(kind, Symbol) else kind
     if kind not in ("json", "text"):
-        raise _wrong(template, f"output_format type {kind!r} is neither 'json' nor 'text'", None)
+        raise _wrong(
+            template, f"output_format type {kind!r} is neither 'json' nor 'text'", "put a schema under the key 'schema'"
+        )
     schema: object = declared.get("schema")
     model: object = template.output_model
     if model is None and isinstance(schema, type):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ class TaskRunner:
     registry: TemplateRegistry
     executor: AtomicTaskExecutor
     sources: ContextSources
-    decomposer: Decomposer | None = None
+    decomposer: Callable[[], Decomposer] | None = None
 
     def find(self, request: SubtaskRequest) -> CompiledTemplate | None:
         """The template a request names: by ``name`` when it has one, else by ``type:subtype``."""
@@ -79,7 +79,7 @@ class TaskRunner:
             execution = await self._execute(compiled, request, scope.call, options)
             result = execution.result
             if self._exhausted(compiled, result) and self.decomposer is not None:
-                result = await self.decomposer.decompose(compiled, request, execution.goal, result, scope.call)
+                result = await self.decomposer().decompose(compiled, request, execution.goal, result, scope.call)
                 result.with_usage(execution.result.usage + result.usage)
             scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
             if result.failed:

@@ -35,8 +35,9 @@ _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 class ProgramChecker(Protocol):
     """Checks and runs program texts. The runtime implements it."""
 
-    def check(self, text: str, allow: frozenset[str]) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
+    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
+        ``names`` bound; empty when it may run."""
         ...
 
     async def run(self, text: str, allow: frozenset[str] | None, inputs: Mapping[str, Any], call: CallContext) -> Any:
@@ -171,7 +172,7 @@ class Solver:
         if len(attempt.program) > MAX_PROGRAM:
             attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
             return None
-        faults = self.checker.check(attempt.program, allow)
+        faults = self.checker.check(attempt.program, allow, frozenset(inputs))
         if faults:
             attempt.errors.extend(fault.render() for fault in list(faults)[:20])
             return None

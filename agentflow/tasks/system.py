@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -53,7 +53,8 @@ class TaskSystem:
     Parameters: ``evaluator`` evaluates FunctionCallNodes when it offers ``evaluate_function_call``; ``memory_system``
     answers context lookups; ``executor`` runs bodies (without one, prompts fail with a configuration error);
     ``files`` and ``commands`` serve context sources; ``run_opener`` opens a run for methods called outside of one;
-    ``decomposer`` is asked when a task whose template allows it runs out of context or output.
+    ``decomposer`` gives what takes over when a task whose template allows it runs out of context or output (a function,
+    since what runs programs stands above this).
 
     The async methods join the run of the tool they are called from; outside they open a run of their own.
     """
@@ -68,7 +69,7 @@ class TaskSystem:
         files: FilePort | None = None,
         commands: CommandPort | None = None,
         run_opener: RunOpener | None = None,
-        decomposer: Decomposer | None = None,
+        decomposer: Callable[[], Decomposer] | None = None,
     ) -> None:
         self.evaluator = evaluator
         self.memory_system = memory_system

@@ -169,8 +169,8 @@ class WorkflowLibrary:
     def _check(self, workflow: Workflow) -> None:
         if workflow.allow is None:
             return  # what it may call is its caller's: checked when it is called
-        faults: Sequence[AgentflowError] = self.checker.check(workflow.program, frozenset(workflow.allow))
-        # Parameters are bound when it runs, so their names are not unbound.
+        allow, names = frozenset(workflow.allow), frozenset(workflow.params)
+        faults: Sequence[AgentflowError] = self.checker.check(workflow.program, allow, names)
         if faults:
             raise DataError(
                 f"workflow '{workflow.name}' has faults: " + "; ".join(fault.message for fault in list(faults)[:5]),

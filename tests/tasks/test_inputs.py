@@ -1,0 +1,166 @@
+"""Parameters: types, defaults, what is missing, and a program's named arguments as a request."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import SexpEvaluationError, TaskError
+from agentflow.core.results import ContextManagement, HistoryConfig, TaskResult, TaskTemplate
+from agentflow.core.values import Symbol
+from agentflow.tasks.inputs import request_from_arguments, resolve_inputs
+from agentflow.tasks.types import convert, schema_of
+
+TEMPLATE = TaskTemplate.model_validate(
+    {
+        "name": "t",
+        "params": {
+            "text": "string",
+            "count": {"type": "integer", "default": 3},
+            "tags": {"type": "string[]", "required": False},
+            "data": {"type": "any", "default": None},
+        },
+    }
+)
+
+
+def values(**inputs: Any) -> dict[str, Any]:
+    return resolve_inputs("t", TEMPLATE.params, inputs)[0]
+
+
+def test_defaults_and_optional_parameters() -> None:
+    """A default fills in; an optional parameter without one is None."""
+    assert values(text="x") == {"text": "x", "count": 3, "tags": None, "data": None}
+
+
+def test_all_problems_are_named_at_once() -> None:
+    """One error names every missing parameter and every wrong value; near misses are suggested."""
+    with pytest.raises(TaskError) as caught:
+        values(txt="x", count="many", tags="nope")
+    error = caught.value
+    assert error.reason == "input_validation_failure"
+    assert error.details["missing"] == ["text"]
+    assert set(error.details["invalid"]) == {"count", "tags"}
+    assert error.hint == "'txt': did you mean 'text'?"
+    assert "misses its parameter 'text'" in error.message
+
+
+def test_undeclared_inputs_are_reported_not_used() -> None:
+    """An input that is not declared is listed and not among the values."""
+    found, undeclared = resolve_inputs("t", TEMPLATE.params, {"text": "x", "b": 1, "a": 2})
+    assert undeclared == ["a", "b"] and "a" not in found
+
+
+@pytest.mark.parametrize(
+    ("given", "declared", "expected"),
+    [
+        (Symbol("s"), "string", "s"),
+        (5, "string", "5"),
+        (True, "string", "true"),
+        (PurePath("a/b"), "string", "a/b"),
+        (TaskResult(content="c"), "string", "c"),
+        (TaskResult(parsedContent=[1]), "integer[]", [1]),
+        ("12", "integer", 12),
+        (3.0, "integer", 3),
+        ("1.5", "number", 1.5),
+        ("TRUE", "boolean", True),
+        ('{"a": 1}', "object", {"a": 1}),
+        ("[1, 2]", "array", [1, 2]),
+        ('["a"]', "string[]", ["a"]),
+        ([["1"]], "integer[][]", [[1]]),
+        ("x", "integer|string", "x"),
+        (None, "string?", None),
+        ((1, 2), "list", [1, 2]),
+    ],
+)
+def test_conversions_lose_nothing(given: object, declared: str, expected: object) -> None:
+    """What is exactly a value of the type in another form becomes one."""
+    assert convert(given, declared) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "declared"),
+    [
+        ([1], "string"),
+        ({"a": 1}, "string"),
+        (True, "integer"),
+        (1.5, "integer"),
+        ("1.5", "integer"),
+        ("9" * 5_000, "integer"),
+        (True, "number"),
+        ("yes", "boolean"),
+        ("[1]", "object"),
+        ("{", "object"),
+        (["a", 1.5], "integer[]"),
+        (None, "string"),
+        ("[" * 100_000, "array"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given: object, declared: str) -> None:
+    """A value that would lose or gain something is refused with what is wanted."""
+    with pytest.raises(ValueError, match=r"wanted|item"):
+        convert(given, declared)
+
+
+def test_schemas_from_simple_names() -> None:
+    """Names, lists of them, dicts of fields and JSON Schemas all describe an output."""
+    assert schema_of("string[]") == {"type": "array", "items": {"type": "string"}}
+    assert schema_of({"a": "integer", "b?": "string"}) == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert schema_of({"type": "object", "properties": {}}) == {"type": "object", "properties": {}}
+    assert schema_of({"type": "string", "name": "string"})["required"] == ["type", "name"]
+    assert schema_of(["number"]) == {"type": "array", "items": {"type": "number"}}
+    with pytest.raises(ValueError, match="did you mean"):
+        schema_of("strng")
+    with pytest.raises(ValueError, match="at most"):
+        schema_of("string" + "[]" * 500)
+
+
+def test_reserved_arguments_become_the_request() -> None:
+    """files, context, inputs and history_config steer the call, as dict or as a list of pairs."""
+    request = request_from_arguments(
+        TEMPLATE,
+        {
+            "text": "x",
+            "files": ["a.py", Symbol("b.py")],
+            "context": [[Symbol("inherit_context"), Symbol("none")], ["freshContext", "enabled"]],
+            "inputs": {"count": 4, "text": "loses"},
+            "history_config": {"use_session_history": False},
+        },
+    )
+    assert request.name == "t" and request.inputs == {"count": 4, "text": "x"}
+    assert request.file_paths == ["a.py", "b.py"]
+    assert request.context_management == ContextManagement(inherit_context="none", fresh_context="enabled")
+    assert request.history_config == HistoryConfig(use_session_history=False)
+
+
+def test_a_declared_parameter_wins_over_a_reserved_name() -> None:
+    """A task that declares ``context`` gets it as its argument."""
+    template = TaskTemplate(name="t", params="context")  # pyright: ignore[reportArgumentType]
+    assert request_from_arguments(template, {"context": "text"}).inputs == {"context": "text"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "mend"),
+    [
+        ({"files": 5}, "list"),
+        ({"files": ["a", 5]}, "list"),
+        ({"inputs": [["a", 1], ["a", 2]]}, "inputs"),
+        ({"context": "full"}, "context"),
+        ({"context": {"inherit_contxt": "full"}}, "did you mean 'inherit_context'"),
+        ({"context": {"inherit_context": "some"}}, "it knows"),
+        ({"history_config": {"history_turns_to_include": -1}}, "it knows"),
+    ],
+)
+def test_wrong_reserved_arguments_are_program_errors(argument: dict[str, Any], mend: str) -> None:
+    """A reserved argument of the wrong shape is an error of the program, with what to write."""
+    with pytest.raises(SexpEvaluationError) as caught:
+        request_from_arguments(TEMPLATE, {"text": "x", **argument})
+    assert caught.value.code == "tasks/bad-argument"
+    assert mend in (caught.value.hint or "")
