@@ -7,7 +7,7 @@ In a test::
 
 ``server.url`` serves as base URL for all dialects; ``server.requests`` records what was asked. Replies are text, dicts
 (see :class:`Reply`), Reply objects, handlers writing raw bytes, or one function of the request; the last one repeats
-when ``repeat`` is set, else running out answers 500.
+when ``repeat`` is set, else running out answers 500. ``by_turn`` takes reply n for a conversation with n tool results.
 
 As a process (command line tests, benchmarks): ``python -m tests.support.model_server --script replies.json --repeat``;
 it prints its URL on the first line and ends when its standard input closes.
@@ -67,6 +67,7 @@ class ModelServer:
     requests: list[Request] = field(default_factory=list)
     live: int = 0
     record: bool = True
+    by_turn: bool = False
 
     def __post_init__(self) -> None:
         self._next = 0
@@ -139,7 +140,7 @@ class ModelServer:
     def _take(self, request: Request) -> Any:
         if callable(self.script):
             return self.script(request)
-        index = self._next
+        index = _results(request.body) if self.by_turn else self._next
         self._next += 1
         if index < len(self.script):
             return self.script[index]
@@ -166,6 +167,17 @@ class ModelServer:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
+
+
+def _results(body: dict[str, Any]) -> int:
+    """Tool results in a conversation: which turn of its tool loop a request is."""
+    count = 0
+    for item in body.get("messages") or body.get("input") or ():
+        content = item.get("content")
+        count += item.get("role") == "tool" or item.get("type") == "function_call_output"
+        if isinstance(content, list):
+            count += sum(block.get("type") == "tool_result" for block in content)
+    return count
 
 
 def stream_head(headers: dict[str, str] | None = None, status: str = "200 OK") -> bytes:
@@ -209,7 +221,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 @contextlib.asynccontextmanager
-async def model_server_process(replies: list[Any], *, repeat: bool = True) -> AsyncIterator[str]:
+async def model_server_process(replies: list[Any], *, repeat: bool = True, by_turn: bool = False) -> AsyncIterator[str]:
     """The same server in a process of its own; gives its URL. For benchmarks, so that client CPU is the client's."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -218,6 +230,7 @@ async def model_server_process(replies: list[Any], *, repeat: bool = True) -> As
         "--script",
         "-",
         *(["--repeat"] if repeat else []),
+        *(["--by-turn"] if by_turn else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=_ROOT,
@@ -242,6 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A loopback model server for tests.")
     parser.add_argument("--script", required=True, help="JSON file with a list of replies; - reads one line of stdin")
     parser.add_argument("--repeat", action="store_true", help="repeat the last reply")
+    parser.add_argument("--by-turn", action="store_true", help="reply number = tool results in the conversation")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     text = sys.stdin.readline() if options.script == "-" else Path(options.script).read_text(encoding="utf-8")
@@ -249,7 +263,9 @@ def main() -> None:
 
 
 async def _serve(script: list[Any], options: argparse.Namespace) -> None:
-    async with ModelServer(script, repeat=options.repeat, port=options.port, record=False) as server:
+    async with ModelServer(
+        script, repeat=options.repeat, port=options.port, record=False, by_turn=options.by_turn
+    ) as server:
         print(server.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
