@@ -23,7 +23,7 @@ MAX_CALL_DEPTH = 20
 """Deepest nesting of function bodies within each other."""
 
 BodyRunner: TypeAlias = "Callable[[CompiledTemplate, Mapping[str, Any], FunctionCalls], Awaitable[TaskResult]]"
-"""Evaluates a template's body with its parameters' values; the calls inside it go through the FunctionCalls given."""
+"""Evaluates a template's body with its parameters' values, called from where the FunctionCalls given stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class FunctionCalls:
                 details={"depth": depth, "limit": MAX_CALL_DEPTH},
             )
         values = self._bind(compiled, arguments, named)
-        return await self.run(compiled, values, self.within(compiled))
+        return await self.run(compiled, values, self)
 
     def within(self, compiled: CompiledTemplate) -> FunctionCalls:
         """The calls made inside the body of ``compiled``."""

@@ -17,7 +17,7 @@ from agentflow.core.ports import PromptOutcome
 from agentflow.core.results import TaskResult, TaskTemplate
 from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, to_json
-from agentflow.tasks.types import schema_of
+from agentflow.tasks.types import parse_type, schema_of
 
 _KEYS = ("type", "schema")
 
@@ -39,11 +39,13 @@ def output_spec(template: TaskTemplate) -> OutputSpec:
         raise _wrong(template, f"output_format has no key '{unknown[0]}'", did_you_mean(unknown[0], _KEYS))
     kind = declared.get("type", "json" if "schema" in declared else "text")
     kind = kind.name if isinstance(kind, Symbol) else kind
+    schema: object = declared.get("schema")
+    if schema is None and isinstance(kind, str) and kind not in ("json", "text") and _is_type(kind):
+        kind, schema = "json", kind
     if kind not in ("json", "text"):
         raise _wrong(
             template, f"output_format type {kind!r} is neither 'json' nor 'text'", "put a schema under the key 'schema'"
         )
-    schema: object = declared.get("schema")
     model: object = template.output_model
     if model is None and isinstance(schema, type):
         model = schema
@@ -62,6 +64,13 @@ def output_spec(template: TaskTemplate) -> OutputSpec:
         return OutputSpec(True, schema_of(schema) or None)
     except ValueError as error:
         raise _wrong(template, f"output_format schema: {error}", None) from error
+
+
+def _is_type(name: str) -> bool:
+    try:
+        return bool(parse_type(name))
+    except ValueError:
+        return False
 
 
 def _wrong(template: TaskTemplate, message: str, hint: str | None) -> DataError:

@@ -23,7 +23,7 @@ from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.handlers import NoPrompts, TestModePrompts, prompts_of
 from agentflow.tasks.history import previous_outputs_text
-from agentflow.tasks.library import builtin, test_mode_builtin
+from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import TaskOptions
 from agentflow.tasks.output import validation_messages
@@ -82,7 +82,7 @@ class TaskSystem:
         self._opener: RunOpener = run_opener or LocalOpener(subtasks=self.run_subtask)
 
     def _builtin(self, identifier: str) -> CompiledTemplate | None:
-        return test_mode_builtin(identifier) if self._test_mode else builtin(identifier)
+        return scripted_builtin(identifier) if self._test_mode else builtin(identifier)
 
     @property
     def templates(self) -> dict[str, TaskTemplate]:

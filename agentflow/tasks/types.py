@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.json_schema import check, simple_schema
 from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol, plain
+from agentflow.core.values import Symbol, pairs_to_dict, plain
 
 MAX_NAME = 100
 """Longest type name in characters; it bounds how deep ``[]`` nests."""
@@ -51,6 +51,9 @@ def schema_of(declared: object) -> dict[str, Any]:
         properties = {name.removesuffix("?"): schema_of(value) for name, value in given.items()}
         required = [name for name in given if not name.endswith("?")]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    pairs = pairs_to_dict(cast(object, declared)) if isinstance(declared, list) else None
+    if pairs:
+        return schema_of(pairs)
     if isinstance(declared, list) and len(cast(list[object], declared)) == 1:
         return {"type": "array", "items": schema_of(cast(list[object], declared)[0])}
     raise ValueError(

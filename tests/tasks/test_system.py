@@ -276,7 +276,12 @@ class Answer(BaseModel):
 
 
 @pytest.mark.parametrize(
-    "given", [{"output_format": "string[]"}, {"output_format": {"type": "json", "schema": "string[]"}}]
+    "given",
+    [
+        {"output_format": "string[]"},
+        {"output_format": {"type": "string[]"}},
+        {"output_format": {"type": "json", "schema": "string[]"}},
+    ],
 )
 async def test_json_output_is_parsed(given: dict[str, Any]) -> None:
     """Where a template asks for JSON the value is in parsedContent, and the model is told the schema."""

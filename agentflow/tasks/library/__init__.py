@@ -36,7 +36,7 @@ def builtin(identifier: str) -> CompiledTemplate | None:
     return None if file is None else _read(file)
 
 
-def test_mode_builtin(identifier: str) -> CompiledTemplate | None:
+def scripted_builtin(identifier: str) -> CompiledTemplate | None:
     """The built-in template of test mode with that name, or an ordinary built-in one."""
     file = TEST_FILES.get(identifier)
     return _read(file) if file is not None else builtin(identifier)
