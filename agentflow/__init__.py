@@ -1,0 +1,158 @@
+"""agentflow: LLM workflows as small programs, compiled to native coroutines, concurrent, streaming, bounded.
+
+Start with :class:`AgentFlow`. Names are loaded when first used, so that ``import agentflow`` stays light; events are in
+``agentflow.events``, all error classes in ``agentflow.errors``, test helpers in ``agentflow.testing``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.core.call import CallContext
+    from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
+    from agentflow.core.errors import (
+        AgentflowError,
+        ConfigurationError,
+        LimitExceeded,
+        ProviderError,
+        SexpEvaluationError,
+        SexpSyntaxError,
+        TaskError,
+        UnboundSymbolError,
+    )
+    from agentflow.core.events import Event
+    from agentflow.core.limits import Limits
+    from agentflow.core.messages import ModelDelta, ModelRequest, Usage
+    from agentflow.core.ports import ProviderAdapter
+    from agentflow.core.redact import Secret
+    from agentflow.core.results import (
+        ContextManagement,
+        FunctionCallNode,
+        HistoryConfig,
+        SubtaskRequest,
+        TaskResult,
+        TaskTemplate,
+    )
+    from agentflow.core.session import Session
+    from agentflow.core.values import Symbol
+    from agentflow.executors.command_executor import CommandExecutor
+    from agentflow.executors.file_access import FileAccessManager
+    from agentflow.executors.system_executors import SystemExecutorFunctions
+    from agentflow.handler.handler import BaseHandler
+    from agentflow.handler.tools import tool
+    from agentflow.lang.closure import Closure
+    from agentflow.lang.environment import SexpEnvironment
+    from agentflow.lang.program import Program
+    from agentflow.memory.system import MemorySystem
+    from agentflow.providers.scripted import ScriptedProvider
+    from agentflow.runtime.evaluator import SexpEvaluator
+    from agentflow.runtime.handle import RunResult, RunStream
+    from agentflow.tasks.system import TaskSystem
+
+_HOMES = {
+    "AgentFlow": "app",
+    "AgentflowError": "core.errors",
+    "AssociativeMatchResult": "core.context",
+    "BaseHandler": "handler.handler",
+    "CallContext": "core.call",
+    "Closure": "lang.closure",
+    "CommandExecutor": "executors.command_executor",
+    "ConfigurationError": "core.errors",
+    "ContextGenerationInput": "core.context",
+    "ContextManagement": "core.results",
+    "DataContext": "core.context",
+    "Event": "core.events",
+    "FileAccessManager": "executors.file_access",
+    "FunctionCallNode": "core.results",
+    "HistoryConfig": "core.results",
+    "LimitExceeded": "core.errors",
+    "Limits": "core.limits",
+    "MatchItem": "core.context",
+    "MemorySystem": "memory.system",
+    "ModelDelta": "core.messages",
+    "ModelRequest": "core.messages",
+    "Program": "lang.program",
+    "ProviderAdapter": "core.ports",
+    "ProviderError": "core.errors",
+    "RunResult": "runtime.handle",
+    "RunStream": "runtime.handle",
+    "ScriptedProvider": "providers.scripted",
+    "Secret": "core.redact",
+    "Session": "core.session",
+    "SexpEnvironment": "lang.environment",
+    "SexpEvaluationError": "core.errors",
+    "SexpEvaluator": "runtime.evaluator",
+    "SexpSyntaxError": "core.errors",
+    "SubtaskRequest": "core.results",
+    "Symbol": "core.values",
+    "SystemExecutorFunctions": "executors.system_executors",
+    "TaskError": "core.errors",
+    "TaskResult": "core.results",
+    "TaskSystem": "tasks.system",
+    "TaskTemplate": "core.results",
+    "UnboundSymbolError": "core.errors",
+    "Usage": "core.messages",
+    "tool": "handler.tools",
+}
+
+__all__ = [
+    "AgentFlow",
+    "AgentflowError",
+    "AssociativeMatchResult",
+    "BaseHandler",
+    "CallContext",
+    "Closure",
+    "CommandExecutor",
+    "ConfigurationError",
+    "ContextGenerationInput",
+    "ContextManagement",
+    "DataContext",
+    "Event",
+    "FileAccessManager",
+    "FunctionCallNode",
+    "HistoryConfig",
+    "LimitExceeded",
+    "Limits",
+    "MatchItem",
+    "MemorySystem",
+    "ModelDelta",
+    "ModelRequest",
+    "Program",
+    "ProviderAdapter",
+    "ProviderError",
+    "RunResult",
+    "RunStream",
+    "ScriptedProvider",
+    "Secret",
+    "Session",
+    "SexpEnvironment",
+    "SexpEvaluationError",
+    "SexpEvaluator",
+    "SexpSyntaxError",
+    "SubtaskRequest",
+    "Symbol",
+    "SystemExecutorFunctions",
+    "TaskError",
+    "TaskResult",
+    "TaskSystem",
+    "TaskTemplate",
+    "UnboundSymbolError",
+    "Usage",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'agentflow' has no attribute '{name}'")
+    value = getattr(import_module(f"agentflow.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

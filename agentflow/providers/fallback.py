@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.messages import ModelDelta, ModelProfile, ModelRequest
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.ports import ModelRouter, ProviderAdapter
 
 
 class FallbackProvider:
@@ -82,3 +82,22 @@ class FallbackProvider:
 def _worth_switching(error: ProviderError | ConfigurationError) -> bool:
     """Whether another model might do better. A missing key or unknown model of one route says nothing of the next."""
     return not (isinstance(error, ProviderError) and error.code == "provider/bad-request" and error.status != 404)
+
+
+class FallbackRouter:
+    """A ModelRouter whose own model has models to fall back to.
+
+    Parameters: ``router`` resolves names; ``fallbacks`` are tried in order after the flow's model. A model that is asked
+    for by name has none.
+    """
+
+    def __init__(self, router: ModelRouter, fallbacks: Sequence[str] = ()) -> None:
+        self._router = router
+        self._fallbacks = tuple(fallbacks)
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        """The adapter for ``model``; for None the flow's model with its fallbacks behind it."""
+        first = self._router.resolve(model)
+        if model is not None or not self._fallbacks:
+            return first
+        return FallbackProvider([first, *(self._router.resolve(name) for name in self._fallbacks)]), first[1]

@@ -134,7 +134,7 @@ class Performer:
             return await made if inspect.isawaitable(made) else made
         except AgentflowError:
             raise
-        except Exception as error:  # noqa: BLE001 - foreign code: any exception becomes the program's, with its cause kept
+        except Exception as error:
             name = effect.name or getattr(effect.function, "__name__", "the host function")
             raise SexpEvaluationError(
                 f"{name} raised {type(error).__name__}: {error}", code="host/raised", span=span

@@ -1,0 +1,349 @@
+"""AgentFlow: the composition root. Every object is built once, bottom-up; this is the only place that names them all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agentflow.core.call import CallContext, current_call
+from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.limits import Limits
+from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
+from agentflow.core.redact import Redactor, Secret
+from agentflow.core.sentence_rank import LexicalSentenceRanker
+from agentflow.core.session import Session
+from agentflow.core.source import Source
+from agentflow.executors.command_executor import CommandExecutor
+from agentflow.executors.file_access import FileAccessManager
+from agentflow.executors.policy import DENIED, CommandPolicy
+from agentflow.executors.system_executors import SystemExecutorFunctions
+from agentflow.handler.handler import BaseHandler
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.turn_loop import TurnLoop
+from agentflow.lang.card import language_card
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program
+from agentflow.memory.system import MemorySystem
+from agentflow.observe.stream import Subscriber
+from agentflow.providers.base import DEFAULT_GATE
+from agentflow.providers.fallback import FallbackProvider, FallbackRouter
+from agentflow.providers.offline import OfflineProvider
+from agentflow.providers.table import Router
+from agentflow.runtime.evaluator import SexpEvaluator
+from agentflow.runtime.handle import RunResult, RunStream
+from agentflow.runtime.programs import Programs
+from agentflow.runtime.run import Approver, Run, Runs
+from agentflow.settings import Settings, load_settings
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.solve import Solver
+from agentflow.tasks.system import TaskSystem
+from agentflow.tasks.workflows import WorkflowLibrary
+from agentflow.tasks.xml import read_directory
+
+ProgramLike = str | Path | Source | Program
+
+
+class AgentFlow:
+    """LLM workflows inside your asyncio application.
+
+    Parameters:
+        model: ``dialect:name`` (``anthropic:``, ``openai:`` = responses, ``openai-chat:``), ``offline`` or ``scripted``.
+        root: what file tools and the index may see; a sequence for several.
+        base_url, api_key: of the model server; else the SDKs' own environment variables.
+        provider: a ready ProviderAdapter, instead of ``model``.
+        memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
+        tools: typed functions, async or plain; schemas come from signature and docstring.
+        limits: of each run (:class:`Limits`).
+        fallbacks: models to try, in order, when a call fails before anything was delivered.
+        approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
+        tasks: a directory of XML task templates. workflows: a directory of saved workflows.
+        sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
+        settings: a ready :class:`Settings`; else ``agentflow.toml`` of the root and ``AGENTFLOW_*`` variables are read.
+
+    Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError. No key and no network is needed before
+    the first model call.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        base_url: str | None = None,
+        api_key: str | Secret | None = None,
+        provider: ProviderAdapter | None = None,
+        memory: MemoryPort | None = None,
+        tools: Iterable[Callable[..., Any]] = (),
+        limits: Limits | None = None,
+        durable: str | None = None,
+        fallbacks: Sequence[str] = (),
+        approve: Approver | None = None,
+        tasks: str | os.PathLike[str] | None = None,
+        workflows: str | os.PathLike[str] | None = None,
+        sandbox: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        if durable is not None:
+            raise ConfigurationError(
+                "durable runs are not part of this version", code="config/durable", hint="leave out durable="
+            )
+        roots = _roots(root)
+        settings = settings or load_settings(Path(roots[0]) if roots else None)
+        self.settings = settings
+        roots = roots or [settings.root, *settings.roots]
+        self.limits = limits or settings.make_limits()
+        self.redactor = Redactor.from_environment(os.environ, [api_key] if api_key else [])
+
+        self.files = FileAccessManager(_existing(roots))
+        self.router = Router(
+            model or settings.model,
+            provider=provider,
+            base_url=base_url or settings.base_url,
+            api_key=api_key.reveal() if isinstance(api_key, Secret) else api_key,
+            local={"offline": lambda: OfflineProvider(LexicalSentenceRanker())},
+            settings=settings.model_settings,
+            gate=settings.concurrency or DEFAULT_GATE,
+        )
+        self.runs = Runs(services=lambda: self.evaluator, limits=self.limits, approver=approve)
+        self.commands = CommandExecutor(
+            self.files,
+            policy=CommandPolicy(allow=settings.allow_commands, deny=(*DENIED, *settings.deny_commands)),
+            sandbox=sandbox or settings.sandbox,
+        )
+        self.tools = ToolRegistry(opener=self.runs)
+        prompts = TurnLoop(
+            FallbackRouter(self.router, tuple(fallbacks) or tuple(settings.fallbacks)),
+            self.tools,
+            base_system=settings.system,
+            fallback=FallbackProvider,
+        )
+        executor = AtomicTaskExecutor(prompts, self.files)
+        programs = Programs(lambda: self.evaluator)
+        self.memory_system: Any = memory if memory is not None else MemorySystem(files=self.files)
+        self.task_system = TaskSystem(
+            memory_system=self.memory_system,
+            executor=executor,
+            files=self.files,
+            commands=self.commands,
+            run_opener=self.runs,
+            decomposer=lambda: self.solver,
+        )
+        for template in read_directory(Path(directory)) if (directory := tasks or settings.tasks) else ():
+            self.task_system.register_template(template)
+        self.solver = Solver(executor, programs, language_card(), self.task_system, self.tools)
+        self.handler = BaseHandler(
+            self.task_system,
+            self.memory_system,
+            provider,
+            {"base_system_prompt": settings.system} if settings.system else {},
+            registry=self.tools,
+            turn_loop=prompts,
+            file_manager=self.files,
+            command_executor=self.commands,
+            run_opener=self.runs,
+            redact=self.redact,
+        )
+        self.executors = SystemExecutorFunctions(self.memory_system, self.files, self.commands, self.handler)
+        for built_in in self.executors.tools():
+            self.tools.add(built_in)
+        saved = workflows or settings.workflows
+        self.workflows = WorkflowLibrary(programs, saved and Path(saved))
+        self.evaluator = SexpEvaluator(
+            self.task_system,
+            self.handler,
+            self.memory_system,
+            runs=self.runs,
+            solver=self.solver,
+            workflows=self.workflows,
+        )
+        for function in tools:
+            self.tool(function)
+
+    async def __aenter__(self) -> AgentFlow:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close connections, the index and the roots' descriptors. Runs must have ended."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self.files.aclose)
+            stack.push_async_callback(self.commands.aclose)
+            if isinstance(self.memory_system, MemorySystem):
+                stack.push_async_callback(self.memory_system.aclose)
+            stack.push_async_callback(self.router.aclose)
+
+    def tool(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register a typed function as a tool; usable as a decorator. Gives the function back."""
+        self.tools.add(function)
+        return function
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Give every event of every later run to ``observer``, plain or async; call what is returned to end that."""
+        return self.runs.subscribe(observer)
+
+    def redact(self, text: str) -> str:
+        """``text`` without secrets."""
+        return self.redactor.redact(text)
+
+    def compile(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        allow: Iterable[str] | None = None,
+    ) -> Program:
+        """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
+
+        ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name.
+        Raises SexpSyntaxError and SexpEvaluationError with the place.
+        """
+        return self.evaluator.compile(
+            _source(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
+        )
+
+    async def run(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        env: SexpEnvironment | None = None,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+    ) -> RunResult:
+        """Run a program to its end.
+
+        ``bindings`` are variables it finds; ``env`` an environment whose definitions it shares; ``session`` a
+        conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
+        named; ``limits`` and ``approve`` replace the flow's for this run. Called from inside a tool, the program runs within
+        that tool's run (unless it is given limits of its own), and the result's usage is that run's so far.
+        Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError, LimitExceeded, SessionBusy.
+        """
+        return await self._main(program, bindings, env, session, limits, allow, approve, None)
+
+    def stream(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        env: SexpEnvironment | None = None,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+    ) -> RunStream:
+        """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
+
+        Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
+        """
+        return RunStream(lambda own: self._main(program, bindings, env, session, limits, allow, approve, own))
+
+    async def eval(self, program: ProgramLike, **options: Any) -> Any:
+        """The value of a program; :meth:`run` without the rest of its result."""
+        return (await self.run(program, **options)).value
+
+    async def call(self, function: Any, *arguments: Any) -> Any:
+        """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
+        async with self.runs.open_call("call", self.handler.session) as call:
+            return await self.evaluator.call_value(function, arguments, call)
+
+    async def _main(
+        self,
+        program: ProgramLike,
+        bindings: Mapping[str, Any] | None,
+        env: SexpEnvironment | None,
+        session: Session | None,
+        limits: Limits | None,
+        allow: Iterable[str] | None,
+        approve: Approver | None,
+        own: Subscriber | None,
+    ) -> RunResult:
+        grants = None if allow is None else frozenset(allow)
+        outer = current_call.get()
+        if outer is not None and outer.grants is not None:
+            grants = outer.grants if grants is None else grants & outer.grants
+        source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
+        if env is not None:
+            environment = env.extend(dict(bindings)) if bindings else env
+        else:
+            environment = SexpEnvironment(dict(bindings or {}))
+        compiled = self.evaluator.compile(source, env=environment, grants=grants, limits=limits)
+        if outer is not None and own is None and limits is None and isinstance(outer.run, Run):
+            return await self._join(outer, outer.run, compiled, environment, session, grants)
+        async with self.runs.open(
+            compiled.source.name,
+            session=session,
+            program=compiled.source.digest,
+            limits=limits,
+            grants=grants,
+            own=own,
+            approver=approve,
+        ) as (run, call):
+            value = await self.evaluator.evaluate(compiled, environment, call)
+        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
+
+    async def _join(
+        self,
+        outer: CallContext,
+        run: Run,
+        program: Program,
+        env: SexpEnvironment,
+        session: Session | None,
+        grants: frozenset[str] | None,
+    ) -> RunResult:
+        """Run a program inside the run of the tool that asks for it, so that budgets, events and cancellation hold."""
+        call = CallContext(
+            run,
+            path=outer.next_path(),
+            parent=outer.parent,
+            session=session,
+            span=outer.span,
+            grants=grants,
+            subtask_chain=outer.subtask_chain,
+            material=outer.material,
+        )
+        value = await self.evaluator.evaluate(program, env, call)
+        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
+
+
+def _roots(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
+    if root is None:
+        return []
+    if isinstance(root, str | os.PathLike):
+        return [os.fspath(root)]
+    return [os.fspath(one) for one in root]
+
+
+def _existing(roots: list[str]) -> list[str]:
+    for root in roots:
+        if not Path(root).is_dir():
+            what = "is not a directory" if Path(root).exists() else "does not exist"
+            raise ConfigurationError(f"the root {root} {what}", code="config/root", hint="give a directory as root=")
+    return roots
+
+
+def _source(program: ProgramLike) -> str | Source | Program:
+    if not isinstance(program, Path):
+        return program
+    try:
+        return Source(str(program), program.read_text("utf-8-sig"))
+    except OSError as error:
+        raise AgentflowError(
+            f"cannot read the program {program}: {error.strerror or error}",
+            code="program/unreadable",
+            hint="give a .sexp file, or the program text as a str",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise AgentflowError(
+            f"the program {program} is not UTF-8: byte {error.start}", code="program/unreadable"
+        ) from error

@@ -1,0 +1,202 @@
+"""What the commands share: exit codes, how an error is shown, how a value is printed, how a loop is run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentflow.core.errors import (
+    AgentflowError,
+    ConfigurationError,
+    LimitExceeded,
+    ProviderError,
+    SexpEvaluationError,
+    SexpSyntaxError,
+)
+from agentflow.core.results import TaskResult
+from agentflow.core.terminal import clean
+from agentflow.core.values import plain
+
+T = TypeVar("T")
+
+
+class Exit(IntEnum):
+    """Exit codes of the command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DIAGNOSTICS = 3
+    PROVIDER = 4
+    LIMIT = 5
+    TIMEOUT = 124
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+_PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configuration_error"}
+
+
+class UsageError(AgentflowError):
+    """The command line asks for something that cannot be: a file that is not there, a binding without a value."""
+
+    default_code = "cli/usage"
+
+
+class CompileFailed(Exception):
+    """A program with diagnostics was about to be run; nothing was."""
+
+    def __init__(self, error: AgentflowError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def exit_code(error: BaseException) -> Exit:
+    """The exit code an error ends the command with."""
+    if isinstance(error, CompileFailed | SexpSyntaxError):
+        return Exit.DIAGNOSTICS
+    if isinstance(error, UsageError):
+        return Exit.USAGE
+    if isinstance(error, LimitExceeded):
+        return Exit.TIMEOUT if error.limit == "wall_s" else Exit.LIMIT
+    if isinstance(error, ProviderError):
+        return Exit.PROVIDER
+    if isinstance(error, ConfigurationError):
+        settings = ("config/file", "config/setting", "config/limits", "config/root")
+        return Exit.USAGE if error.code in settings else Exit.PROVIDER
+    if isinstance(error, AgentflowError) and error.reason in _PROVIDER_REASONS:
+        return Exit.PROVIDER
+    return Exit.FAILED
+
+
+def result_exit_code(value: object) -> Exit:
+    """The exit code of a program's value: a FAILED result is a failed workflow."""
+    if isinstance(value, TaskResult) and value.failed:
+        reason = value.notes.get("error", {}).get("reason")
+        return Exit.PROVIDER if reason in _PROVIDER_REASONS else Exit.FAILED
+    return Exit.OK
+
+
+def show_error(error: BaseException, *, as_json: bool = False) -> None:
+    """Write an error to standard error, and as JSON to standard output when that is asked for."""
+    inner = error.error if isinstance(error, CompileFailed) else error
+    if as_json:
+        body = (
+            inner.to_dict()
+            if isinstance(inner, AgentflowError)
+            else {"code": "internal/error", "message": f"{type(inner).__name__}: {inner}"}
+        )
+        write_out(json.dumps({"ok": False, "error": plain(body)}, ensure_ascii=False) + "\n")
+    text = inner.render() if isinstance(inner, AgentflowError) else f"error: {type(inner).__name__}: {inner}"
+    if isinstance(inner, ProviderError) and inner.partial:
+        text += f"\n  received before the failure, and no result: {inner.partial[-300:]!r}"
+    print(clean(text), file=sys.stderr, flush=True)
+
+
+def write_out(text: str) -> None:
+    """Write to standard output; a reader that has gone away ends the command quietly."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show_value(value: object) -> str:
+    """A value as the command prints it: text as it is, results by their content, data as program text."""
+    from agentflow.lang.printer import print_value
+
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, TaskResult):
+        return clean(value.content)
+    return clean(print_value(value))
+
+
+def parse_bindings(bindings: list[str]) -> dict[str, Any]:
+    """``name=value`` options as a dict; a value that is JSON is read as JSON, any other is text.
+
+    Raises UsageError for an option without a name or a value.
+    """
+    found: dict[str, Any] = {}
+    for binding in bindings:
+        name, sep, text = binding.partition("=")
+        if not sep or not name:
+            raise UsageError(f"'{binding}' is no binding", hint='write -b name=value, for example -b question="why?"')
+        try:
+            found[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            found[name] = text
+    return found
+
+
+def read_program(path: str) -> tuple[str, str]:
+    """Name and text of a program file; ``-`` is standard input. Raises UsageError when it cannot be read."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror or error}",
+            code="cli/unreadable",
+            hint="give a .sexp file, or - for standard input",
+        ) from error
+    try:
+        return ("<stdin>" if path == "-" else path), data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}",
+            code="cli/unreadable",
+            hint="save the program as UTF-8",
+        ) from error
+
+
+def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False) -> int:
+    """Run ``main`` on an event loop and give its exit code; errors are shown and become theirs.
+
+    The first Ctrl-C (or SIGTERM) cancels and waits for everything to end in order; the second Ctrl-C aborts.
+    """
+    terminated = False
+
+    async def body() -> int:
+        nonlocal terminated
+        task = asyncio.current_task()
+        assert task is not None
+
+        def on_term() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        if sys.platform != "win32":
+            loop.add_signal_handler(signal.SIGTERM, on_term)
+        return await main()
+
+    try:
+        return asyncio.run(body())
+    except KeyboardInterrupt:
+        print("interrupted: everything was cancelled; run the same command to start again", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        print("terminated: everything was cancelled", file=sys.stderr)
+        return Exit.TERMINATED
+    except (AgentflowError, CompileFailed) as error:
+        show_error(error, as_json=as_json)
+        return exit_code(error)
+    except BaseExceptionGroup as group:
+        show_error(group.exceptions[0], as_json=as_json)
+        return exit_code(group.exceptions[0])
+
+
+def is_compile_error(error: BaseException) -> bool:
+    """Whether ``error`` says that a text is no valid program."""
+    return isinstance(error, SexpSyntaxError | SexpEvaluationError)

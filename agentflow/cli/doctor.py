@@ -1,0 +1,78 @@
+"""``agentflow doctor``: what this machine offers and what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from agentflow.cli.common import Exit, write_out
+from agentflow.core.errors import AgentflowError
+
+_PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices")
+_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _fts5() -> bool:
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("create virtual table t using fts5(x)")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+async def _sandbox(name: str) -> str:
+    from agentflow.executors.sandbox.choice import SandboxChoice
+
+    try:
+        await SandboxChoice(name).get()
+    except AgentflowError as error:
+        return f"not usable: {error.message}"
+    return "usable"
+
+
+async def doctor(as_json: bool) -> int:
+    """Print what was found; 0 when all that the core needs is there."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _package(name) for name in _PACKAGES},
+        "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
+        "fts5": _fts5(),
+        "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
+    }
+    supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    problems: list[str] = []
+    if not supported:
+        problems.append(f"Python {found['python']} is not supported; use 3.11 to 3.13")
+    if not found["fts5"]:
+        problems.append("this Python's SQLite has no FTS5: the index cannot work")
+    found["problems"] = problems
+    if as_json:
+        write_out(json.dumps(found) + "\n")
+    else:
+        write_out(f"python      {found['python']} on {found['platform']}\n")
+        for name, number in found["packages"].items():
+            write_out(f"{name:<12}{number or 'not installed (optional)'}\n")
+        for name, there in found["keys"].items():
+            write_out(f"{name:<20}{'set' if there else 'not set'}\n")
+        write_out(f"fts5        {'yes' if found['fts5'] else 'no'}\n")
+        for name, state in found["sandbox"].items():
+            write_out(f"sandbox     {name}: {state}\n")
+        for problem in problems:
+            write_out(f"problem     {problem}\n")
+    return Exit.FAILED if problems else Exit.OK

@@ -1,0 +1,103 @@
+"""``run`` and ``eval``: a program, its events, its value."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentflow.cli.common import (
+    CompileFailed,
+    Exit,
+    exit_code,
+    is_compile_error,
+    result_exit_code,
+    show_error,
+    show_value,
+    write_out,
+)
+from agentflow.cli.options import FlowOptions, open_flow
+from agentflow.core.errors import AgentflowError
+from agentflow.core.events import Event
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
+from agentflow.core.terminal import clean
+from agentflow.core.values import plain
+from agentflow.observe.console import Console
+from agentflow.observe.jsonl import JsonlWriter, event_line
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    flow: AgentFlow, *, progress: bool | None, events: bool, events_file: str | None
+) -> AsyncGenerator[None, None]:
+    """Subscribe what the options ask for: progress lines, JSON lines on standard output, a file of JSON lines."""
+    if progress or (progress is None and sys.stderr.isatty()):
+        flow.subscribe(Console(sys.stderr, clean=lambda text: flow.redact(clean(text))))
+    if events:
+
+        def line(event: Event) -> None:
+            write_out(event_line(event, flow.redact) + "\n")
+
+        flow.subscribe(line)
+    writer = JsonlWriter(Path(events_file), flow.redact) if events_file else None
+    if writer is not None:
+        flow.subscribe(writer)
+    try:
+        yield
+    finally:
+        if writer is not None:
+            await writer.aclose()
+
+
+async def execute(
+    name: str,
+    text: str,
+    options: FlowOptions,
+    *,
+    bindings: dict[str, Any],
+    allow: list[str] | None,
+    as_json: bool,
+    events: bool,
+    events_file: str | None,
+    progress: bool | None,
+) -> int:
+    """Compile and run a program text, print its value, give the exit code."""
+    async with (
+        open_flow(options) as flow,
+        watching(flow, progress=progress, events=events, events_file=events_file),
+    ):
+        try:
+            program = flow.compile(Source(name, text), bindings=bindings, allow=allow)
+        except AgentflowError as error:
+            raise (CompileFailed(error) if is_compile_error(error) else error) from error
+        try:
+            result = await flow.run(program, bindings=bindings, allow=allow)
+        except AgentflowError as error:
+            show_error(error, as_json=as_json or events)
+            return exit_code(error)
+        value = result.value
+        code = result_exit_code(value)
+        if as_json or events:
+            body = {
+                **({"type": "result"} if events else {}),
+                "ok": code == Exit.OK,
+                "value": plain(value),
+                "run_id": result.run_id,
+                "usage": plain(result.usage),
+                "cost_usd": result.cost,
+            }
+            write_out(flow.redact(json.dumps(body, ensure_ascii=False)) + "\n")
+        elif isinstance(value, TaskResult) and value.failed:
+            error = value.error
+            assert error is not None
+            show_error(error)
+        else:
+            write_out(flow.redact(show_value(value)) + "\n")
+        return code

@@ -1,0 +1,133 @@
+"""Options that several commands share, and the flow they make."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from agentflow.cli.common import UsageError
+from agentflow.core.call import ApprovalRequest
+from agentflow.core.limits import Limits
+from agentflow.core.suggest import did_you_mean
+from agentflow.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", help="dialect:name, for example anthropic:claude-sonnet-5-5")
+]
+BaseUrl = Annotated[str | None, typer.Option("--base-url", help="Address of the model server.")]
+Root = Annotated[str | None, typer.Option("--root", help="What file tools and the index may see. Default: here.")]
+Tasks = Annotated[str | None, typer.Option("--tasks", help="A directory of XML task templates.")]
+Workflows = Annotated[str | None, typer.Option("--workflows", help="A directory of saved workflows.")]
+Bindings = Annotated[list[str] | None, typer.Option("--bind", "-b", help="name=value; JSON where it is JSON.")]
+LimitOptions = Annotated[list[str] | None, typer.Option("--limit", help="name=number, for example steps=100000.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Run as an untrusted program that may call only these tasks and tools."),
+]
+Approve = Annotated[str, typer.Option("--approve", help="Approval of tool calls: ask, never or always.")]
+Sandbox = Annotated[str | None, typer.Option("--sandbox", help="Command back-end: bubblewrap, landlock, auto, none.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Events = Annotated[bool, typer.Option("--events", help="Print every event as a JSON line.")]
+EventsFile = Annotated[str | None, typer.Option("--events-file", help="Write every event to this file.")]
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Progress lines. Default: when on a terminal.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """How a command wants its flow."""
+
+    model: str | None = None
+    base_url: str | None = None
+    root: str | None = None
+    tasks: str | None = None
+    workflows: str | None = None
+    limits: tuple[str, ...] = ()
+    approve: str = "ask"
+    sandbox: str | None = None
+
+    def settings(self) -> Settings:
+        """The settings in force. Raises ConfigurationError and UsageError."""
+        settings = load_settings(
+            model=self.model,
+            base_url=self.base_url,
+            root=self.root,
+            tasks=self.tasks,
+            workflows=self.workflows,
+            sandbox=self.sandbox,
+        )
+        for root in [settings.root, *settings.roots]:
+            if not Path(root).is_dir():
+                what = "is not a directory" if Path(root).exists() else "does not exist"
+                raise UsageError(f"the root {root} {what}", code="cli/root", hint="give a directory: --root DIR")
+        return settings
+
+
+def parse_limits(texts: tuple[str, ...], base: Limits) -> Limits:
+    """``name=number`` options over ``base``. Raises UsageError."""
+    known = {f.name for f in fields(Limits)}
+    values: dict[str, Any] = {f.name: getattr(base, f.name) for f in fields(Limits)}
+    for text in texts:
+        name, sep, number = text.partition("=")
+        if name not in known:
+            raise UsageError(
+                f"there is no limit '{name}'", hint=did_you_mean(name, known) or f"limits: {', '.join(sorted(known))}"
+            )
+        try:
+            values[name] = None if number == "none" else float(number) if "." in number else int(number)
+        except ValueError:
+            raise UsageError(f"'{text}': a limit is a number or none", hint=f"write {name}=1000") from None
+        if not sep:
+            raise UsageError(f"'{text}' has no value", hint=f"write {name}=1000")
+    return Limits(**values)
+
+
+async def ask_on_terminal(request: ApprovalRequest) -> bool:
+    """Show what wants to run and ask for a yes on the terminal."""
+    from prompt_toolkit import PromptSession
+
+    print(f"\napproval needed: {request.tool}\n  {request.text}", file=sys.stderr)
+    if request.reason:
+        print(f"  because: {request.reason}", file=sys.stderr)
+    session: PromptSession[str] = PromptSession()
+    answer = await session.prompt_async("run it? [y/N] ")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def approver(mode: str) -> Any:
+    """The approval callback of a ``--approve`` mode. Raises UsageError for another word."""
+    match mode:
+        case "always":
+            return lambda request: True  # pyright: ignore[reportUnknownLambdaType]
+        case "never":
+            return None
+        case "ask":
+            return ask_on_terminal if sys.stdin.isatty() and sys.stderr.isatty() else None
+        case _:
+            raise UsageError(f"--approve {mode}: write ask, never or always")
+
+
+@contextlib.asynccontextmanager
+async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[AgentFlow, None]:
+    """The flow that ``options`` and the settings describe; ``overrides`` are arguments of AgentFlow."""
+    from agentflow.app import AgentFlow
+
+    settings = options.settings()
+    arguments: dict[str, Any] = {
+        "settings": settings,
+        "limits": parse_limits(options.limits, settings.make_limits()),
+        "approve": approver(options.approve),
+        **overrides,
+    }
+    async with AgentFlow(**cast(Any, arguments)) as flow:
+        yield flow

@@ -1,0 +1,98 @@
+"""A run that is watched while it goes on: the object behind ``async with flow.stream(...) as run``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.events import Event
+from agentflow.core.messages import Usage
+from agentflow.observe.stream import Subscriber
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A finished run: its ``value``, the tokens it used, what it ``cost`` in USD (None: a price is unknown), its id."""
+
+    value: Any
+    usage: Usage
+    cost: float | None
+    run_id: str
+    steps: int = 0
+
+
+class RunStream:
+    """A run and its events. Use as ``async with``; nothing outlives the block.
+
+    Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
+    early cancels the run and waits for its end. A failed run raises its error from :meth:`value`, or, when nobody asked,
+    at the end of the block.
+    """
+
+    def __init__(self, main: Callable[[Subscriber], Awaitable[RunResult]]) -> None:
+        self._main = main
+        self._events = Subscriber(lossy=False)
+        self._group = asyncio.TaskGroup()
+        self._task: asyncio.Task[None] | None = None
+        self._result: RunResult | None = None
+        self._error: Exception | None = None
+        self._seen = False
+        self._iterated = False
+
+    async def __aenter__(self) -> RunStream:
+        await self._group.__aenter__()
+        self._task = self._group.create_task(self._run())
+        return self
+
+    async def _run(self) -> None:
+        try:
+            self._result = await self._main(self._events)
+        except Exception as error:  # noqa: BLE001 - handed to whoever asks; a task group would wrap it
+            self._error = error
+        finally:
+            self._events.close()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        task = self._task
+        assert task is not None
+        finished = task.done()
+        self._events.discard()
+        if not finished:
+            task.cancel()
+        await self._group.__aexit__(None if not isinstance(error, asyncio.CancelledError) else kind, error, trace)
+        if error is None and finished and self._error is not None and not self._seen:
+            raise self._error
+        return None
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        if self._iterated:
+            raise AgentflowError(
+                "the events of a run can be iterated over once",
+                code="stream/iterated",
+                hint="subscribe a second reader with flow.subscribe before the run",
+            )
+        self._iterated = True
+        return self._events.__aiter__()
+
+    async def value(self) -> Any:
+        """The program's value; waits for the end of the run and discards what events are unread. Raises its error."""
+        return (await self.result()).value
+
+    async def result(self) -> RunResult:
+        """The whole result; like :meth:`value`."""
+        assert self._task is not None, "use the stream as `async with`"
+        self._events.discard()
+        if not self._task.done():
+            await asyncio.wait([self._task])
+        self._seen = True
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise asyncio.CancelledError
+        return self._result

@@ -1,0 +1,36 @@
+"""Programs that come from elsewhere (a model, a workflow file): checked first, then run at a place of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError
+from agentflow.lang.environment import SexpEnvironment
+
+if TYPE_CHECKING:
+    from agentflow.runtime.evaluator import SexpEvaluator
+
+
+class Programs:
+    """Checks and runs program texts for the task system.
+
+    Parameters: ``evaluator`` gives the evaluator when a program is there to be checked or run: it is built last, since
+    it can start everything the task system can.
+    """
+
+    def __init__(self, evaluator: Callable[[], SexpEvaluator]) -> None:
+        self._evaluator = evaluator
+
+    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
+        return self._evaluator().diagnostics(text, grants=allow, bindings=names)
+
+    async def run(self, text: str, allow: frozenset[str] | None, inputs: Mapping[str, Any], call: CallContext) -> Any:
+        """Run a program within ``call``, ``inputs`` bound as its variables; ``allow`` None: the call's own authority."""
+        place = call if allow is None else call.attenuate(allow)
+        evaluator = self._evaluator()
+        env = SexpEnvironment(dict(inputs))
+        program = evaluator.compile(text, env=env, grants=place.grants)
+        return await evaluator.evaluate(program, env, place)

@@ -1,0 +1,32 @@
+"""Two branches at once, their events as they come, and the value at the end. No key, no network."""
+
+import asyncio
+
+from agentflow import AgentFlow, ScriptedProvider
+from agentflow.events import BranchStarted, TextDelta
+
+PROGRAM = """
+(defatom describe (params (city string)) (instructions "Describe {{city}} in one line."))
+(pmap (lambda (city) (value-of (describe (city city)))) cities 2)
+"""
+
+
+def model(request):  # answers like a model would, whatever the order of the branches
+    city = "Rome" if "Rome" in request.messages[-1].text else "Oslo"
+    return f"{city} is worth a visit."
+
+
+async def main() -> None:
+    async with (
+        AgentFlow(provider=ScriptedProvider(model)) as flow,
+        flow.stream(PROGRAM, bindings={"cities": ["Rome", "Oslo"]}) as run,
+    ):
+        async for event in run:
+            if isinstance(event, BranchStarted):
+                print(f"branch {event.index} is {event.path}")
+            elif isinstance(event, TextDelta):
+                print(f"{event.path:>16} {event.text!r}")
+        print(await run.value())
+
+
+asyncio.run(main())

@@ -1,0 +1,46 @@
+"""The public names and what importing them costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import agentflow
+import agentflow.errors
+import agentflow.events
+
+
+def test_public_names_are_sorted_few_and_real() -> None:
+    """`agentflow.__all__` is sorted, at most 45 names, each resolves and each class or function has a docstring."""
+    assert agentflow.__all__ == sorted(agentflow.__all__)
+    assert len(agentflow.__all__) <= 45
+    for name in agentflow.__all__:
+        value = getattr(agentflow, name)
+        if name != "Event":
+            assert value.__doc__, f"{name} has no docstring"
+
+
+def test_the_fixed_names_are_there() -> None:
+    """The names that docs and users rely on are exported from the top level."""
+    fixed = """AgentFlow Limits ScriptedProvider tool SexpEvaluator SexpEnvironment TaskSystem MemorySystem BaseHandler
+    SystemExecutorFunctions FileAccessManager TaskResult TaskTemplate SubtaskRequest ContextManagement HistoryConfig
+    ContextGenerationInput AssociativeMatchResult MatchItem DataContext ModelRequest ModelDelta Usage Symbol Closure
+    Program Event CallContext ProviderAdapter AgentflowError SexpSyntaxError SexpEvaluationError UnboundSymbolError
+    TaskError LimitExceeded ProviderError ConfigurationError"""
+    assert set(fixed.split()) <= set(agentflow.__all__)
+    errors = "RateLimited Overloaded IncompleteStream ConnectionLost FirstByteTimeout IdleTimeout ProtocolError PathDenied SessionBusy"
+    assert set(errors.split()) <= set(agentflow.errors.__all__)
+
+
+def test_importing_agentflow_is_light() -> None:
+    """`import agentflow` loads no SDK, no terminal library and takes under 200 ms of CPU."""
+    code = (
+        "import sys, time; t = time.process_time(); import agentflow; spent = time.process_time() - t\n"
+        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp'} & set(sys.modules)\n"
+        "assert not heavy, heavy\nassert spent < 0.2, spent\n"
+        "from agentflow import AgentFlow\n"
+        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,285 @@
+"""The command as a user meets it: a real process, real files, a loopback model server speaking two wire formats."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.model_server import ModelServer, Request
+from tests.support.model_server_wire import Reply
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = "examples/explain_repo.sexp"
+ASK = '(defatom ask (params (q string)) (instructions "{{q}}")) (value-of (ask (q "Why?")))'
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+def environment(tmp_path: Path, **extra: str) -> dict[str, str]:
+    base = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY") and not k.startswith("AGENTFLOW_")}
+    return {**base, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT), **extra}
+
+
+async def agentflow(*arguments: str, tmp_path: Path, stdin: bytes = b"", cwd: Path = ROOT, **extra: str) -> Done:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "agentflow",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=cwd,
+        env=environment(tmp_path, **extra),
+    )
+    out, err = await asyncio.wait_for(process.communicate(stdin), 60)
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A small tree with something to ask about."""
+    root = tmp_path / "repo"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "stream.py").write_text('"""Streams."""\n\ndef read_stream():\n    """A cut off stream is detected by its missing terminal event."""\n')
+    (root / "src" / "retry.py").write_text('"""Retries after a cut off stream."""\n\ndef retry():\n    pass\n')
+    (root / "notes.md").write_text("# Notes\n\nStreams that are cut off raise IncompleteStream.\n")
+    return root
+
+
+def prompt_of(request: Request) -> str:
+    return json.dumps(request.body)
+
+
+def good(request: Request) -> Any:
+    """Answers like a model that does what it is told."""
+    if "Summarise what the file" in prompt_of(request):
+        return json.dumps({"summary": "about streams", "key_points": ["terminal event"]})
+    return "A cut off stream lacks its terminal event."
+
+
+MODELS = ["anthropic:claude-test", "openai-chat:gpt-test", "openai:gpt-test"]
+
+
+def model_options(model: str, url: str) -> list[str]:
+    return ["--model", model, "--base-url", url]
+
+
+KEYS = {"ANTHROPIC_API_KEY": "test-key", "OPENAI_API_KEY": "test-key"}
+
+
+async def test_demo_answers_without_key_or_network(tmp_path: Path) -> None:
+    """`agentflow demo` shows the program, streams the answer, names its files, and ends with totals."""
+    done = await agentflow("demo", "how are streams cut off detected?", tmp_path=tmp_path)
+    assert done.code == 0, done.err
+    assert "(defatom summarise-file" in done.err
+    assert "> task answer-question" in done.err
+    assert "< task answer-question" in done.err
+    assert "files it rests on:" in done.out
+    for word in ("time", "calls", "tokens", "concurrency", "events"):
+        assert word in done.err
+    events = [json.loads(line) for line in next((tmp_path / "state").rglob("*.jsonl")).read_text().splitlines()]
+    started = {event["seq"] for event in events if event["type"].endswith("_started")}
+    finished = [event["started"] for event in events if event["type"].endswith("_finished")]
+    assert sorted(finished) == sorted(started)
+    assert events[-1]["type"] == "run_finished"
+    assert events[-1]["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_the_same_program_on_a_real_sdk(model: str, repository: Path, tmp_path: Path) -> None:
+    """The demo and `run` give the model's answer through each SDK."""
+    async with ModelServer(good) as server:
+        options = [*model_options(model, server.url), "--root", str(repository)]
+        done = await agentflow("demo", "cut off streams?", *options, tmp_path=tmp_path, **KEYS)
+        assert done.code == 0, done.err
+        assert "A cut off stream lacks its terminal event." in done.out
+        assert "stream.py" in done.out
+        done = await agentflow("run", EXAMPLE, "-b", "question=cut off streams?", "--json", *options, tmp_path=tmp_path, **KEYS)
+        assert done.code == 0, done.err
+        value = json.loads(done.out)["value"]
+        assert value["answer"] == "A cut off stream lacks its terminal event."
+        assert any(path.endswith("stream.py") for path in value["files"])
+        assert server.live == 0 or await settled(server)
+
+
+async def settled(server: ModelServer) -> bool:
+    for _ in range(50):
+        if server.live == 0:
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_stream_cut_in_the_middle_is_no_answer(model: str, repository: Path, tmp_path: Path) -> None:
+    """A cut stream ends with exit 4, says so, and nothing partial is printed as a result."""
+
+    def cut(request: Request) -> Any:
+        if "Summarise what the file" in prompt_of(request):
+            return good(request)
+        return Reply(text="A cut off stream lacks", cut=4)
+
+    async with ModelServer(cut) as server:
+        options = [*model_options(model, server.url), "--root", str(repository)]
+        done = await agentflow("run", EXAMPLE, "-b", "question=cut off streams?", *options, tmp_path=tmp_path, **KEYS)
+    assert done.code == 4, done.err
+    assert done.out.strip() == ""
+    assert "provider/" in done.err
+    assert len(done.err.splitlines()) < 40
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_an_answer_that_is_not_json(model: str, repository: Path, tmp_path: Path) -> None:
+    """A model that does not give the JSON asked for, not even when told so, fails the workflow with its place."""
+    async with ModelServer(lambda request: "I would rather not answer in JSON.") as server:
+        options = [*model_options(model, server.url), "--root", str(repository)]
+        done = await agentflow("run", EXAMPLE, "-b", "question=cut off streams?", *options, tmp_path=tmp_path, **KEYS)
+    assert done.code == 1, done.err
+    assert "JSON" in done.err
+    assert EXAMPLE in done.err
+    assert done.out.strip() == ""
+
+
+async def test_a_file_that_cannot_be_read_is_left_out_and_said(repository: Path, tmp_path: Path) -> None:
+    """A file that is found but cannot be read (not UTF-8 any more) is named in the progress; the rest is answered."""
+    program = (ROOT / EXAMPLE).read_text().replace(
+        "(define files (get_context (query question) (max_results 6)))",
+        '(define files (list "src/stream.py" "src/gone.py"))',
+    )
+    path = tmp_path / "p.sexp"
+    path.write_text(program)
+    async with ModelServer(good) as server:
+        options = [*model_options(MODELS[0], server.url), "--root", str(repository), "--progress"]
+        done = await agentflow("run", str(path), "-b", "question=q", "--json", *options, tmp_path=tmp_path, **KEYS)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["value"]["files"] == ["src/stream.py"]
+    assert "cannot be read, left out: src/gone.py" in done.err
+
+
+@pytest.mark.parametrize("model", MODELS[:2])
+async def test_interrupting_leaves_nothing_behind(model: str, repository: Path, tmp_path: Path) -> None:
+    """Ctrl-C during a slow stream: exit 130 within seconds, no child process, no open connection."""
+
+    def slow(request: Request) -> Any:
+        return Reply(text="word " * 1000, chunk_s=0.05)
+
+    async with ModelServer(slow) as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "agentflow", "demo", "cut off streams?", "--root", str(repository), *model_options(model, server.url),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+            env=environment(tmp_path, **KEYS),
+        )
+        while not server.requests:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)
+        children = psutil.Process(process.pid).children(recursive=True)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(process.communicate(), 10)
+        assert process.returncode == 130, err.decode()
+        assert time.monotonic() - began < 5
+        assert "interrupted" in err.decode()
+        assert "Traceback" not in err.decode()
+        assert not any(child.is_running() for child in children)
+        assert await settled(server)
+
+
+BAD: list[tuple[list[str], bytes, int, list[str]]] = [
+    (["run", "no/such/file.sexp"], b"", 2, ["no/such/file.sexp", "cli/unreadable"]),
+    (["run", "-"], b"(+ 1 (list 2", 3, ["<stdin>:1:", "^", "opened"]),
+    (["run", "-"], b"\xff\xfe(", 2, ["UTF-8"]),
+    (["eval", "(if)"], b"", 3, ["if", "<eval>:1:1"]),
+    (["eval", "(strng-append 1)"], b"", 1, ["strng-append", "string-append"]),
+    (["eval", "(+ 1 x)"], b"", 1, ["'x'"]),
+    (["eval", "1", "--root", "no/such/dir"], b"", 2, ["no/such/dir", "does not exist"]),
+    (["eval", "1", "-b", "nonsense"], b"", 2, ["nonsense", "name=value"]),
+    (["eval", "1", "--limit", "stps=3"], b"", 2, ["stps", "steps"]),
+    (["eval", "(define (f) (f)) (f)", "--limit", "steps=1000"], b"", 5, ["limits/steps", "1,000"]),
+    (["eval", "(define (f) (f)) (f)", "--limit", "wall_s=0.2", "--limit", "steps=none"], b"", 124, ["wall"]),
+    (["eval", ASK], b"", 4, ["model"]),
+    (["eval", ASK, "--model", "antropic:x"], b"", 4, ["antropic", "anthropic"]),
+    (["eval", ASK, "--model", "anthropic:x"], b"", 4, ["ANTHROPIC_API_KEY"]),
+    (["eval", ASK, "--model", "openai:x"], b"", 4, ["OPENAI_API_KEY"]),
+    (["eval", ASK.replace("(q \"Why?\")", ""), "--model", "offline"], b"", 1, ["q"]),
+    (["eval", ASK.replace("ask (q", "ask (qq"), "--model", "offline"], b"", 1, ["q"]),
+    (["nonsense"], b"", 2, ["nonsense"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "stdin", "code", "said"), BAD, ids=[" ".join(b[0])[:50] for b in BAD])
+async def test_bad_input_gets_one_screen_and_its_exit_code(
+    arguments: list[str], stdin: bytes, code: int, said: list[str], tmp_path: Path
+) -> None:
+    """Each kind of bad input: the right exit code, one screen that names the place and the mend, no traceback."""
+    done = await agentflow(*arguments, tmp_path=tmp_path, stdin=stdin)
+    assert done.code == code, (done.code, done.err)
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) <= 24
+    assert done.out == ""
+    for words in said:
+        assert words in done.err, done.err
+
+
+async def test_values_print_as_text_or_json(tmp_path: Path) -> None:
+    """Text prints as it is, data as program text, and --json gives one object with value, usage and run id."""
+    assert (await agentflow("eval", '"plain text"', tmp_path=tmp_path)).out == "plain text\n"
+    assert (await agentflow("eval", "(list 1 'a \"b\")", tmp_path=tmp_path)).out == '(1 a "b")\n'
+    done = await agentflow("eval", "(+ n 1)", "-b", "n=41", "--json", tmp_path=tmp_path)
+    body = json.loads(done.out)
+    assert body["ok"] is True
+    assert body["value"] == 42
+    assert body["run_id"]
+
+
+async def test_events_are_json_lines_ending_with_the_result(tmp_path: Path) -> None:
+    """--events prints every event as a JSON line, then the result as the last line."""
+    done = await agentflow("eval", '(log-message "hi") 7', "--events", tmp_path=tmp_path)
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["type"] for line in lines] == ["run_started", "log", "run_finished", "result"]
+    assert lines[-1]["value"] == 7
+
+
+async def test_json_errors_are_data(tmp_path: Path) -> None:
+    """--json gives an error as an object with code, message and span, and the exit code stays."""
+    done = await agentflow("eval", "(+ 1 x)", "--json", tmp_path=tmp_path)
+    body = json.loads(done.out)
+    assert done.code == 1
+    assert body["ok"] is False
+    assert body["error"]["code"] == "name/unbound"
+    assert body["error"]["span"]["column"] == 6
+
+
+async def test_a_program_from_standard_input(tmp_path: Path) -> None:
+    """`run -` reads the program from standard input."""
+    assert (await agentflow("run", "-", tmp_path=tmp_path, stdin=b"(* 6 7)")).out == "42\n"
+
+
+async def test_settings_file_and_environment(tmp_path: Path) -> None:
+    """agentflow.toml is read, the environment wins over it, and a wrong entry is named."""
+    (tmp_path / "agentflow.toml").write_text('model = "offline"\n[limits]\nsteps = 50\n')
+    done = await agentflow("eval", "(define (f) (f)) (f)", tmp_path=tmp_path, cwd=tmp_path)
+    assert done.code == 5, done.err
+    (tmp_path / "agentflow.toml").write_text('modle = "offline"\n')
+    done = await agentflow("eval", "1", tmp_path=tmp_path, cwd=tmp_path)
+    assert done.code == 2
+    assert "model" in done.err
+    assert "agentflow.toml" in done.err

@@ -1,0 +1,69 @@
+"""README, guide and examples are executed: what they say is what happens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+PAGES = ["README.md", "docs/guide.md", "docs/security.md"]
+
+
+def blocks() -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for page in PAGES:
+        text = (ROOT / page).read_text("utf-8")
+        found += [
+            (f"{page}:{text[: match.start()].count(chr(10)) + 1}", match.group(1)) for match in BLOCK.finditer(text)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("where", "code"), blocks(), ids=[where for where, _ in blocks()])
+def test_python_blocks_run(where: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python block of the pages runs as it stands, in an empty directory, without key or network."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, where, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_python_examples_run(script: Path, tmp_path: Path) -> None:
+    """Every Python example runs as a new user would run it."""
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_example_checks_and_is_formatted() -> None:
+    """`agentflow check` finds nothing in the example programs, and `agentflow fmt --check` changes none."""
+    programs = [str(path) for path in sorted((ROOT / "examples").glob("*.sexp"))]
+    assert programs
+    for command in (["check"], ["fmt", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "agentflow", *command, *programs],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=ROOT,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_machine_path_and_no_package_index_in_the_project() -> None:
+    """Nothing that is committed names a path of a machine or a package index host."""
+    wrong: list[str] = []
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=False).stdout.split()
+    for name in listed:
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".toml", ".sexp", ".xml", "") and path.is_file():
+            text = path.read_text("utf-8", errors="replace")
+            if re.search(r"/(?:work|farm)/[a-z]|files\.pythonhosted\.org|pypi\.org/simple", text) and path != Path(__file__):
+                wrong.append(name)
+    assert not wrong, wrong

@@ -1,0 +1,94 @@
+"""What observers write: JSON lines, and progress for people."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import ConnectionLost
+from agentflow.core.events import Event, Log, TaskStarted
+from agentflow.core.local_run import LocalRun
+from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.source import Source
+from agentflow.observe.console import Console, Totals
+from agentflow.observe.jsonl import JsonlWriter, event_line
+
+
+class Watched(LocalRun):
+    """A run that keeps its events."""
+
+    listening = True  # pyright: ignore
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def events_of_a_task() -> list[Event]:
+    run = Watched()
+    call = CallContext(run, span=Source("p.sexp", "(ask (x 1))").span(0, 11))
+    with call.scope(TaskStarted, name="ask", request=SubtaskRequest(name="ask", inputs={"x": "\x1b[2Jhello"})) as scope:
+        scope.call.log("inside")
+        scope.set(result=TaskResult.failure("llm_error", "no"))
+    return run.events
+
+
+async def test_every_line_is_json_with_the_header(tmp_path: Path) -> None:
+    """Each event is one JSON line with v, run_id, seq, type, path, parent, span, time; Finished has its own fields."""
+    path = tmp_path / "deep" / "run.jsonl"
+    writer = JsonlWriter(path)
+    for event in events_of_a_task():
+        await writer(event)
+    await writer.aclose()
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert [line["type"] for line in lines] == ["task_started", "log", "task_finished"]
+    for line in lines:
+        assert {"v", "run_id", "seq", "type", "path", "parent", "span", "time"} <= set(line)
+    assert lines[0]["span"]["source"] == "p.sexp"
+    assert lines[1]["parent"] == lines[0]["seq"] == lines[2]["started"]
+    assert lines[2]["outcome"] == "failed"
+    assert lines[2]["result"]["notes"]["error"]["reason"] == "llm_error"
+
+
+def test_errors_in_events_are_data() -> None:
+    """An exception in a Finished event becomes its code, message and details."""
+    run = Watched()
+    call = CallContext(run)
+    try:
+        with call.scope(TaskStarted, name="ask"):
+            raise ConnectionLost("gone", status=None, request_id="q1")
+    except ConnectionLost:
+        pass
+    line = json.loads(event_line(run.events[-1]))
+    assert line["outcome"] == "error"
+    assert line["error"]["code"] == "provider/connection-lost"
+    assert line["error"]["details"]["request_id"] == "q1"
+
+
+def test_lines_are_redacted() -> None:
+    """The redactor sees each whole line before it is written."""
+    event = Log("r", 1, "0", None, None, time.time(), message="key sk-123")
+    assert "sk-123" not in event_line(event, lambda text: text.replace("sk-123", "***"))
+
+
+def test_the_console_shows_starts_ends_and_reasons() -> None:
+    """One plain line per effect started and finished; a failed one says why; whitespace is folded."""
+    out = io.StringIO()
+    console = Console(out, clean=lambda text: text.replace("\x1b", ""))
+    totals = Totals()
+    for event in events_of_a_task():
+        console(event)
+        totals(event)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "> task ask" in lines[0]
+    assert "\x1b" not in out.getvalue()
+    assert "x task ask" in lines[2]
+    assert "failed: llm_error" in lines[2]
+    assert totals.tasks == 1
