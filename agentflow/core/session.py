@@ -42,6 +42,11 @@ class Session:
         """All committed messages, oldest first."""
         return tuple(message for turn in self.turns() for message in turn)
 
+    @property
+    def grown(self) -> bool:
+        """Whether turns were committed to this session itself, rather than to the one it was forked from."""
+        return bool(self._own)
+
     def commit(self, turn: tuple[Message, ...]) -> None:
         """Append one whole turn."""
         self._own.append(turn)

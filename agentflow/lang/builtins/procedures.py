@@ -1,1 +1,170 @@
-"""Primitives that take procedures."""
+"""Primitives that take procedures, and those that act through the run.
+
+They call a procedure by its code, as generated code does: an element costs a call and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, cast
+
+from agentflow.core.effects import LogMessage
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Span
+from agentflow.core.values import Symbol, as_text
+from agentflow.lang.builtins.lists import items
+from agentflow.lang.builtins.registry import charge_string, primitive
+from agentflow.lang.calling import TAIL
+
+
+class Calling(Protocol):
+    """What these primitives need of the strand."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    fuel: int
+
+    def pick(self, function: Any, count: int, d: int) -> Callable[..., Coroutine[Any, Any, Any]]: ...
+    async def bounce(self, d: int) -> Any: ...
+    async def tick(self) -> None: ...
+    def perform(self, effect: Any, span: Span | None) -> Coroutine[Any, Any, Any]: ...
+
+
+@primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)
+async def map_lists(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[Any]:
+    """The procedure's values on the elements, in order; with several lists, on their first elements, their second, ...
+
+    The shortest list says when it ends.
+    """
+    if len(lists) == 1:
+        elements = items("map", 2, lists[0])
+        code = rt.pick(procedure, 1, d)
+        inner = d + 1
+        found: list[Any] = []
+        keep = found.append
+        for element in elements:
+            value = await code(rt, inner, element)
+            keep(value if value is not TAIL else await rt.bounce(d))
+        return found
+    rows = [items("map", position, each) for position, each in enumerate(lists, 2)]
+    code = rt.pick(procedure, len(rows), d)
+    found = []
+    for row in zip(*rows, strict=False):
+        value = await code(rt, d + 1, *row)
+        found.append(value if value is not TAIL else await rt.bounce(d))
+    return found
+
+
+@primitive("filter", usage="(filter procedure list)", arity=(2, 2), is_async=True)
+async def filter_list(rt: Calling, d: int, procedure: Any, elements: Any) -> list[Any]:
+    """The elements for which the procedure's value is true, in order."""
+    found: list[Any] = []
+    code = rt.pick(procedure, 1, d)
+    for element in items("filter", 2, elements):
+        value = await code(rt, d + 1, element)
+        if value if value is not TAIL else await rt.bounce(d):
+            found.append(element)
+    return found
+
+
+@primitive("for-each", usage="(for-each procedure list)", arity=(2, 2), is_async=True)
+async def for_each(rt: Calling, d: int, procedure: Any, elements: Any) -> list[Any]:
+    """Calls the procedure on every element, in order; gives nil."""
+    code = rt.pick(procedure, 1, d)
+    for element in items("for-each", 2, elements):
+        if await code(rt, d + 1, element) is TAIL:
+            await rt.bounce(d)
+    return []
+
+
+@primitive("reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True)
+async def reduce_list(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
+    """Combines the elements from the left: (procedure (procedure initial first) second) ...
+
+    Without an initial value it begins with the first element; an empty list then is an error.
+    """
+    elements = items("reduce", len(rest) + 1, rest[-1])
+    start = 0
+    if len(rest) == 2:
+        total = rest[0]
+    elif elements:
+        total = elements[0]
+        start = 1
+    else:
+        raise SexpEvaluationError(
+            "reduce of the empty list needs an initial value",
+            code="list/empty",
+            hint="write (reduce procedure initial list)",
+        )
+    code = rt.pick(procedure, 2, d)
+    for index in range(start, len(elements)):
+        total = await code(rt, d + 1, total, elements[index])
+        if total is TAIL:
+            total = await rt.bounce(d)
+    return total
+
+
+@primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True)
+async def apply(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
+    """Calls the procedure with the arguments given and then the elements of the list."""
+    arguments = [*rest[:-1], *items("apply", len(rest) + 1, rest[-1])]
+    value = await rt.pick(procedure, len(arguments), d)(rt, d + 1, *arguments)
+    return value if value is not TAIL else await rt.bounce(d)
+
+
+@primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True)
+async def sort(rt: Calling, d: int, elements: Any, *before: Any) -> list[Any]:
+    """A new list in ascending order, all numbers or all strings; or in the order of `before?`, called on two elements.
+
+    Equal elements keep their order.
+    """
+    found = items("sort", 1, elements)
+    if before:
+        return await _merge_sort(rt, d, found, before[0])
+    if all(isinstance(each, str | Symbol) for each in found):
+        return sorted(found, key=str)
+    for position, each in enumerate(found):
+        if not isinstance(each, int | float):
+            raise SexpEvaluationError(
+                f"sort without a procedure takes all numbers or all strings; element {position} is neither like the rest",
+                code="type/element",
+                hint="write (sort list (lambda (a b) ...)), true when a comes before b",
+            )
+    return sorted(cast("list[float]", found))
+
+
+async def _merge_sort(rt: Calling, d: int, elements: list[Any], before: Any) -> list[Any]:
+    """Bottom-up merge sort: stable, and every comparison is a call of the program's."""
+    code = rt.pick(before, 2, d)
+    runs = [[each] for each in elements]
+    while len(runs) > 1:
+        merged: list[list[Any]] = []
+        for index in range(0, len(runs) - 1, 2):
+            left, right = runs[index], runs[index + 1]
+            out: list[Any] = []
+            i = j = 0
+            while i < len(left) and j < len(right):
+                value = await code(rt, d + 1, right[j], left[i])
+                if value if value is not TAIL else await rt.bounce(d):
+                    out.append(right[j])
+                    j += 1
+                else:
+                    out.append(left[i])
+                    i += 1
+            out += left[i:]
+            out += right[j:]
+            merged.append(out)
+        if len(runs) % 2:
+            merged.append(runs[-1])
+        runs = merged
+    return runs[0] if runs else []
+
+
+@primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)
+async def log_message(rt: Calling, d: int, *values: Any) -> str:
+    """Publishes the values as text, with spaces between, in the run's log; gives the text."""
+    text = " ".join(as_text(each) for each in values)
+    charge_string(rt, len(text), "log-message")
+    return await rt.perform(LogMessage(text), None)

@@ -1,0 +1,533 @@
+"""Syntax to intermediate form: names resolved, malformed forms refused, captures and mutations known.
+
+All mistakes that can be seen without running are found here, several per program. Free names are classified by the
+``kinds`` function the caller gives; which ones were asked about, and the answers, are part of a program's identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source, Span
+from agentflow.core.suggest import did_you_mean
+from agentflow.lang import ir
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.forms import FORMS, SCOPING
+from agentflow.lang.ir import IR, Function, Var
+from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
+
+Kind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
+"""What a free name is where the program will run."""
+Kinds: TypeAlias = Callable[[str], Kind]
+
+EFFECT_NAMES = {"get_context": "context", "get-context-items": "items"}
+"""Primitives that take named arguments, as tasks and tools do."""
+LOOP_CONFIG = "*loop-config*"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+_MAX_ERRORS = 50
+
+
+class Scope:
+    """Names in force: ``names`` here, the rest in ``parent``. A ``body`` scope is where ``define`` binds."""
+
+    __slots__ = ("body", "function", "names", "parent", "vars")
+
+    def __init__(self, parent: Scope | None, function: Function, *, body: bool = False) -> None:
+        self.parent = parent
+        self.function = function
+        self.names: dict[str, Var] = {}
+        self.body = body
+        self.vars: list[Var] = []
+
+    def find(self, name: str) -> Var | None:
+        """The variable called ``name``, or None when it is not lexical."""
+        at: Scope | None = self
+        while at is not None:
+            var = at.names.get(name)
+            if var is not None:
+                return var
+            at = at.parent
+        return None
+
+    def body_scope(self) -> Scope | None:
+        """The scope that a ``define`` here binds in; None at top level."""
+        at: Scope | None = self
+        while at is not None and not at.body:
+            at = at.parent
+        return at
+
+
+Tail: TypeAlias = Var | Function | None
+"""Whose tail position a form is in: a named let's, a function's, or nobody's."""
+
+
+class Analyzer:
+    """One analysis of one program. ``errors`` collects what is wrong; ``asked`` the free names and their kinds."""
+
+    def __init__(
+        self, source: Source, kinds: Kinds, limits: Limits, allow: frozenset[str] | None, known: Iterable[str] = ()
+    ) -> None:
+        self.source = source
+        self.kinds = kinds
+        self.limits = limits
+        self.allow = allow
+        self.known = known
+        self.errors: list[AgentflowError] = []
+        self.asked: dict[str, Kind] = {}
+        self.globals_defined: dict[str, int] = {}
+        self.global_lambdas: dict[str, ir.Lambda] = {}
+        self.atoms: set[str] = set()
+        self.macros: dict[str, Any] = {}
+        self.vars: list[Var] = []
+        self.main = Function("main", None)
+        self.lambdas: list[ir.Lambda] = []
+        self.expanded = 0
+        self.macro_depth = 0
+
+    # -- errors ---------------------------------------------------------------------------------------------------
+
+    def span(self, node: Node) -> Span:
+        """Where ``node`` is."""
+        return Span(self.source, node.start, node.end)
+
+    def error(self, node: Node, code: str, message: str, hint: str | None = None) -> SexpEvaluationError:
+        """An error at ``node``, to be raised."""
+        return SexpEvaluationError(message, code=code, span=self.span(node), hint=hint)
+
+    def collect(self, error: AgentflowError) -> None:
+        """Keep an error and go on; past fifty, give up."""
+        self.errors.append(error)
+        if len(self.errors) > _MAX_ERRORS:
+            raise TooManyErrors
+
+    # -- programs -------------------------------------------------------------------------------------------------
+
+    def program(self, forms: Sequence[Node]) -> IR:
+        """The whole program. Errors are collected; the result is only good when there are none."""
+        scope = Scope(None, self.main)
+        for name in self.scan_defines(forms, scope):
+            self.globals_defined.setdefault(name, 0)
+        for form in forms:
+            if head_name(form) == "defatom" and type(form) is Form and len(form.items) > 1:
+                name = form.items[1]
+                if type(name) is Name:
+                    self.atoms.add(name.name)
+        items: list[IR] = []
+        try:
+            for form in forms:
+                try:
+                    items.append(self.expr(form, scope, None))
+                except AgentflowError as error:
+                    self.collect(error)
+            self.finish()
+        except TooManyErrors:
+            pass
+        return ir.Seq(forms[-1], items)
+
+    def finish(self) -> None:
+        """Work out captures and mutations, now that it is known which functions are real."""
+        for var in self.vars:
+            for function in var.readers:
+                if any(kind != "thunk" for kind in function.path_to(var.function)):
+                    var.captured = True
+            for function, write in var.writers:
+                path = function.path_to(var.function)
+                if "lambda" not in path and "branch" in path:
+                    self.collect(self.shared_set(write.at, var.name))
+                if any(kind != "thunk" for kind in path):
+                    var.captured = var.shared = write.foreign = True
+
+    def shared_set(self, node: Node, name: str) -> SexpEvaluationError:
+        """The error of a ``set!`` on what another branch may be reading."""
+        return self.error(
+            node,
+            "concurrency/shared-set",
+            f"set!: '{name}' belongs to the code around this branch, which runs at the same time",
+            "return the value from the branch and combine the results after the join",
+        )
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def var(self, name: str, scope: Scope) -> Var:
+        """A new variable of ``scope``, with a Python name that is unique in the program."""
+        py = f"{_UNSAFE.sub('_', name)[:40]}_{len(self.vars)}"
+        if py[0].isdigit():
+            py = "_" + py
+        made = Var(name, py, scope.function)
+        self.vars.append(made)
+        scope.names[name] = made
+        return made
+
+    def scan_defines(self, forms: Sequence[Node], scope: Scope) -> list[str]:
+        """The names that ``define`` and ``bind`` bind in these forms, wherever no scope of their own encloses them."""
+        found: list[str] = []
+        pending = list(reversed(forms))
+        while pending:
+            at = pending.pop()
+            if type(at) is not Form or not at.items:
+                continue
+            head = head_name(at)
+            if head is not None and scope.find(head) is None:
+                if head in ("define", "bind") and len(at.items) > 1:
+                    target = at.items[1]
+                    if type(target) is Form and target.items:
+                        target = target.items[0]
+                        if type(target) is Name:
+                            found.append(target.name)
+                        continue
+                    if type(target) is Name:
+                        found.append(target.name)
+                    pending.extend(reversed(at.items[2:]))
+                    continue
+                if head in SCOPING:
+                    continue
+            pending.extend(reversed(at.items))
+        return found
+
+    # -- expressions ----------------------------------------------------------------------------------------------
+
+    def expr(self, node: Node, scope: Scope, tail: Tail = None) -> IR:
+        """One expression. Raises SexpEvaluationError for a malformed form."""
+        kind = type(node)
+        if kind is Name:
+            assert isinstance(node, Name)
+            return self.reference(node, scope)
+        if kind is Atom:
+            assert isinstance(node, Atom)
+            return ir.Const(node, node.value)
+        if kind is DictForm:
+            assert isinstance(node, DictForm)
+            keys = [key.name if isinstance(key, Name) else datum(key) for key in node.items[::2]]
+            return ir.MakeDict(node, keys, [self.expr(value, scope) for value in node.items[1::2]])
+        assert isinstance(node, Form)
+        if not node.items:
+            return ir.Quote(node, [])
+        head = node.items[0]
+        if type(head) is Name:
+            name = head.name
+            var = scope.find(name)
+            if var is None:
+                form = FORMS.get(name)
+                if form is not None:
+                    return form.function(self, node, scope, tail)
+                macro = self.macros.get(name)
+                if macro is not None:
+                    return self.expansion(macro, node, scope, tail)
+                return self.named_call(node, head, scope, tail)
+            return self.lexical_call(node, head, var, scope, tail)
+        return self.call(node, self.expr(head, scope), scope)
+
+    def expansion(self, macro: Any, node: Form, scope: Scope, tail: Tail) -> IR:
+        """A macro call: what replaces it, analysed. Expansions may not nest without end."""
+        if self.macro_depth >= self.limits.nesting // 4:
+            raise LimitExceeded(
+                f"macros expand to macro calls more than {self.limits.nesting // 4} levels deep",
+                limit="nesting",
+                allowed=self.limits.nesting // 4,
+                span=self.span(node),
+                hint="let the expansion be a loop",
+            )
+        self.macro_depth += 1
+        try:
+            made = macro.expand(self, node)
+            if scope.parent is None:
+                for name in self.scan_defines([made], scope):
+                    self.globals_defined.setdefault(name, 0)
+            return self.expr(made, scope, tail)
+        finally:
+            self.macro_depth -= 1
+
+    def enter_expansion(self, made: Node, node: Form, name: str) -> None:
+        """Count what macros make: a program may not grow beyond measure."""
+        self.expanded += nodes_in(made)
+
+    def body(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:
+        """Forms in order, in a scope that is there already; mistakes in one do not hide those in the next."""
+        if not nodes:
+            return ir.Quote(at, [])
+        if len(nodes) == 1:
+            return self.expr(nodes[0], scope, tail)
+        items: list[IR] = []
+        last = len(nodes) - 1
+        for index, node in enumerate(nodes):
+            try:
+                items.append(self.expr(node, scope, tail if index == last else None))
+            except AgentflowError as error:
+                self.collect(error)
+        return ir.Seq(at, items)
+
+    def block(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:
+        """A body with a scope of its own, in which ``define`` binds as ``letrec*`` does."""
+        inner = Scope(scope, scope.function, body=True)
+        for name in self.scan_defines(nodes, scope):
+            if name not in inner.names:
+                var = self.var(name, inner)
+                var.defined = False
+                inner.vars.append(var)
+        made = self.body(nodes, inner, tail, at)
+        return ir.Let(at, inner.vars, [], made) if inner.vars else made
+
+    def reference(self, node: Name, scope: Scope) -> IR:
+        """A name in value position."""
+        name = node.name
+        var = scope.find(name)
+        if var is not None:
+            self.read(var, scope)
+            var.escapes = True
+            var.looping = False
+            return ir.Local(node, var)
+        if name == LOOP_CONFIG:
+            return ir.Dynamic(node)
+        kind = self.kind(name)
+        if kind == "variable":
+            return ir.Global(node, name)
+        primitive = PRIMITIVES.get(name)
+        if primitive is not None:
+            return ir.Prim(node, primitive)
+        if name in FORMS or name in self.macros:
+            what = "a special form" if name in FORMS else "a macro"
+            hint = f"wrap it: (lambda (x) ({name} ...))"
+            raise self.error(node, "form/value", f"'{name}' is {what}, not a value", hint)
+        return ir.Unknown(node, name)
+
+    def read(self, var: Var, scope: Scope) -> None:
+        """Note that code in ``scope`` reads ``var``."""
+        if scope.function is not var.function:
+            var.readers.add(scope.function)
+        if not var.defined and not any(k != "thunk" for k in scope.function.path_to(var.function)):
+            var.early = True
+
+    def kind(self, name: str) -> Kind:
+        """What the free name ``name`` is, environment first; primitives are ``unknown`` here."""
+        if name in self.globals_defined:
+            return "variable"
+        known = self.asked.get(name)
+        if known is None:
+            known = self.asked[name] = self.kinds(name)
+        return known
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def named_call(self, node: Form, head: Name, scope: Scope, tail: Tail) -> IR:
+        """A call whose operator is a free name."""
+        name = head.name
+        kind = self.kind(name)
+        if kind == "variable":
+            known = self.global_lambdas.get(name)
+            made = self.call(node, ir.Global(head, name), scope, plain=known is not None)
+            made.self_tail = isinstance(tail, Function) and known is not None and known.function is tail
+            return made
+        primitive = PRIMITIVES.get(name)
+        if primitive is not None:
+            return ir.PrimCall(node, primitive, self.operands(node, scope))
+        effect = EFFECT_NAMES.get(name)
+        if effect is not None:
+            self.granted(name, head, aliases=(f"system:{name}", "get_context", "system:get_context"))
+            return self.effect(node, effect, name, scope)
+        if name in self.atoms:
+            kind = "task"
+        if kind == "unknown":
+            self.refuse_unknown(name, head)
+            return self.call(node, ir.Unknown(head, name), scope)
+        self.granted(name, head)
+        return self.effect(node, kind, name, scope)
+
+    def granted(self, name: str, node: Node, aliases: tuple[str, ...] = ()) -> None:
+        """Refuse a task or tool that this program was not granted."""
+        if self.allow is not None and name not in self.allow and not self.allow.intersection(aliases):
+            given = ", ".join(sorted(self.allow)[:20]) or "none"
+            raise self.error(
+                node,
+                "name/not-granted",
+                f"'{name}' is not granted to this program",
+                f"the names it may call: {given}",
+            )
+
+    def refuse_unknown(self, name: str, node: Node) -> None:
+        """With ``allow`` in force nothing can appear later: an unknown operator is an error before anything runs."""
+        if self.allow is not None and name not in self.allow:
+            hint = did_you_mean(name, [*self.allow, *PRIMITIVES, *FORMS, *self.globals_defined])
+            raise self.error(
+                node,
+                "name/not-granted",
+                f"'{name}' is nothing this program may call",
+                hint or f"the names it may call: {', '.join(sorted(self.allow)[:20]) or 'none'}",
+            )
+
+    def lexical_call(self, node: Form, head: Name, var: Var, scope: Scope, tail: Tail) -> IR:
+        """A call whose operator is a lexical variable."""
+        self.read(var, scope)
+        known = var.value
+        made = self.call(node, ir.Local(head, var), scope, plain=known is not None or var.arity is not None)
+        if tail is var and var.arity == len(node.items) - 1:
+            made.self_tail = True
+        else:
+            var.looping = False
+            made.self_tail = isinstance(tail, Function) and known is not None and known.function is tail
+        return made
+
+    def call(self, node: Form, operator: IR, scope: Scope, *, plain: bool = False) -> ir.Call:
+        """A call of a value. Where it may turn out to name a task or tool, operands that look like pairs are both."""
+        operands = node.items[1:]
+        if not plain and operands and all(self.pair_shaped(operand, scope) for operand in operands):
+            pairs = [self.pair(operand, scope) for operand in operands]
+            return ir.Call(node, operator, [], pairs)
+        return ir.Call(node, operator, self.operands(node, scope))
+
+    def operands(self, node: Form, scope: Scope) -> list[IR]:
+        """The operands of a call, in order."""
+        return [self.expr(item, scope) for item in node.items[1:]]
+
+    def pair_shaped(self, node: Node, scope: Scope) -> bool:
+        """Whether an operand can be read as ``(name expr)``."""
+        if type(node) is not Form or len(node.items) != 2 or type(node.items[0]) is not Name:
+            return False
+        name = node.items[0].name
+        return scope.find(name) is not None or (name not in FORMS and name not in self.macros)
+
+    def pair(self, node: Node, scope: Scope) -> ir.Pair:
+        """An operand ``(name expr)`` that is an argument named ``name`` or a call of ``name``."""
+        assert isinstance(node, Form)
+        head, value = node.items
+        assert isinstance(head, Name)
+        inner = Scope(scope, scope.function)
+        var = self.var(" value", inner)
+        made = self.expr(value, scope)
+        argument = Name(" value", value.start, value.end)
+        call = Form([head, argument], node.start, node.end)
+        lexical = scope.find(head.name)
+        kind = "variable" if lexical is not None else self.kind(head.name)
+        applied: IR
+        if lexical is None and head.name not in PRIMITIVES and kind != "variable":
+            applied = ir.Call(call, ir.Unknown(head, head.name), [ir.Local(argument, var)])
+        else:
+            applied = self.expr(call, inner)
+        return ir.Pair(node, head.name, var, made, applied)
+
+    def effect(self, node: Form, kind: str, name: str, scope: Scope) -> ir.EffectCall:
+        """A call with named arguments ``(param expr) ...``."""
+        names: list[str] = []
+        args: list[IR] = []
+        for param, value in self.named_arguments(node.items[1:], name):
+            names.append(param)
+            args.append(self.expr(value, scope))
+        return ir.EffectCall(node, kind, name, names, args)
+
+    def named_arguments(self, nodes: Sequence[Node], who: str) -> list[tuple[str, Node]]:
+        """``(param expr) ...`` as pairs. An argument that is no pair, or a name given twice, is an error."""
+        found: dict[str, Node] = {}
+        for node in nodes:
+            param = self.pair_name(node)
+            if param is None:
+                raise self.error(
+                    node,
+                    "call/positional",
+                    f"'{who}' takes named arguments, and this is none",
+                    f"write ({who} (name value) ...)",
+                )
+            if param in found:
+                raise self.error(node, "call/duplicate", f"'{who}' is given '{param}' twice", "give each name once")
+            assert isinstance(node, Form)
+            found[param] = node.items[1]
+        return list(found.items())
+
+    def pair_name(self, node: Node) -> str | None:
+        """The name of a ``(name expr)`` operand; None when it is no pair."""
+        if type(node) is not Form or len(node.items) != 2:
+            return None
+        head = node.items[0]
+        if type(head) is Name:
+            return head.name
+        return head.value if type(head) is Atom and isinstance(head.value, str) else None
+
+    # -- lambdas --------------------------------------------------------------------------------------------------
+
+    def lambda_(
+        self,
+        node: Node,
+        params: Node,
+        body: Sequence[Node],
+        scope: Scope,
+        name: str | None = None,
+        self_var: Var | None = None,
+        self_global: str | None = None,
+    ) -> ir.Lambda:
+        """A function of ``params`` (names, the last of which may follow a dot).
+
+        ``self_var`` or ``self_global`` is the variable it is being bound to, so that it can call itself directly.
+        """
+        function = Function("lambda", scope.function)
+        inner = Scope(scope, function)
+        required, rest = self.parameters(params)
+        made = ir.Lambda(node, name, [], None, ir.Const(node, None), function, self_var)
+        self.lambdas.append(made)
+        made.params = [self.var(each.name, inner) for each in required]
+        if rest is not None:
+            made.rest = self.var(rest.name, inner)
+        if self_var is not None:
+            self_var.value = made
+        if self_global is not None:
+            made.self_global = self_global
+            self.global_lambdas[self_global] = made
+        if not body:
+            raise self.error(node, "form/body", "a lambda needs a body", "write (lambda (x ...) body ...)")
+        made.body = self.block(body, inner, function, node)
+        return made
+
+    def parameters(self, params: Node) -> tuple[list[Name], Name | None]:
+        """The parameter list ``(a b . rest)``."""
+        if type(params) is not Form:
+            raise self.error(
+                params,
+                "form/parameters",
+                "a parameter list is a list of names",
+                "write (lambda (x y) ...), or (lambda (x . rest) ...) for any number of arguments",
+            )
+        names: list[Name] = []
+        rest: Name | None = None
+        items = params.items
+        for index, item in enumerate(items):
+            if type(item) is not Name:
+                raise self.error(item, "form/parameters", "a parameter is a name", "write (lambda (x y) ...)")
+            if item.name == ".":
+                last = items[-1]
+                if index != len(items) - 2 or type(last) is not Name:
+                    raise self.error(
+                        item, "form/parameters", "one name follows the dot", "write (lambda (x . rest) ...)"
+                    )
+                rest = last
+                break
+            names.append(item)
+        seen: set[str] = set()
+        for each in [*names, *([rest] if rest else [])]:
+            if each.name in seen:
+                raise self.error(each, "form/duplicate", f"the parameter '{each.name}' is named twice")
+            seen.add(each.name)
+        return names, rest
+
+    def thunk(self, nodes: Sequence[Node], scope: Scope, at: Node, *, branch: bool = False) -> ir.Thunk:
+        """A part of the program that the runtime calls: a branch, or code run in place."""
+        function = Function("branch" if branch else "thunk", scope.function)
+        inner = Scope(scope, function)
+        body = self.block(nodes, inner, None, at) if branch else self.body(nodes, inner, None, at)
+        return ir.Thunk(at, body, function)
+
+
+def nodes_in(node: Node) -> int:
+    """How many nodes a piece of syntax has."""
+    count = 0
+    pending = [node]
+    while pending:
+        at = pending.pop()
+        count += 1
+        if isinstance(at, Form | DictForm):
+            pending.extend(at.items)
+    return count
+
+
+class TooManyErrors(Exception):
+    """More mistakes than anybody wants to read at once."""

@@ -1,0 +1,95 @@
+"""Procedures as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agentflow.core.source import Source, Span
+from agentflow.lang.environment import UNBOUND, SexpEnvironment
+
+Code = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LambdaInfo:
+    """What all closures of one lambda share.
+
+    ``free`` maps the lexical variables it uses from outside to their Python names, ``globals`` names the variables of
+    the environment it uses; ``least`` is the number of parameters before the rest parameter.
+    """
+
+    name: str | None
+    params: tuple[str, ...]
+    rest: str | None
+    source: Source
+    start: int
+    end: int
+    free: dict[str, str]
+    globals: frozenset[str]
+
+    @property
+    def least(self) -> int:
+        """Fewest arguments."""
+        return len(self.params)
+
+    @property
+    def span(self) -> Span:
+        """Where it is written."""
+        return Span(self.source, self.start, self.end)
+
+
+class Closure:
+    """A procedure made by ``lambda`` or ``define``: compiled code with the variables it was made among.
+
+    ``code`` is ``async (rt, d, *arguments)``; ``n`` the number of arguments it takes, -1 with a rest parameter. Prints
+    as its source; :func:`agentflow.lang.program.dump_closure` makes JSON of it when what it captured is data.
+    """
+
+    __slots__ = ("__weakref__", "code", "env", "info", "n")
+    is_procedure: ClassVar[bool] = True
+
+    def __init__(self, code: Code, n: int, info: LambdaInfo, env: SexpEnvironment) -> None:
+        self.code = code
+        self.n = n
+        self.info = info
+        self.env = env
+
+    @property
+    def name(self) -> str | None:
+        """The name it was defined with, if any."""
+        return self.info.name
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameter names, the rest parameter last."""
+        rest = self.info.rest
+        return (*self.info.params, rest) if rest else self.info.params
+
+    @property
+    def source(self) -> str:
+        """The text it was defined by."""
+        return self.info.span.text
+
+    @property
+    def span(self) -> Span:
+        """Where it was defined."""
+        return self.info.span
+
+    def captured(self) -> dict[str, Any]:
+        """The lexical variables it uses from outside, with their present values."""
+        code: Any = self.code
+        cells = dict(zip(code.__code__.co_freevars, code.__closure__ or (), strict=True))
+        found: dict[str, Any] = {}
+        for name, py in self.info.free.items():
+            cell = cells.get(py)
+            if cell is not None:
+                try:
+                    found[name] = cell.cell_contents
+                except ValueError:
+                    found[name] = UNBOUND
+        return found
+
+    def __repr__(self) -> str:
+        return f"#<closure {self.name or 'lambda'} at {self.info.span}>"

@@ -1,0 +1,391 @@
+"""Intermediate form to Python ``ast``.
+
+The program becomes one function ``link``, whose parameters are the constants and cells the code uses and which returns
+the coroutine function ``main(rt, d)``. Generated code reads no global: everything it needs is a parameter of ``link``.
+``rt`` is the strand the code runs on, ``d`` its depth in calls.
+
+Compiling an expression gives a Python expression and may put statements before it; operands that come earlier are
+then kept in temporaries, so that evaluation stays left to right. Compiling a statement puts its value somewhere: a
+:class:`Dest`. Every generated node has the place of the program node it came from.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentflow.core.source import Source
+from agentflow.lang.calling import AGAIN
+from agentflow.lang.ir import IR, Lambda, Var
+from agentflow.lang.positions import Positions
+from agentflow.lang.syntax import Node
+
+_MAX_HEIGHT = 20
+MAX_BLOCKS = 8
+MAX_CLAUSES = 12
+
+
+LOAD, STORE = ast.Load(), ast.Store()
+
+
+class Dest:
+    """Where a statement's value goes: returned, dropped or assigned; then, in a loop's body, ``leave`` breaks it."""
+
+    __slots__ = ("kind", "leave", "name")
+
+    def __init__(self, kind: str, name: str = "", *, leave: bool = False) -> None:
+        self.kind = kind
+        self.name = name
+        self.leave = leave
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing after the statement runs."""
+        return self.leave or self.kind == "return"
+
+
+RETURN = Dest("return")
+DROP = Dest("drop")
+
+
+class PyFn:
+    """A Python function being generated."""
+
+    __slots__ = ("blocks", "crossing", "declared", "kind", "loops", "nonlocals", "tail_ok")
+
+    def __init__(self, kind: str, *, tail_ok: bool) -> None:
+        self.kind = kind
+        self.tail_ok = tail_ok
+        self.nonlocals: set[str] = set()
+        self.declared: set[str] = set()
+        self.blocks = 0
+        self.loops = 0
+        self.crossing: Var | None = None
+
+
+class Loop:
+    """A loop that tail calls of its name go round: where it is and what it assigns."""
+
+    __slots__ = ("fn", "params")
+
+    def __init__(self, fn: PyFn, params: list[Var]) -> None:
+        self.fn = fn
+        self.params = params
+
+
+def height(node: ast.AST) -> int:
+    return getattr(node, "_h", 0)
+
+
+class Generator:
+    """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` (python name, name, own)."""
+
+    def __init__(self, source: Source, defined: set[str]) -> None:
+        self.source = source
+        self.positions = Positions(source)
+        self.defined = defined
+        self.constants: list[tuple[str, Any]] = []
+        self.constant_names: dict[Any, str] = {}
+        self.cells: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self.fn = PyFn("main", tail_ok=False)
+        self.main = self.fn
+        self.owner: dict[str, PyFn] = {}
+        self.out: list[ast.stmt] = []
+        self.p: dict[str, int] = {}
+        self.counter = 0
+        self.loops: dict[Var, Loop] = {}
+        self.lambda_py: dict[int, str] = {}
+        self.self_loop: tuple[Lambda, Loop] | None = None
+        self.global_code: dict[str, Lambda] = {}
+        self.global_py: dict[str, tuple[str, str]] = {}
+        self.tails: dict[int, bool] = {}
+
+    # -- small parts ----------------------------------------------------------------------------------------------
+
+    def place(self, node: Node) -> dict[str, int]:
+        """The place of a program node, as keyword arguments of Python nodes."""
+        line, column, end_line, end_column = self.positions.of(node.start, node.end)
+        return {"lineno": line, "col_offset": column, "end_lineno": end_line, "end_col_offset": end_column}
+
+    def name(self, name: str) -> ast.expr:
+        return ast.Name(name, LOAD, **self.p)
+
+    def const(self, value: Any) -> ast.expr:
+        return ast.Constant(value, **self.p)
+
+    def attr(self, value: ast.expr, name: str) -> ast.expr:
+        return ast.Attribute(value, name, LOAD, **self.p)
+
+    def rt(self, name: str) -> ast.expr:
+        """An attribute of the strand."""
+        return ast.Attribute(self.name("rt"), name, LOAD, **self.p)
+
+    def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.expr:
+        made = ast.Call(function, list(args), [], **self.p)
+        made._h = 1 + max(map(height, args), default=0)  # type: ignore[attr-defined]
+        return made
+
+    def await_(self, value: ast.expr) -> ast.expr:
+        made = ast.Await(value, **self.p)
+        made._h = height(value)  # type: ignore[attr-defined]
+        return made
+
+    def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
+        return ast.Compare(a, [ast.IsNot() if negate else ast.Is()], [b], **self.p)
+
+    def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
+        made = ast.IfExp(test, then, other, **self.p)
+        made._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
+        return made
+
+    def deeper(self, by: int = 1) -> ast.expr:
+        """``d + 1``."""
+        return ast.BinOp(self.name("d"), ast.Add(), self.const(by), **self.p)
+
+    def assign(self, name: str, value: ast.expr) -> None:
+        """Assign a Python variable, here or, where it belongs to a function around this one, there."""
+        owner = self.owner.setdefault(name, self.fn)
+        if owner is not self.fn:
+            self.fn.nonlocals.add(name)
+            owner.declared.add(name)
+        self.out.append(ast.Assign([ast.Name(name, STORE, **self.p)], value, **self.p))
+
+    def tmp(self) -> str:
+        self.counter += 1
+        return f"t{self.counter}"
+
+    def k(self, value: Any, name: str | None = None) -> ast.expr:
+        """A constant, passed to ``link``."""
+        key = name or id(value)
+        known = self.constant_names.get(key)
+        if known is None:
+            known = self.constant_names[key] = name or f"k{len(self.constants)}"
+            self.constants.append((known, value))
+        return self.name(known)
+
+    def span(self, node: Node) -> ast.expr:
+        """The span of ``node`` as a constant."""
+        key = ("span", node.start, node.end)
+        known = self.constant_names.get(key)
+        if known is None:
+            known = self.constant_names[key] = f"s{len(self.constants)}"
+            self.constants.append((known, self.source.span(node.start, node.end)))
+        return self.name(known)
+
+    def cell(self, name: str) -> ast.expr:
+        """The environment's cell of ``name``."""
+        known = self.cells.get(name)
+        if known is None:
+            known = self.cells[name] = f"c{len(self.cells)}"
+        return self.name(known)
+
+    def spill(self, value: ast.expr) -> ast.expr:
+        """Keep a value in a temporary."""
+        name = self.tmp()
+        self.assign(name, value)
+        return self.temp(name)
+
+    def temp(self, name: str) -> ast.expr:
+        made = self.name(name)
+        made._stable = True  # type: ignore[attr-defined]
+        return made
+
+    def stable(self, value: ast.expr) -> bool:
+        """Whether evaluating it later, or twice, gives the same."""
+        return isinstance(value, ast.Constant) or getattr(value, "_stable", False)
+
+    def atom(self, value: ast.expr) -> ast.expr:
+        """A value that can be used several times at once."""
+        return value if self.stable(value) else self.spill(value)
+
+    def capture(self, work: Callable[[], Any]) -> tuple[list[ast.stmt], Any]:
+        """What ``work`` emits, apart, and what it returns."""
+        saved, self.out = self.out, []
+        try:
+            result = work()
+            return self.out, result
+        finally:
+            self.out = saved
+
+    def operands(self, items: Sequence[IR]) -> list[ast.expr]:
+        """Expressions to be evaluated in order. What a later one needs done first happens after the earlier ones."""
+        found: list[ast.expr] = []
+        for item in items:
+            saved, self.out = self.out, []
+            value = self.expr(item)
+            made, self.out = self.out, saved
+            if made:
+                if not all(isinstance(each, ast.AsyncFunctionDef) for each in made):
+                    found = [self.atom(each) for each in found]
+                self.out.extend(made)
+            found.append(value)
+        return found
+
+    def atoms(self, items: Sequence[IR]) -> list[ast.expr]:
+        """The same, each usable several times."""
+        found = self.operands(items)
+        simple = all(self.stable(each) or isinstance(each, ast.Name) for each in found)
+        return found if simple else [self.atom(each) for each in found]
+
+    # -- expressions and statements -------------------------------------------------------------------------------
+
+    def expr(self, node: IR) -> ast.expr:
+        """``node`` as a Python expression, not yet evaluated."""
+        saved, self.p = self.p, self.place(node.at)
+        method = _EXPR.get(type(node))
+        if method is not None:
+            value = method(self, node)
+            if height(value) > _MAX_HEIGHT:
+                value = self.spill(value)
+        else:
+            name = self.tmp()
+            self.owner[name] = self.fn
+            _STMT[type(node)](self, node, Dest("assign", name))
+            value = self.temp(name)
+        self.p = saved
+        return value
+
+    def stmt(self, node: IR, dest: Dest) -> None:
+        """``node`` as statements, its value put into ``dest``."""
+        saved, self.p = self.p, self.place(node.at)
+        method = _STMT.get(type(node))
+        if method is not None:
+            method(self, node, dest)
+        else:
+            self.deliver(_EXPR[type(node)](self, node), dest)
+        self.p = saved
+
+    def deliver(self, value: ast.expr, dest: Dest) -> None:
+        """Put a value into ``dest``."""
+        if dest.kind == "return":
+            self.out.append(ast.Return(value, **self.p))
+            return
+        if dest.kind == "drop":
+            if not isinstance(value, ast.Constant) and not getattr(value, "_stable", False):
+                self.out.append(ast.Expr(value, **self.p))
+        else:
+            self.assign(dest.name, value)
+        if dest.leave:
+            self.out.append(ast.Break(**self.p))
+
+    def block(self, node: IR, dest: Dest) -> list[ast.stmt]:
+        """``node`` as a block of its own."""
+        made, _ = self.capture(lambda: self.stmt(node, dest))
+        return made or [ast.Pass(**self.p)]
+
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    def function(
+        self, name: str, params: list[str], rest: str | None, fn: PyFn, build: Callable[[], None], prologue: bool
+    ) -> ast.AsyncFunctionDef:
+        """``async def name(rt, d, *params)`` whose body ``build`` emits."""
+        saved = self.fn
+        self.fn = fn
+        for each in params:
+            self.owner[each] = fn
+        body, _ = self.capture(build)
+        self.fn = saved
+        head: list[ast.stmt] = []
+        if fn.nonlocals:
+            head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.p))
+        for each in sorted(fn.declared - set(params)):
+            dead = ast.Assign([ast.Name(each, STORE, **self.p)], self.const(None), **self.p)
+            head.append(ast.If(self.const(False), [dead], [], **self.p))
+        if rest is not None:
+            self.owner[rest] = fn
+            made = self.call(self.k(list, "list_"), [self.name(rest)])
+            head.append(ast.Assign([ast.Name(rest, STORE, **self.p)], made, **self.p))
+        if prologue:
+            head.extend(self.fuel())
+        args = ast.arguments(
+            posonlyargs=[],
+            args=[ast.arg(each, None, **self.p) for each in ("rt", "d", *params)],
+            vararg=ast.arg(rest, None, **self.p) if rest is not None else None,
+            kwonlyargs=[],
+            kw_defaults=[],
+            kwarg=None,
+            defaults=[],
+        )
+        whole = [*head, *body] or [ast.Pass(**self.p)]
+        made_def = ast.AsyncFunctionDef(name, args, whole, [], None, **self.p)
+        made_def.type_params = []  # type: ignore[attr-defined]
+        return made_def
+
+    def fuel(self) -> list[ast.stmt]:
+        """Take one step; when the slice is used up, account for it and let others run."""
+        left = ast.Name("f_", STORE, **self.p)
+        target = ast.Attribute(self.name("rt"), "fuel", STORE, **self.p)
+        less = ast.BinOp(self.rt("fuel"), ast.Sub(), self.const(1), **self.p)
+        test = ast.Compare(self.name("f_"), [ast.Lt()], [self.const(0)], **self.p)
+        tick = ast.Expr(self.await_(self.call(self.rt("tick"), [])), **self.p)
+        return [ast.Assign([left, target], less, **self.p), ast.If(test, [tick], [], **self.p)]
+
+    def helper(self, params: list[Var], args: list[ast.expr], build: Callable[[], None], dest: Dest) -> None:
+        """Go on in a nested function: for fresh variables in a loop, and where Python would nest too deep."""
+        self.counter += 1
+        name = f"h{self.counter}"
+        fn = PyFn(self.fn.kind, tail_ok=self.fn.tail_ok and dest is RETURN)
+        made = self.function(name, [each.py for each in params], None, fn, build, prologue=False)
+        self.out.append(made)
+        value = self.await_(self.call(self.name(name), [self.name("rt"), self.deeper(), *args]))
+        if fn.crossing is None:
+            self.deliver(value, dest)
+            return
+        result = self.spill(value)
+        loop = self.loops[fn.crossing]
+        test = self.is_(result, self.k(AGAIN, "AGAIN"))
+        if loop.fn is self.fn:
+            jump, _ = self.capture(lambda: self._go_round(loop))
+        else:
+            self.fn.crossing = fn.crossing
+            jump = [ast.Return(self.k(AGAIN, "AGAIN"), **self.p)]
+        self.out.append(ast.If(test, jump, [], **self.p))
+        self.deliver(result, dest)
+
+    def _go_round(self, loop: Loop) -> None:
+        if loop.params:
+            targets: list[ast.expr] = [ast.Name(each.py, STORE, **self.p) for each in loop.params]
+            self.out.append(ast.Assign([ast.Tuple(targets, STORE, **self.p)], self.rt("again"), **self.p))
+        self.out.append(ast.Continue(**self.p))
+
+    def bind(self, var: Var, value: ast.expr) -> None:
+        """Give a variable its first value."""
+        self.names[var.py] = var.name
+        self.assign(var.py, value)
+        self.own(var)
+
+    def own(self, var: Var) -> None:
+        """Note which strand a variable belongs to, when ``set!`` elsewhere must know."""
+        self.names[var.py] = var.name
+        if var.shared:
+            self.assign(f"o_{var.py}", self.name("rt"))
+
+
+Expression = Callable[[Generator, Any], ast.expr]
+Statement = Callable[[Generator, Any, Dest], None]
+_EXPR: dict[type[Any], Expression] = {}
+_STMT: dict[type[Any], Statement] = {}
+
+
+def expression(*kinds: type[Any]) -> Callable[[Expression], Expression]:
+    """Declare how these kinds of node become Python expressions."""
+
+    def mark(function: Expression) -> Expression:
+        for kind in kinds:
+            _EXPR[kind] = function
+        return function
+
+    return mark
+
+
+def statement(*kinds: type[Any]) -> Callable[[Statement], Statement]:
+    """Declare how these kinds of node become Python statements."""
+
+    def mark(function: Statement) -> Statement:
+        for kind in kinds:
+            _STMT[kind] = function
+        return function
+
+    return mark

@@ -1,0 +1,359 @@
+"""Code for procedures, calls and effects."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from agentflow.core import effects
+from agentflow.lang import ir
+from agentflow.lang.calling import AGAIN, HOP, TAIL, TAIL_NEST
+from agentflow.lang.closure import Closure, LambdaInfo
+from agentflow.lang.codegen import (
+    RETURN,
+    STORE,
+    Dest,
+    Generator,
+    Loop,
+    PyFn,
+    expression,
+    statement,
+)
+from agentflow.lang.emit_values import checked_global, environment, give, global_names
+from agentflow.lang.ir import IR, Lambda, Var
+
+_EFFECTS: dict[str, type[Any]] = {
+    "task": effects.TaskCall,
+    "tool": effects.ToolCall,
+    "workflow": effects.CallWorkflow,
+    "context": effects.GetContext,
+    "items": effects.GetContext,
+}
+
+
+# -- procedures ---------------------------------------------------------------------------------------------------
+
+
+@expression(ir.Lambda)
+def lambda_(g: Generator, node: Lambda) -> ast.expr:
+    py = define_code(g, node)
+    return closure(g, node, py)
+
+
+def define_code(g: Generator, node: Lambda) -> str:
+    """Emit the function of a lambda; gives its Python name."""
+    py = code_name(g, node)
+    g.owner[py] = g.fn
+    params = [each.py for each in node.params]
+    fn = PyFn("lambda", tail_ok=True)
+    everything = [*node.params, *([node.rest] if node.rest else [])]
+    looped = node.self_tail and not any(each.captured for each in everything)
+    outer_loops, g.loops = g.loops, {}
+    outer_self, g.self_loop = g.self_loop, None
+
+    def build() -> None:
+        for each in everything:
+            g.own(each)
+        if not looped:
+            g.stmt(node.body, RETURN)
+            return
+        g.self_loop = (node, Loop(fn, everything))
+        fn.loops += 1
+        fn.blocks += 1
+        body, _ = g.capture(lambda: g.stmt(node.body, RETURN))
+        g.out.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.p))
+
+    made = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=not looped)
+    g.loops = outer_loops
+    g.self_loop = outer_self
+    g.out.append(made)
+    return py
+
+
+def code_name(g: Generator, node: Lambda) -> str:
+    """The Python name of a lambda's function."""
+    py = g.lambda_py.get(id(node))
+    if py is None:
+        g.counter += 1
+        stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in (node.name or "lambda"))[:40]
+        py = g.lambda_py[id(node)] = f"f{g.counter}_{stem}"
+        g.names[py] = node.name or "lambda"
+    return py
+
+
+def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
+    """The procedure value around a function."""
+    info = LambdaInfo(
+        name=node.name,
+        params=tuple(each.name for each in node.params),
+        rest=node.rest.name if node.rest else None,
+        source=g.source,
+        start=node.at.start,
+        end=node.at.end,
+        free={name: var.py for name, var in node.free.items()},
+        globals=frozenset(node.globals),
+    )
+    count = -1 if node.rest else len(node.params)
+    return g.call(g.k(Closure, "CL"), [g.name(py), g.const(count), g.k(info), environment(g)])
+
+
+def may_tail(g: Generator, node: Lambda) -> bool:
+    """Whether calling this lambda can give a tail call to be made by the caller."""
+    known = g.tails.get(id(node))
+    if known is None:
+        g.tails[id(node)] = True
+        known = g.tails[id(node)] = _has_tail_call(node)
+    return known
+
+
+def _has_tail_call(node: Lambda) -> bool:
+    """Walks the tail positions only; a call of itself counts when its variables must be fresh each time."""
+    captured = any(each.captured for each in node.params) or (node.rest is not None)
+    pending: list[tuple[IR, bool]] = [(node.body, False)]
+    while pending:
+        at, nested = pending.pop()
+        if isinstance(at, ir.Call):
+            if not at.self_tail or captured or nested or node.self_global is not None:
+                if not (isinstance(at.operator, ir.Local) and at.self_tail and at.operator.var.looping):
+                    return True
+        elif isinstance(at, ir.If):
+            pending += [(at.then, nested), (at.other, nested)]
+        elif isinstance(at, ir.Cond):
+            pending += [(each.body, nested) for each in at.clauses]
+            pending.append((at.other, nested))
+        elif isinstance(at, ir.Seq | ir.Logic):
+            pending.append((at.items[-1], nested))
+        elif isinstance(at, ir.Let):
+            pending.append((at.body, nested or any(each.captured for each in at.vars)))
+        elif isinstance(at, ir.NamedLoop):
+            pending.append((at.body, nested))
+    return False
+
+
+# -- calls --------------------------------------------------------------------------------------------------------
+
+
+@statement(ir.Call)
+def call_statement(g: Generator, node: ir.Call, dest: Dest) -> None:
+    operator = node.operator
+    if node.self_tail and isinstance(operator, ir.Local) and operator.var in g.loops:
+        _round(g, g.loops[operator.var], operator.var, node.args)
+        return
+    if node.self_tail and g.self_loop is not None and g.self_loop[1].fn is g.fn and dest is RETURN:
+        lam, loop = g.self_loop
+        if len(node.args) == len(lam.params) and lam.rest is None and _self_call(g, node, lam, loop):
+            return
+    if node.pairs is not None:
+        g.deliver(_either(g, node), dest)
+        return
+    if dest is RETURN and g.fn.tail_ok:
+        _tail_call(g, node)
+        return
+    g.deliver(call(g, node), dest)
+
+
+def _round(g: Generator, loop: Loop, var: Var, args: list[IR]) -> None:
+    """The next round of a named let."""
+    values = g.operands(args)
+    if loop.fn is not g.fn:
+        g.fn.crossing = var
+        made = ast.Tuple(values, ast.Load(), **g.p)
+        g.out.append(ast.Assign([ast.Attribute(g.name("rt"), "again", STORE, **g.p)], made, **g.p))
+        g.out.append(ast.Return(g.k(AGAIN, "AGAIN"), **g.p))
+        return
+    set_params(g, loop.params, values)
+    g.out.append(ast.Continue(**g.p))
+
+
+def set_params(g: Generator, params: list[Var], values: list[ast.expr]) -> None:
+    """Assign all at once."""
+    pairs = [
+        (each, value)
+        for each, value in zip(params, values, strict=True)
+        if not (isinstance(value, ast.Name) and value.id == each.py)
+    ]
+    if len(pairs) == 1:
+        g.assign(pairs[0][0].py, pairs[0][1])
+    elif pairs:
+        targets: list[ast.expr] = [ast.Name(each.py, STORE, **g.p) for each, _ in pairs]
+        packed = ast.Tuple([value for _, value in pairs], ast.Load(), **g.p)
+        g.out.append(ast.Assign([ast.Tuple(targets, STORE, **g.p)], packed, **g.p))
+
+
+def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
+    """A tail call of the function itself: the next round of its loop, while the name still means it."""
+    operator = node.operator
+    if isinstance(operator, ir.Local):
+        if operator.var.known is not lam:
+            return False
+        set_params(g, loop.params, g.operands(node.args))
+        g.out.append(ast.Continue(**g.p))
+        return True
+    if not isinstance(operator, ir.Global) or g.global_code.get(operator.name) is not lam:
+        return False
+    _, made = global_names(operator.name, lam, g)
+    values = [g.atom(each) for each in g.operands(node.args)]
+    same = g.is_(g.attr(g.cell(operator.name), "v"), g.name(made))
+    jump, _ = g.capture(lambda: (set_params(g, loop.params, values), g.out.append(ast.Continue(**g.p))))
+    g.out.append(ast.If(same, jump, [], **g.p))
+    bounce(g, callee(g, node, len(values))[0], values)
+    return True
+
+
+def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
+    """The code to call, chosen before the operands are evaluated; and whether its result may be a tail call."""
+    operator = node.operator
+    near = ast.Compare(g.name("d"), [ast.Lt()], [g.const(HOP)], **g.p)
+    if isinstance(operator, ir.Local):
+        known = operator.var.known
+        if known is not None and known.rest is None and len(known.params) == count:
+            code = g.name(code_name(g, known))
+            return g.ifexp(near, code, g.call(g.rt("hopper"), [code])), may_tail(g, known)
+    if isinstance(operator, ir.Global):
+        known = g.global_code.get(operator.name)
+        cell = g.cell(operator.name)
+        if known is not None and known.rest is None and len(known.params) == count:
+            code, made = global_names(operator.name, known, g)
+            same = g.is_(g.attr(cell, "v"), g.name(made))
+            args = [environment(g), cell, g.const(operator.name), g.const(count), g.name("d")]
+            test = ast.BoolOp(ast.And(), [near, same], **g.p)
+            # The guard fails when the host or another program has bound the name anew; what it is then may tail call.
+            return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), True
+    function = g.atom(_operator(g, operator))
+    tests: list[ast.expr] = [
+        near,
+        g.is_(g.call(g.k(type, "type_"), [function]), g.k(Closure, "CL")),
+        ast.Compare(g.attr(function, "n"), [ast.Eq()], [g.const(count)], **g.p),
+    ]
+    slow = g.call(g.rt("pick"), [function, g.const(count), g.name("d")])
+    return g.ifexp(ast.BoolOp(ast.And(), tests, **g.p), g.attr(function, "code"), slow), True
+
+
+def _operator(g: Generator, operator: IR) -> ast.expr:
+    """The value in operator position; a name that was nothing at compile time is looked up again."""
+    if isinstance(operator, ir.Unknown):
+        return g.call(g.rt("operator"), [environment(g), g.const(operator.name)])
+    if isinstance(operator, ir.Global):
+        return checked_global(g, operator.name)
+    return g.expr(operator)
+
+
+@expression(ir.Call)
+def call(g: Generator, node: ir.Call) -> ast.expr:
+    if node.pairs is not None:
+        return _either(g, node)
+    code, tails = callee(g, node, len(node.args))
+    values, code = _arguments(g, node.args, code)
+    made = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
+    return untailed(g, made) if tails else made
+
+
+def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.expr], ast.expr]:
+    """The arguments; the chosen code is kept first when evaluating them takes statements."""
+    made, values = g.capture(lambda: g.operands(args))
+    if made:
+        code = g.spill(code)
+        g.out.extend(made)
+    return values, code
+
+
+def untailed(g: Generator, value: ast.expr) -> ast.expr:
+    """The value of a call, once the tail calls it ends in are made."""
+    named = ast.NamedExpr(ast.Name("r_", STORE, **g.p), value, **g.p)
+    rest = g.await_(g.call(g.rt("bounce"), [g.name("d")]))
+    made = g.ifexp(g.is_(named, g.k(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
+    made._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
+    return made
+
+
+def _tail_call(g: Generator, node: ir.Call) -> None:
+    code = g.spill(callee(g, node, len(node.args))[0])
+    bounce(g, code, [g.atom(each) for each in g.operands(node.args)])
+
+
+def bounce(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
+    """Return the value of a call: made here while the stack is shallow, left to the caller when it is deep."""
+    code = g.atom(code)
+    shallow = ast.Compare(g.name("d"), [ast.Lt()], [g.const(TAIL_NEST)], **g.p)
+    made = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
+    g.out.append(ast.If(shallow, [ast.Return(made, **g.p)], [], **g.p))
+    packed = ast.Tuple([code, *values], ast.Load(), **g.p)
+    g.out.append(ast.Assign([ast.Attribute(g.name("rt"), "tail", STORE, **g.p)], packed, **g.p))
+    g.out.append(ast.Return(g.k(TAIL, "TAIL"), **g.p))
+
+
+def _either(g: Generator, node: ir.Call) -> ast.expr:
+    """A call whose operands are pairs: named arguments when the operator names a task or tool, else positional."""
+    assert node.pairs is not None
+    function = g.atom(_operator(g, node.operator))
+    plain = g.is_(g.call(g.k(type, "type_"), [function]), g.k(Closure, "CL"), negate=True)
+    named = g.spill(ast.BoolOp(ast.And(), [plain, g.call(g.rt("shape"), [function])], **g.p))
+    values: list[ast.expr] = []
+    for pair in node.pairs:
+        g.bind(pair.var, g.expr(pair.value))
+        applied, _ = g.capture(lambda pair=pair: g.assign(pair.var.py, g.expr(pair.applied)))
+        g.out.append(ast.If(ast.UnaryOp(ast.Not(), named, **g.p), applied, [], **g.p))
+        values.append(g.temp(pair.var.py))
+    result = g.tmp()
+    g.owner[result] = g.fn
+    names = g.k(tuple(each.name for each in node.pairs))
+    packed = ast.Tuple(values, ast.Load(), **g.p)
+    args = [g.name("d"), function, names, packed, g.span(node.at)]
+    as_named, _ = g.capture(lambda: g.assign(result, g.await_(g.call(g.rt("call_named"), args))))
+    code = g.call(g.rt("pick"), [function, g.const(len(values)), g.name("d")])
+    made = untailed(g, g.await_(g.call(code, [g.name("rt"), g.deeper(), *values])))
+    as_plain, _ = g.capture(lambda: g.assign(result, made))
+    g.out.append(ast.If(named, as_named, as_plain, **g.p))
+    return g.temp(result)
+
+
+@expression(ir.EffectCall)
+def effect(g: Generator, node: ir.EffectCall) -> ast.expr:
+    values = g.operands(node.args)
+    named = ast.Dict([g.const(each) for each in node.names], values, **g.p)
+    kind = _EFFECTS[node.kind]
+    args: list[ast.expr] = [named]
+    if node.kind in ("task", "tool", "workflow"):
+        args = [g.const(node.name), named]
+    elif node.kind == "items":
+        args = [named, g.const(True)]
+    made = g.call(g.k(kind, kind.__name__), args)
+    return g.await_(g.call(g.rt("perform"), [made, g.span(node.at)]))
+
+
+@expression(ir.Helper)
+def helper(g: Generator, node: ir.Helper) -> ast.expr:
+    values = g.operands(node.args)
+    fixed = [g.k(each) for each in node.constants]
+    return g.await_(g.call(g.rt(node.method), [g.name("d"), g.span(node.at), *fixed, *values]))
+
+
+@expression(ir.Thunk)
+def thunk(g: Generator, node: ir.Thunk) -> ast.expr:
+    g.counter += 1
+    name = f"{node.function.kind}_{g.counter}"
+    fn = PyFn("main" if g.fn.kind == "main" and not g.fn.loops else "lambda", tail_ok=False)
+    outer_loops, g.loops = g.loops, {}
+    outer_self, g.self_loop = g.self_loop, None
+    made = g.function(name, [], None, fn, lambda: g.stmt(node.body, RETURN), prologue=node.function.kind == "branch")
+    g.loops, g.self_loop = outer_loops, outer_self
+    g.out.append(made)
+    value = g.name(name)
+    value._stable = True  # type: ignore[attr-defined]
+    return value
+
+
+@expression(ir.ThunkList)
+def thunk_list(g: Generator, node: ir.ThunkList) -> ast.expr:
+    return ast.List(g.operands(node.items), ast.Load(), **g.p)
+
+
+@statement(ir.Define)
+def define(g: Generator, node: ir.Define, dest: Dest) -> None:
+    var, value = node.var, node.value
+    if isinstance(value, Lambda) and var.known is value and not var.escapes and dest.kind == "drop":
+        g.names[var.py] = var.name
+        define_code(g, value)
+        g.deliver(g.const(None), dest)
+        return
+    give(g, g.expr(value), dest, lambda each: g.bind(var, each))

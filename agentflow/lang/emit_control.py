@@ -1,0 +1,300 @@
+"""Code for choices, sequences, scopes, loops and error handling."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from agentflow.lang import ir
+from agentflow.lang.codegen import (
+    DROP,
+    MAX_BLOCKS,
+    MAX_CLAUSES,
+    RETURN,
+    STORE,
+    Dest,
+    Generator,
+    Loop,
+    expression,
+    height,
+    statement,
+)
+from agentflow.lang.emit_calls import define_code, set_params
+from agentflow.lang.environment import UNBOUND
+from agentflow.lang.ir import Var
+
+
+@statement(ir.If)
+def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
+    if not dest.final and dest.kind != "drop":
+        g.deliver(if_expression(g, node), dest)
+        return
+    test = g.expr(node.test)
+    then = g.block(node.then, dest)
+    if dest.final:
+        g.out.append(ast.If(test, then, [], **g.p))
+        g.stmt(node.other, dest)
+        return
+    other, _ = g.capture(lambda: g.stmt(node.other, dest))
+    g.out.append(ast.If(test, then, other, **g.p))
+
+
+@expression(ir.If)
+def if_expression(g: Generator, node: ir.If) -> ast.expr:
+    test = g.expr(node.test)
+    then_out, then = g.capture(lambda: g.expr(node.then))
+    other_out, other = g.capture(lambda: g.expr(node.other))
+    if not then_out and not other_out:
+        return g.ifexp(test, then, other)
+    name = g.tmp()
+    g.owner[name] = g.fn
+    target = Dest("assign", name)
+
+    def finish(out: list[ast.stmt], value: ast.expr) -> list[ast.stmt]:
+        made, _ = g.capture(lambda: (g.out.extend(out), g.deliver(value, target)))
+        return made
+
+    g.out.append(ast.If(test, finish(then_out, then), finish(other_out, other), **g.p))
+    return g.temp(name)
+
+
+@statement(ir.Cond)
+def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
+    if not dest.final and len(node.clauses) > MAX_CLAUSES:
+        g.helper([], [], lambda: cond(g, node, RETURN), dest)
+        return
+    levels: list[list[ast.stmt]] = []
+    for clause in node.clauses:
+        test = g.expr(clause.test)
+        if clause.bind is not None:
+            g.bind(clause.bind, test)
+            test = g.name(clause.bind.py)
+        made = ast.If(test, g.block(clause.body, dest), [], **g.p)
+        g.out.append(made)
+        if not dest.final:
+            levels.append(g.out)
+            g.out = []
+    g.stmt(node.other, dest)
+    while levels:
+        inner, g.out = g.out, levels.pop()
+        last = g.out[-1]
+        assert isinstance(last, ast.If)
+        last.orelse = inner
+
+
+@expression(ir.Logic)
+def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
+    parts = [g.capture(lambda each=each: g.expr(each)) for each in node.items]
+    if not any(out for out, _ in parts[1:]):
+        g.out.extend(parts[0][0])
+        values = [value for _, value in parts]
+        made = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.p)
+        made._h = 1 + max(map(height, values))  # type: ignore[attr-defined]
+        return made
+    name = g.tmp()
+    g.owner[name] = g.fn
+    g.out.extend(parts[0][0])
+    g.assign(name, parts[0][1])
+    for out, value in parts[1:]:
+        test = g.name(name) if node.every else ast.UnaryOp(ast.Not(), g.name(name), **g.p)
+        body, _ = g.capture(lambda out=out, value=value: (g.out.extend(out), g.assign(name, value)))
+        g.out.append(ast.If(test, body, [], **g.p))
+    return g.temp(name)
+
+
+@statement(ir.Logic)
+def logic_statement(g: Generator, node: ir.Logic, dest: Dest) -> None:
+    if not dest.final:
+        g.deliver(logic_expression(g, node), dest)
+        return
+    for each in node.items[:-1]:
+        value = g.atom(g.expr(each))
+        test = ast.UnaryOp(ast.Not(), value, **g.p) if node.every else value
+        made, _ = g.capture(lambda value=value: g.deliver(value, dest))
+        g.out.append(ast.If(test, made, [], **g.p))
+    g.stmt(node.items[-1], dest)
+
+
+@statement(ir.Seq)
+def seq(g: Generator, node: ir.Seq, dest: Dest) -> None:
+    for each in node.items[:-1]:
+        g.stmt(each, DROP)
+    g.stmt(node.items[-1], dest)
+
+
+@statement(ir.Let)
+def let(g: Generator, node: ir.Let, dest: Dest) -> None:
+    if g.fn.loops and any(each.captured for each in node.vars):
+        g.helper([], [], lambda: _scope(g, node, RETURN), dest)
+        return
+    _scope(g, node, dest)
+
+
+def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
+    given = {id(var) for var, _ in node.inits}
+    for var in node.vars:
+        if id(var) not in given:
+            g.own(var)
+            g.owner[var.py] = g.fn
+            if var.early:
+                g.assign(var.py, g.k(UNBOUND, "U"))
+    for var, value in node.inits:
+        if isinstance(value, ir.Lambda) and var.known is value and not var.escapes:
+            g.names[var.py] = var.name
+            define_code(g, value)
+        else:
+            g.bind(var, g.expr(value))
+    g.stmt(node.body, dest)
+
+
+# -- loops --------------------------------------------------------------------------------------------------------
+
+
+def _in_loop(g: Generator, dest: Dest, build: Callable[[Dest], None]) -> None:
+    """Emit a loop, in a function of its own where Python would nest too many blocks."""
+    if g.fn.blocks >= MAX_BLOCKS:
+        g.helper([], [], lambda: build(RETURN), dest)
+        return
+    g.fn.blocks += 1
+    g.fn.loops += 1
+    build(dest)
+    g.fn.blocks -= 1
+    g.fn.loops -= 1
+
+
+@statement(ir.NamedLoop)
+def named_loop(g: Generator, node: ir.NamedLoop, dest: Dest) -> None:
+    values = g.operands(node.inits)
+    for each in node.params:
+        g.names[each.py] = each.name
+    if len(values) != 1:
+        values = [g.atom(each) for each in values]
+    fresh = any(each.captured for each in node.params)
+    places = node.params
+    if fresh:
+        places = []
+        for each in node.params:
+            place = Var(each.name, g.tmp(), each.function)
+            places.append(place)
+    _in_loop(g, dest, lambda inner: _rounds(g, node, places, values, inner, fresh=fresh))
+
+
+def _rounds(
+    g: Generator, node: ir.NamedLoop, places: list[Var], values: list[ast.expr], dest: Dest, *, fresh: bool
+) -> None:
+    for each in places:
+        g.owner[each.py] = g.fn
+    set_params(g, places, values)
+    for each in places:
+        g.own(each)
+    inside = dest if dest.kind == "return" else Dest(dest.kind, dest.name, leave=True)
+    outer = g.loops.get(node.loop)
+    g.loops[node.loop] = Loop(g.fn, places)
+
+    def build() -> None:
+        if not fresh:
+            g.stmt(node.body, inside)
+            return
+        args = [g.name(each.py) for each in places]
+
+        def body() -> None:
+            for each in node.params:
+                g.own(each)
+            g.stmt(node.body, RETURN)
+
+        g.helper(node.params, args, body, inside)
+
+    body, _ = g.capture(build)
+    if outer is None:
+        del g.loops[node.loop]
+    g.out.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.p))
+    if dest.leave:
+        g.out.append(ast.Break(**g.p))
+
+
+@statement(ir.Repeat)
+def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
+    count = g.call(g.rt("count"), [g.expr(node.count)])
+
+    def build(inner: Dest) -> None:
+        name = g.tmp()
+        g.owner[name] = g.fn
+        keep = inner.kind != "drop"
+        if keep:
+            g.assign(name, ast.List([], ast.Load(), **g.p))
+        body = g.block(node.body, Dest("assign", name) if keep else DROP)
+        index = ast.Name("i_", STORE, **g.p)
+        g.out.append(ast.For(index, count, [*g.fuel(), *body], [], **g.p))
+        g.deliver(g.temp(name) if keep else g.const(None), inner)
+
+    if g.fn.blocks >= MAX_BLOCKS:
+        count = g.spill(count)
+    _in_loop(g, dest, build)
+
+
+@statement(ir.While)
+def while_(g: Generator, node: ir.While, dest: Dest) -> None:
+    def build(inner: Dest) -> None:
+        made, test = g.capture(lambda: g.expr(node.test))
+        stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.p), [ast.Break(**g.p)], [], **g.p)]
+        body = g.block(node.body, DROP)
+        g.out.append(ast.While(g.const(True), [*g.fuel(), *made, *stop, *body], [], **g.p))
+        g.stmt(node.result, inner)
+
+    _in_loop(g, dest, build)
+
+
+# -- errors -------------------------------------------------------------------------------------------------------
+
+
+@statement(ir.Try)
+def try_(g: Generator, node: ir.Try, dest: Dest) -> None:
+    if g.fn.blocks >= MAX_BLOCKS - 1:
+        g.helper([], [], lambda: _try(g, node, RETURN), dest)
+        return
+    _try(g, node, dest)
+
+
+def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
+    g.fn.blocks += 2
+    name = g.tmp()
+    g.owner[name] = g.fn
+    target = Dest("assign", name)
+    final = g.expr(node.final) if node.final is not None else None
+
+    def body() -> None:
+        if node.handler is None or node.var is None:
+            g.stmt(node.body, target)
+            return
+        made = g.block(node.body, target)
+        g.out.append(ast.Try(made, [_handler(g, node, node.var, target)], [], [], **g.p))
+
+    if final is None:
+        body()
+    else:
+        made, _ = g.capture(body)
+        clean = g.await_(g.call(g.rt("finish"), [g.name("x_"), final, g.name("d")]))
+        again: list[ast.stmt] = [ast.Expr(clean, **g.p), ast.Raise(None, None, **g.p)]
+        handler = ast.ExceptHandler(g.k(BaseException, "BaseException_"), "x_", again, **g.p)
+        normal = ast.Expr(g.await_(g.call(final, [g.name("rt"), g.deeper()])), **g.p)
+        g.out.append(ast.Try(made, [handler], [normal], [], **g.p))
+    g.fn.blocks -= 2
+    g.deliver(g.temp(name), dest)
+
+
+def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHandler:
+    """What happens with a caught error. ``rt.caught`` lets everything pass that programs may not catch."""
+    assert node.handler is not None
+    handled = node.handler
+
+    def inside() -> None:
+        if g.fn.loops and var.captured:
+            g.helper([var], [g.name("e_")], lambda: (g.own(var), g.stmt(handled, RETURN)), target)
+            return
+        g.bind(var, g.name("e_"))
+        g.stmt(handled, target)
+
+    caught = g.call(g.rt("caught"), [g.name("x_")])
+    made: list[ast.stmt] = [ast.Assign([ast.Name("e_", STORE, **g.p)], caught, **g.p)]
+    out, _ = g.capture(inside)
+    return ast.ExceptHandler(g.k(Exception, "Exception_"), "x_", [*made, *out], **g.p)

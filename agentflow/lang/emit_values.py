@@ -1,0 +1,240 @@
+"""Code for data, variables and primitives."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, cast
+
+from agentflow.lang import ir
+from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.codegen import STORE, Dest, Generator, expression, height, statement
+from agentflow.lang.environment import UNBOUND
+
+_SMALL = 16
+_ARITHMETIC: dict[str, type[ast.operator]] = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult}
+_COMPARE: dict[str, type[ast.cmpop]] = {"<": ast.Lt, ">": ast.Gt, "<=": ast.LtE, ">=": ast.GtE, "=": ast.Eq}
+
+
+@expression(ir.Const)
+def const(g: Generator, node: ir.Const) -> ast.expr:
+    value = node.value
+    if value is None or type(value) in (int, float, str, bool):
+        return g.const(value)
+    made = g.k(value)
+    made._stable = True  # type: ignore[attr-defined]
+    return made
+
+
+@expression(ir.Quote)
+def quote(g: Generator, node: ir.Quote) -> ast.expr:
+    value = node.value
+    if isinstance(value, list):
+        items = cast(list[Any], value)
+        if len(items) <= _SMALL and not any(isinstance(each, list | dict) for each in items):
+            return ast.List([const(g, ir.Const(node.at, each)) for each in items], ast.Load(), **g.p)
+    return g.call(g.k(fresh, "fresh"), [g.k(value)])
+
+
+@expression(ir.MakeDict)
+def make_dict(g: Generator, node: ir.MakeDict) -> ast.expr:
+    values = g.operands(node.values)
+    made = ast.Dict([g.const(key) for key in node.keys], values, **g.p)
+    made._h = 1 + max(map(height, values), default=0)  # type: ignore[attr-defined]
+    return made
+
+
+@expression(ir.Local)
+def local(g: Generator, node: ir.Local) -> ast.expr:
+    var = node.var
+    made = g.name(var.py)
+    if var.early:
+        read = g.call(g.rt("early"), [g.const(var.name)])
+        return g.ifexp(g.is_(made, g.k(UNBOUND, "U"), negate=True), made, read)
+    if not var.mutated:
+        made._stable = True  # type: ignore[attr-defined]
+    return made
+
+
+@expression(ir.Global)
+def global_(g: Generator, node: ir.Global) -> ast.expr:
+    return checked_global(g, node.name)
+
+
+def checked_global(g: Generator, name: str) -> ast.expr:
+    """The value in the environment's cell; what to do when it is unbound is the runtime's business."""
+    value = ast.NamedExpr(ast.Name("r_", STORE, **g.p), g.attr(g.cell(name), "v"), **g.p)
+    slow = g.call(g.rt("unbound"), [environment(g), g.const(name)])
+    return g.ifexp(g.is_(value, g.k(UNBOUND, "U"), negate=True), g.name("r_"), slow)
+
+
+def environment(g: Generator) -> ast.expr:
+    """The environment the program is linked to."""
+    return g.name("E")
+
+
+@expression(ir.Unknown)
+def unknown(g: Generator, node: ir.Unknown) -> ast.expr:
+    return g.call(g.rt("unbound"), [environment(g), g.const(node.name)])
+
+
+@expression(ir.Prim)
+def prim(g: Generator, node: ir.Prim) -> ast.expr:
+    made = g.k(node.primitive, None)
+    made._stable = True  # type: ignore[attr-defined]
+    return made
+
+
+@expression(ir.Dynamic)
+def dynamic(g: Generator, node: ir.Dynamic) -> ast.expr:
+    return g.call(g.rt("current_loop_config"), [])
+
+
+@statement(ir.SetLocal)
+def set_local(g: Generator, node: ir.SetLocal, dest: Dest) -> None:
+    value = g.expr(node.value)
+    var = node.var
+    if node.foreign:
+        value = g.atom(value)
+        owner = g.name(f"o_{var.py}")
+        refuse = ast.Expr(g.call(g.rt("check_owner"), [owner, g.const(var.name)]), **g.p)
+        g.out.append(ast.If(g.is_(owner, g.name("rt"), negate=True), [refuse], [], **g.p))
+    give(g, value, dest, lambda each: g.assign(var.py, each))
+
+
+def give(g: Generator, value: ast.expr, dest: Dest, store: Callable[[ast.expr], None]) -> None:
+    """Store a value and then deliver it, evaluating it once."""
+    if dest.kind == "drop":
+        store(value)
+        g.deliver(g.const(None), dest)
+        return
+    value = g.atom(value)
+    store(value)
+    g.deliver(value, dest)
+
+
+@statement(ir.SetGlobal)
+def set_global(g: Generator, node: ir.SetGlobal, dest: Dest) -> None:
+    value = g.atom(g.expr(node.value)) if node.foreign or dest.kind != "drop" else g.expr(node.value)
+    cell = g.cell(node.name)
+    bound = g.is_(g.attr(cell, "v"), g.k(UNBOUND, "U"))
+    test: ast.expr = bound
+    if node.foreign:
+        test = ast.BoolOp(ast.Or(), [g.rt("branch"), bound], **g.p)
+    value = g.atom(value)
+    slow = ast.Expr(g.call(g.rt("set_global"), [environment(g), cell, g.const(node.name), value]), **g.p)
+    fast = ast.Assign([ast.Attribute(cell, "v", STORE, **g.p)], value, **g.p)
+    g.out.append(ast.If(test, [slow], [fast], **g.p))
+    g.deliver(value, dest)
+
+
+@statement(ir.DefineGlobal)
+def define_global(g: Generator, node: ir.DefineGlobal, dest: Dest) -> None:
+    value = g.expr(node.value)
+    known = isinstance(node.value, ir.Lambda) and g.global_code.get(node.name) is node.value
+    value = g.atom(value)
+    if known and isinstance(node.value, ir.Lambda):
+        lam = node.value
+        code, closure = global_names(node.name, lam, g)
+        g.assign(code, g.name(g.lambda_py[id(lam)]))
+        g.assign(closure, value)
+    cell = g.cell(node.name)
+    g.out.append(ast.Assign([ast.Attribute(cell, "v", STORE, **g.p)], value, **g.p))
+    g.deliver(value, dest)
+
+
+def global_names(name: str, lam: ir.Lambda, g: Generator) -> tuple[str, str]:
+    """The Python variables that hold the code and the closure of a procedure defined once at top level."""
+    known = g.global_py.get(name)
+    if known is None:
+        number = len(g.global_py)
+        known = g.global_py[name] = (f"code_{number}", f"closure_{number}")
+        for each in known:
+            g.owner[each] = g.main
+            g.main.declared.add(each)
+        g.names[known[0]] = name
+    return known
+
+
+@expression(ir.PrimCall)
+def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
+    primitive = node.primitive
+    count = len(node.args)
+    if not primitive.accepts(count):
+        return g.call(g.attr(g.k(primitive), "check_arity"), [g.const(count)])
+    name = primitive.canonical or primitive.name
+    if name == "list":
+        items = g.operands(node.args)
+        made = ast.List(items, ast.Load(), **g.p)
+        made._h = 1 + max(map(height, items), default=0)  # type: ignore[attr-defined]
+        return made
+    if name == "not":
+        return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.p)
+    if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
+        return _inline(g, node, name)
+    return slow(g, primitive, g.operands(node.args))
+
+
+def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
+    """A call of a primitive's function."""
+    function = g.k(primitive.function)
+    if primitive.is_async:
+        return g.await_(g.call(function, [g.name("rt"), g.deeper(), *args]))
+    return g.call(function, [g.name("rt"), *args] if primitive.needs_rt else args)
+
+
+def _inline(g: Generator, node: ir.PrimCall, name: str) -> ast.expr:
+    """The fast path for exact integers; everything else is the primitive's."""
+    a, b = g.atoms(node.args)
+    tests = [_is_int(g, each) for each in (a, b) if not _exact(each)]
+    plain: ast.expr
+    if name in _COMPARE:
+        plain = ast.Compare(a, [_COMPARE[name]()], [b], **g.p)
+    else:
+        plain = ast.BinOp(a, _ARITHMETIC[name](), b, **g.p)
+        if name == "*" or not (_exact(a) or _exact(b)):
+            plain = _bounded(g, plain, node.primitive)
+    if any(isinstance(each, ast.Constant) and not _exact(each) for each in (a, b)):
+        return slow(g, node.primitive, [a, b])
+    if not tests:
+        return plain
+    test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests, **g.p)
+    return g.ifexp(test, plain, slow(g, node.primitive, [a, b]))
+
+
+def _exact(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and type(value.value) is int and abs(value.value) < 1 << 62
+
+
+def _is_int(g: Generator, value: ast.expr) -> ast.expr:
+    return g.is_(g.call(g.k(type, "type_"), [value]), g.k(int, "int_"))
+
+
+_BOUND = 1 << 256
+
+
+def _bounded(g: Generator, value: ast.expr, primitive: Primitive) -> ast.expr:
+    """A result that may have grown: past 256 bits the runtime looks at the limit."""
+    named = ast.NamedExpr(ast.Name("r_", STORE, **g.p), value, **g.p)
+    test = ast.Compare(g.k(-_BOUND, "LOW"), [ast.Lt(), ast.Lt()], [named, g.k(_BOUND, "HIGH")], **g.p)
+    return g.ifexp(test, g.name("r_"), g.call(g.rt("big"), [g.name("r_"), g.const(primitive.name)]))
+
+
+def fresh(value: Any) -> Any:
+    """A copy of quoted data that shares nothing which can be changed. Does not recurse."""
+    out: list[Any] = []
+    pending: list[tuple[Any, Any, Any]] = [(value, out, None)]
+    while pending:
+        at, target, key = pending.pop()
+        made: Any = at
+        if isinstance(at, list):
+            made = list(cast(list[Any], at))
+            pending.extend((item, made, i) for i, item in enumerate(made) if isinstance(item, list | dict))
+        elif isinstance(at, dict):
+            made = dict(cast(dict[Any, Any], at))
+            pending.extend((item, made, k) for k, item in made.items() if isinstance(item, list | dict))
+        if target is out:
+            out.append(made)
+        else:
+            target[key] = made
+    return out[0]

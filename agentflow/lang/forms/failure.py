@@ -1,0 +1,89 @@
+"""Forms that raise and handle errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentflow.lang import ir
+from agentflow.lang.forms.form import form, operands
+from agentflow.lang.ir import IR
+from agentflow.lang.syntax import Form, Name, Node, head_name
+
+if TYPE_CHECKING:
+    from agentflow.lang.analyzer import Analyzer, Scope, Tail
+
+_TRY = "(try body ... (catch (e) handler ...) (finally form ...))"
+
+
+@form("try", usage=_TRY)
+def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Evaluates the body; when an error of the program is raised, the handler with `e` bound to it.
+
+    `e` has the fields code, message, reason, span, cause, and value when it was made by raise. Limits and cancellation
+    are never caught. The finally forms are evaluated however the rest ends; their value is dropped.
+    """
+    rest = list(node.items[1:])
+    final: ir.Thunk | None = None
+    handler: Form | None = None
+    if rest and type(rest[-1]) is Form and head_name(rest[-1]) == "finally":
+        last = rest.pop()
+        assert isinstance(last, Form)
+        final = a.thunk(last.items[1:], scope, last)
+    if rest and type(rest[-1]) is Form and head_name(rest[-1]) == "catch":
+        last = rest.pop()
+        assert isinstance(last, Form)
+        handler = last
+    for each in rest:
+        if head_name(each) in ("catch", "finally"):
+            raise a.error(each, "form/try", "catch and finally come last, catch before finally, each once", _TRY)
+    if handler is None and final is None:
+        raise a.error(node, "form/try", "'try' has a catch or a finally clause", f"write {_TRY}")
+    body = a.body(rest, scope, None, node)
+    if handler is None:
+        return ir.Try(node, body, None, None, final)
+    names = handler.items[1] if len(handler.items) > 1 else None
+    if type(names) is not Form or len(names.items) != 1 or type(names.items[0]) is not Name:
+        raise a.error(handler, "form/try", "'catch' names one variable for the error", f"write {_TRY}")
+    inner = type(scope)(scope, scope.function)
+    var = a.var(names.items[0].name, inner)
+    handled = a.block(handler.items[2:], inner, None, handler)
+    return ir.Try(node, body, var, handled, final)
+
+
+def _stray(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    raise a.error(node, "form/try", f"'{head_name(node)}' means something inside 'try' only", f"write {_TRY}")
+
+
+@form("catch", usage=_TRY, scoping=True)
+def catch(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """The handler of a try."""
+    return _stray(a, node, scope, tail)
+
+
+@form("finally", usage=_TRY, scoping=True)
+def finally_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """The last clause of a try."""
+    return _stray(a, node, scope, tail)
+
+
+@form("raise", usage="(raise value)")
+def raise_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Raises an error whose `value` is the given one. An error caught before is raised again as it was."""
+    (value,) = operands(a, node, 1, 1, "(raise value)")
+    return ir.Helper(node, "raise_value", [a.expr(value, scope)])
+
+
+@form("error", usage='(error "message" irritant ...)')
+def error(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Raises an error with a message, followed by the irritants as text."""
+    found = operands(a, node, 1, None, '(error "message" irritant ...)')
+    return ir.Helper(node, "raise_error", [a.expr(each, scope) for each in found])
+
+
+def clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> Form | None:
+    """The one clause ``(name ...)`` among ``nodes``. Raises SexpEvaluationError when it is there twice."""
+    found = [node for node in nodes if head_name(node) == name]
+    if len(found) > 1:
+        raise a.error(found[1], "form/duplicate", f"'{who}' is given '{name}' twice", "give it once")
+    one = found[0] if found else None
+    return one if isinstance(one, Form) else None

@@ -1,0 +1,71 @@
+"""Forms that repeat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentflow.lang import ir
+from agentflow.lang.forms.form import distinct, form, operands
+from agentflow.lang.ir import IR, Function
+from agentflow.lang.syntax import Form, Name, Node
+
+if TYPE_CHECKING:
+    from agentflow.lang.analyzer import Analyzer, Scope, Tail
+
+
+@form("loop", usage="(loop count body)")
+def loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Evaluates the body `count` times, in the current scope; gives the last value, nil for 0.
+
+    The count is evaluated once and is an integer that is not negative.
+    """
+    count, body = operands(a, node, 2, 2, "(loop count body)")
+    return ir.Repeat(node, a.expr(count, scope), a.expr(body, scope))
+
+
+@form("while", usage="(while test body ...)")
+def while_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Evaluates the body as long as the test is true; gives nil."""
+    found = operands(a, node, 1, None, "(while test body ...)")
+    test = a.expr(found[0], scope)
+    return ir.While(node, test, True, a.body(found[1:], scope, None, node), ir.Quote(node, []))
+
+
+@form("do", usage="(do ((name start [step]) ...) (test result ...) body ...)", scoping=True)
+def do(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Binds the names to their starts; until the test is true evaluates the body and then the steps; gives the results.
+
+    Each round has fresh bindings, so a procedure made in the body keeps the values of its round.
+    """
+    usage = "(do ((name start step) ...) (test result ...) body ...)"
+    found = operands(a, node, 2, None, usage)
+    specs, exit_ = found[0], found[1]
+    if type(specs) is not Form or type(exit_) is not Form or not exit_.items:
+        raise a.error(
+            node, "form/do", "'do' has a list of variables and a list of a test and results", f"write {usage}"
+        )
+    names: list[Name] = []
+    starts: list[IR] = []
+    steps: list[Node] = []
+    for spec in specs.items:
+        if type(spec) is not Form or len(spec.items) not in (2, 3) or type(spec.items[0]) is not Name:
+            raise a.error(spec, "form/do", "a variable of 'do' is (name start) or (name start step)", f"write {usage}")
+        name = spec.items[0]
+        names.append(name)
+        starts.append(a.expr(spec.items[1], scope))
+        steps.append(spec.items[2] if len(spec.items) == 3 else name)
+    distinct(a, names, "do")
+    outer = type(scope)(scope, scope.function)
+    again = a.var(" do", outer)
+    again.arity = len(names)
+    function = Function("lambda", scope.function)
+    function.merged = True
+    inner = type(scope)(outer, function)
+    params = [a.var(name.name, inner) for name in names]
+    test = a.expr(exit_.items[0], inner)
+    result = a.body(exit_.items[1:], inner, None, exit_)
+    place = (node.start, node.end)
+    body = a.block(found[2:], inner, None, node) if len(found) > 2 else None
+    step = a.expr(Form([Name(" do", *place), *steps], *place), inner, again)
+    more = step if body is None else ir.Seq(node, [body, step])
+    return ir.NamedLoop(node, params, starts, ir.If(node, test, result, more), again)

@@ -1,0 +1,60 @@
+"""Forms in which programs are data: evaluating them and rewriting them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentflow.lang import ir
+from agentflow.lang.forms.failure import clause
+from agentflow.lang.forms.form import form, operands
+from agentflow.lang.forms.tasks import names_clause
+from agentflow.lang.ir import IR
+from agentflow.lang.syntax import Form, Name
+
+if TYPE_CHECKING:
+    from agentflow.lang.analyzer import Analyzer, Scope, Tail
+
+_EVAL = "(eval-program program (bindings dict) (allow name ...) (max-steps n))"
+_MACRO = "(defmacro name (parameter ...) template)"
+
+
+@form("eval-program", usage=_EVAL)
+def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Evaluates a program, a datum or its text, in a fresh environment with these bindings.
+
+    It may call the named tasks and tools and no others; without allow, none. max-steps bounds its steps.
+    """
+    found = operands(a, node, 1, None, _EVAL)
+    allow, rest = names_clause(a, found[1:], "allow", "eval-program")
+    values: list[IR] = [a.expr(found[0], scope)]
+    given: list[str] = []
+    for key in ("bindings", "max-steps"):
+        one = clause(a, rest, key, "eval-program")
+        if one is not None:
+            if len(one.items) != 2:
+                raise a.error(one, "form/clause", f"'{key}' takes one form", f"write ({key} form)")
+            given.append(key)
+            values.append(a.expr(one.items[1], scope))
+            rest = [each for each in rest if each is not one]
+    if rest:
+        raise a.error(rest[0], "form/clause", "this is no clause of 'eval-program'", f"write {_EVAL}")
+    return ir.Helper(node, "eval_program", values, [tuple(allow), tuple(given)])
+
+
+@form("defmacro", usage=_MACRO, scoping=True)
+def defmacro(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Defines a macro for the rest of the program: calls are replaced, before anything runs, by the template's value.
+
+    The parameters are bound to the operands as data. The template may compute, but call no task or tool.
+    """
+    from agentflow.lang.macros import Macro
+
+    found = operands(a, node, 3, None, _MACRO)
+    name, params = found[0], found[1]
+    if type(name) is not Name:
+        raise a.error(name, "macro/name", "the name of a macro is a symbol", f"write {_MACRO}")
+    if scope.parent is not None:
+        raise a.error(node, "macro/place", "macros are defined at top level", "move it out of the form around it")
+    a.parameters(params)
+    a.macros[name.name] = Macro.define(a, node, name, params, found[2:])
+    return ir.Quote(node, [])

@@ -1,0 +1,388 @@
+"""The program between analysis and code generation: names resolved, forms reduced to a few kinds of node.
+
+Every node has ``at``, the syntax it came from. Trees are as deep as the program text is, which the reader bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.syntax import Node
+
+FunctionKind: TypeAlias = Literal["main", "lambda", "branch", "thunk"]
+
+
+class Function:
+    """A function in the program: the whole, a lambda, a branch of ``parallel`` and kin, or a part run in place.
+
+    A named let that turns out to be a loop is ``merged`` into the function around it.
+    """
+
+    __slots__ = ("kind", "merged", "parent")
+
+    def __init__(self, kind: FunctionKind, parent: Function | None) -> None:
+        self.kind: FunctionKind = kind
+        self.parent = parent
+        self.merged = False
+
+    @property
+    def real(self) -> Function:
+        """The function whose code this is part of."""
+        at = self
+        while at.merged:
+            assert at.parent is not None
+            at = at.parent
+        return at
+
+    def path_to(self, outer: Function) -> list[FunctionKind]:
+        """The kinds of the functions between here (included) and ``outer`` (excluded), innermost first."""
+        kinds: list[FunctionKind] = []
+        at, end = self.real, outer.real
+        while at is not end:
+            kinds.append(at.kind)
+            assert at.parent is not None
+            at = at.parent.real
+        return kinds
+
+
+class Var:
+    """A lexical variable.
+
+    ``captured``: a lambda or branch other than its own function reads it; ``mutated``: ``set!`` changes it;
+    ``escapes``: its value is used other than by being called; ``early``: it is read, in its own function, before its
+    definition; ``shared``: ``set!`` happens in another lambda, so the owner strand must be known.
+    ``value`` is the lambda it is bound to. The name of a named let has its ``arity``, and is ``looping`` while all its
+    uses are tail calls of itself. ``readers`` and ``writers`` are the functions that use it.
+    """
+
+    __slots__ = (
+        "arity",
+        "captured",
+        "defined",
+        "early",
+        "escapes",
+        "function",
+        "looping",
+        "mutated",
+        "name",
+        "py",
+        "readers",
+        "shared",
+        "value",
+        "writers",
+    )
+
+    def __init__(self, name: str, py: str, function: Function) -> None:
+        self.name = name
+        self.py = py
+        self.function = function
+        self.captured = False
+        self.mutated = False
+        self.escapes = False
+        self.early = False
+        self.shared = False
+        self.defined = True
+        self.value: Lambda | None = None
+        self.arity: int | None = None
+        self.looping = True
+        self.readers: set[Function] = set()
+        self.writers: list[tuple[Function, SetLocal]] = []
+
+    @property
+    def known(self) -> Lambda | None:
+        """The lambda this variable always is, if so."""
+        return None if self.mutated or self.early else self.value
+
+
+@dataclass(slots=True)
+class Const:
+    at: Node
+    value: Any
+
+
+@dataclass(slots=True)
+class Quote:
+    """Quoted data, built anew at each evaluation."""
+
+    at: Node
+    value: Any
+
+
+@dataclass(slots=True)
+class MakeDict:
+    at: Node
+    keys: list[Any]
+    values: list[IR]
+
+
+@dataclass(slots=True)
+class Local:
+    at: Node
+    var: Var
+
+
+@dataclass(slots=True)
+class Global:
+    """A variable of the environment."""
+
+    at: Node
+    name: str
+
+
+@dataclass(slots=True)
+class Unknown:
+    """A name that was nothing at compile time; looked up when reached."""
+
+    at: Node
+    name: str
+
+
+@dataclass(slots=True)
+class Prim:
+    at: Node
+    primitive: Primitive
+
+
+@dataclass(slots=True)
+class Dynamic:
+    """``*loop-config*``: the one variable with dynamic scope."""
+
+    at: Node
+
+
+@dataclass(slots=True)
+class SetLocal:
+    at: Node
+    var: Var
+    value: IR
+    foreign: bool = False
+
+
+@dataclass(slots=True)
+class SetGlobal:
+    at: Node
+    name: str
+    value: IR
+    foreign: bool = False
+
+
+@dataclass(slots=True)
+class DefineGlobal:
+    at: Node
+    name: str
+    value: IR
+
+
+@dataclass(slots=True)
+class If:
+    at: Node
+    test: IR
+    then: IR
+    other: IR
+
+
+@dataclass(slots=True)
+class Cond:
+    """Clauses tried in order, each a test and a body; ``bind`` holds the test's value for ``=>`` (and empty bodies)."""
+
+    at: Node
+    clauses: list[Clause]
+    other: IR
+
+
+@dataclass(slots=True)
+class Clause:
+    test: IR
+    body: IR
+    bind: Var | None = None
+
+
+@dataclass(slots=True)
+class Logic:
+    """``and`` and ``or``."""
+
+    at: Node
+    every: bool
+    items: list[IR]
+
+
+@dataclass(slots=True)
+class Seq:
+    at: Node
+    items: list[IR]
+
+
+@dataclass(slots=True)
+class Let:
+    """Variables set one after the other, then a body. Names being unique, it serves ``let``, ``let*`` and bodies.
+
+    ``vars`` are all variables of the scope; those without an initialiser are set by a :class:`Define` in the body.
+    """
+
+    at: Node
+    vars: list[Var]
+    inits: list[tuple[Var, IR]]
+    body: IR
+
+
+@dataclass(slots=True)
+class Define:
+    """Sets a variable of the enclosing :class:`Let`."""
+
+    at: Node
+    var: Var
+    value: IR
+
+
+@dataclass(slots=True)
+class Lambda:
+    at: Node
+    name: str | None
+    params: list[Var]
+    rest: Var | None
+    body: IR
+    function: Function
+    self_var: Var | None = None
+    self_tail: bool = False
+    self_global: str | None = None
+    free: dict[str, Var] = field(default_factory=dict[str, Var])
+    globals: set[str] = field(default_factory=set[str])
+
+
+@dataclass(slots=True)
+class Call:
+    """``operator`` applied to ``args``. ``pairs`` gives the names the operands would have if it names a task or tool."""
+
+    at: Node
+    operator: IR
+    args: list[IR]
+    pairs: list[Pair] | None = None
+    self_tail: bool = False
+
+
+@dataclass(slots=True)
+class Pair:
+    """An operand ``(name expr)``: ``var`` holds the value of ``expr``, ``applied`` is ``name`` called on it."""
+
+    at: Node
+    name: str
+    var: Var
+    value: IR
+    applied: IR
+
+
+@dataclass(slots=True)
+class PrimCall:
+    at: Node
+    primitive: Primitive
+    args: list[IR]
+
+
+@dataclass(slots=True)
+class EffectCall:
+    """A call of a task, tool or other effect with named arguments. ``kind``: task, tool, context, items, workflow."""
+
+    at: Node
+    kind: str
+    name: str
+    names: list[str]
+    args: list[IR]
+
+
+@dataclass(slots=True)
+class Helper:
+    """A call of a runtime operation: ``rt.<method>(d, span, *args)``, awaited."""
+
+    at: Node
+    method: str
+    args: list[IR]
+    constants: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(slots=True)
+class Thunk:
+    """A part of the program as a function ``(rt, d)``: a branch, or the body of ``timeout``, ``retry``, ``finally``."""
+
+    at: Node
+    body: IR
+    function: Function
+
+
+@dataclass(slots=True)
+class ThunkList:
+    at: Node
+    items: list[IR]
+
+
+@dataclass(slots=True)
+class NamedLoop:
+    """A named let all of whose calls are tail calls of itself: a loop."""
+
+    at: Node
+    params: list[Var]
+    inits: list[IR]
+    body: IR
+    loop: Var
+
+
+@dataclass(slots=True)
+class Repeat:
+    """``(loop n body)``."""
+
+    at: Node
+    count: IR
+    body: IR
+
+
+@dataclass(slots=True)
+class While:
+    """``while`` and ``do``: ``body`` as long as ``test`` is ``sense``; then ``result``."""
+
+    at: Node
+    test: IR
+    sense: bool
+    body: IR
+    result: IR
+
+
+@dataclass(slots=True)
+class Try:
+    at: Node
+    body: IR
+    var: Var | None
+    handler: IR | None
+    final: Thunk | None
+
+
+IR: TypeAlias = (
+    Const
+    | Quote
+    | MakeDict
+    | Local
+    | Global
+    | Unknown
+    | Prim
+    | Dynamic
+    | SetLocal
+    | SetGlobal
+    | DefineGlobal
+    | If
+    | Cond
+    | Logic
+    | Seq
+    | Let
+    | Define
+    | Lambda
+    | Call
+    | PrimCall
+    | EffectCall
+    | Helper
+    | Thunk
+    | ThunkList
+    | NamedLoop
+    | Repeat
+    | While
+    | Try
+)

@@ -1,0 +1,197 @@
+"""Macros: templates expanded before anything runs, by running them on syntax as data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.lang.builtins import PRIMITIVES, Primitive
+from agentflow.lang.calling import HOP, TAIL
+from agentflow.lang.closure import Closure
+from agentflow.lang.environment import SexpEnvironment, unbound
+from agentflow.lang.syntax import Form, Name, Node, datum, from_datum
+from agentflow.lang.trace import annotate, too_early
+
+if TYPE_CHECKING:
+    from agentflow.lang.analyzer import Analyzer
+
+MACRO_STEPS = 100_000
+"""Steps one expansion may take."""
+MAX_NODES = 200_000
+"""Nodes all expansions of a program may make together."""
+
+
+class Macro:
+    """A macro: a procedure from the operands, as data, to what replaces the call."""
+
+    def __init__(self, name: str, closure: Closure, limits: Limits) -> None:
+        self.name = name
+        self.closure = closure
+        self.limits = limits
+
+    @classmethod
+    def define(cls, a: Analyzer, node: Form, name: Name, params: Node, body: Sequence[Node]) -> Macro:
+        """Compile a macro's template as a procedure that may call primitives only."""
+        from agentflow.lang.program import assemble
+
+        place = (node.start, node.end)
+        procedure = Form([Name("lambda", *place), params, *body], *place)
+        program = assemble(a.source, [procedure], lambda _: "unknown", a.limits, frozenset(), macros=a.macros)
+        env = SexpEnvironment()
+        closure = _drive(program.link(env)(MacroStrand(a.limits), 0))
+        return cls(name.name, closure, a.limits)
+
+    def expand(self, a: Analyzer, node: Form) -> Node:
+        """What replaces a call. Raises SexpEvaluationError (``macro/...``) and LimitExceeded."""
+        places: dict[int, Node] = {}
+        operands = [datum(each, places) for each in node.items[1:]]
+        rt = MacroStrand(self.limits)
+        try:
+            value = _drive(_finished(rt, rt.pick(self.closure, len(operands), 0), operands))
+        except LimitExceeded as error:
+            error.at(a.span(node))
+            raise
+        except AgentflowError as error:
+            made = annotate(error)
+            made.add_frame(f"macro {self.name}", a.span(node))
+            raise made from made.__cause__
+        except (TypeError, RecursionError, ValueError) as error:
+            raise a.error(node, "macro/failed", f"macro '{self.name}' failed: {error}") from error
+        try:
+            made_node = from_datum(value, node, places, MAX_NODES - a.expanded, self.limits.nesting)
+        except OverflowError as error:
+            limit = "nesting" if str(error) == "depth" else "macro_nodes"
+            allowed = self.limits.nesting if limit == "nesting" else MAX_NODES
+            raise LimitExceeded(
+                f"the expansion of '{self.name}' is larger than {allowed:,} "
+                f"{'levels of nesting' if limit == 'nesting' else 'nodes'}",
+                limit=limit,
+                allowed=allowed,
+                span=a.span(node),
+                hint="expand to less, or to a procedure that is called",
+            ) from None
+        except ValueError as error:
+            raise a.error(
+                node, "macro/result", f"macro '{self.name}' gave a {error} object, which is no program"
+            ) from None
+        a.enter_expansion(made_node, node, self.name)
+        return made_node
+
+
+class MacroStrand:
+    """What a template runs on: primitives and closures, a fixed number of steps, and no effects at all."""
+
+    __slots__ = ("again", "branch", "fuel", "limits", "loop_config", "tail")
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.fuel = MACRO_STEPS
+        self.branch = False
+        self.tail: tuple[Any, ...] | None = None
+        self.again: tuple[Any, ...] = ()
+        self.loop_config = None
+
+    async def tick(self) -> None:
+        """The steps are used up."""
+        raise LimitExceeded(
+            f"a macro's template took more than {MACRO_STEPS:,} steps", limit="macro_steps", allowed=MACRO_STEPS
+        )
+
+    def pick(self, function: Any, count: int, d: int) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """The code behind a closure or primitive."""
+        if d >= HOP:
+            return self.hopper(None)
+        if isinstance(function, Closure):
+            if function.n != count and not (function.n < 0 and count >= function.info.least):
+                raise SexpEvaluationError(
+                    f"{function.name or 'the macro'} takes {function.info.least} operands, and was given {count}",
+                    code="macro/arity",
+                )
+            return function.code
+        if isinstance(function, Primitive):
+            function.check_arity(count)
+            return _code(function)
+        raise SexpEvaluationError("a macro's template calls procedures and primitives only", code="macro/call")
+
+    def pick_global(self, env: SexpEnvironment, cell: Any, name: str, count: int, d: int) -> Any:
+        return self.pick(self.unbound(env, name), count, d)
+
+    def shape(self, function: Any) -> bool:
+        return False
+
+    def hopper(self, code: Any) -> NoReturn:
+        raise LimitExceeded(
+            f"calls in a macro's template are nested deeper than {HOP}", limit="macro_depth", allowed=HOP
+        )
+
+    async def bounce(self, d: int) -> Any:
+        while True:
+            tail = self.tail
+            assert tail is not None
+            self.tail = None
+            result = await tail[0](self, d + 1, *tail[1:])
+            if result is not TAIL:
+                return result
+
+    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+        if name in PRIMITIVES:
+            return PRIMITIVES[name]
+        raise unbound(name, f"'{name}' is not bound in the macro's template", "quote it if it is meant as a name")
+
+    def operator(self, env: SexpEnvironment, name: str) -> Any:
+        return self.unbound(env, name)
+
+    def early(self, name: str) -> NoReturn:
+        raise too_early(name)
+
+    def count(self, value: Any) -> range:
+        if type(value) is not int or value < 0:
+            raise SexpEvaluationError("loop: the count is an integer that is not negative", code="loop/count")
+        return range(value)
+
+    def big(self, value: Any, who: str) -> Any:
+        if value.bit_length() > self.limits.integer_bits:
+            raise LimitExceeded(
+                "an integer in a macro's template is too large", limit="integer_bits", allowed=self.limits.integer_bits
+            )
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any) -> NoReturn:
+            raise SexpEvaluationError(
+                "a macro's template may compute, but not act or handle errors",
+                code="macro/effect",
+                hint="put the call into the expansion, with quasiquote",
+            )
+
+        return refuse
+
+
+def _code(primitive: Primitive) -> Callable[..., Coroutine[Any, Any, Any]]:
+    if primitive.is_async:
+        return primitive.function
+
+    async def code(rt: Any, d: int, *arguments: Any) -> Any:
+        return primitive.function(rt, *arguments) if primitive.needs_rt else primitive.function(*arguments)
+
+    return code
+
+
+async def _finished(rt: MacroStrand, code: Callable[..., Coroutine[Any, Any, Any]], operands: list[Any]) -> Any:
+    value = await code(rt, 1, *operands)
+    return await rt.bounce(0) if value is TAIL else value
+
+
+def _drive(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    finally:
+        if inspect.getcoroutinestate(work) != inspect.CORO_CLOSED:
+            work.close()
+    raise AssertionError("a macro's template never waits")

@@ -1,0 +1,56 @@
+"""Between offsets in program text and the line and column numbers Python keeps with code."""
+
+from __future__ import annotations
+
+from agentflow.core.source import Source, Span
+
+Position = tuple[int, int, int, int]
+_LONG_LINE = 2_000
+
+
+class Positions:
+    """Converts both ways for one source. Python counts columns in UTF-8 bytes, sources in characters.
+
+    On lines longer than 2,000 characters that are not ASCII, columns are left in characters, so that no text makes the
+    conversion quadratic.
+    """
+
+    __slots__ = ("_ascii", "source")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._ascii = source.text.isascii()
+
+    def of(self, start: int, end: int) -> Position:
+        """Line, column, end line and end column: lines from 1, columns from 0, as Python's ``ast`` has them."""
+        line, column = self.source.position(start)
+        last_line, last_column = self.source.position(end)
+        if self._ascii:
+            return line, column - 1, last_line, last_column - 1
+        return line, self._bytes(line, column - 1), last_line, self._bytes(last_line, last_column - 1)
+
+    def _bytes(self, line: int, column: int) -> int:
+        text = self.source.line(line)
+        if len(text) > _LONG_LINE:
+            return column
+        return len(text[:column].encode("utf-8", "surrogatepass"))
+
+    def _offset(self, line: int, column: int) -> int:
+        starts = self.source.line_starts
+        if not 1 <= line <= len(starts):
+            return 0
+        if not self._ascii:
+            text = self.source.line(line)
+            if len(text) <= _LONG_LINE:
+                column = len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "replace"))
+        return min(starts[line - 1] + column, len(self.source.text))
+
+    def span(self, position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
+        """The span of a code position, None when Python was told to keep none."""
+        line, end_line, column, end_column = position
+        if line is None:
+            return None
+        if column is None or end_line is None or end_column is None:
+            start = self._offset(line, 0)
+            return Span(self.source, start, start + len(self.source.line(line)))
+        return Span(self.source, self._offset(line, column), self._offset(end_line, end_column))

@@ -1,0 +1,353 @@
+"""Text to syntax: one regular expression, one explicit stack, no recursion."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from agentflow.core.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source
+from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node
+
+_TOKEN = re.compile(
+    r"""(?:\s+|;[^\n]*)*+(?:
+      ([(\[])
+    | ([)\]])
+    | ([+-]?[0-9]+)(?=[\s()\[\]{};"]|\Z)
+    | "([^"\\]*(?:\\.[^"\\]*)*+)"
+    | ('|`|,@|,)
+    | ([{}])
+    | (\#\|)
+    | (\#;)
+    | ([^\s()\[\]{}"'`,;\#|][^\s()\[\]{}"'`,;|]*)
+    | (\#[^\s()\[\]{}"'`,;|]*|.)
+    )?""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPEN, _CLOSE, _INT, _STRING, _QUOTE, _BRACE, _BLOCK, _DROP, _WORD, _OTHER = range(1, 11)
+
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_NUMBERISH = re.compile(r"[+-]?\.?[0-9]")
+_COMMENT_EDGE = re.compile(r"\|\#|\#\|")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(.))", re.DOTALL)
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_QUOTES = {"'": "quote", "`": "quasiquote", ",": "unquote", ",@": "unquote-splicing"}
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_WORDS = {
+    "true": True,
+    "false": False,
+    "none": None,
+    "+inf.0": float("inf"),
+    "-inf.0": float("-inf"),
+    "+nan.0": float("nan"),
+    "-nan.0": float("nan"),
+}
+_MAX_DIGITS = 4_300
+
+_LIST, _DICT, _PREFIX, _DROPPED = range(4)
+
+
+class Frame:
+    """Something opened and not yet closed: a list, a dict, a quote prefix or a ``#;``."""
+
+    __slots__ = ("items", "kind", "start", "text")
+
+    def __init__(self, kind: int, items: list[Node], start: int, text: str) -> None:
+        self.kind = kind
+        self.items = items
+        self.start = start
+        self.text = text
+
+
+class Incomplete(SexpSyntaxError):
+    """The text ends inside something; more text could complete it (what a prompt waits for)."""
+
+
+def read(source: Source | str, *, limits: Limits | None = None) -> list[Node]:
+    """The top-level forms of ``source``, in order.
+
+    Raises SexpSyntaxError naming line, column and what was expected (``syntax/...``), for an empty text too, and
+    LimitExceeded when the text is longer than ``limits.source_bytes`` or nested deeper than ``limits.nesting``.
+    """
+    if isinstance(source, str):
+        source = Source("<string>", source)
+    forms = _Reader(source, limits or Limits()).read()
+    if not forms:
+        raise Incomplete(
+            "there is no program in this text",
+            code="syntax/empty",
+            span=source.span(0, 0),
+            hint="a program is one or more forms, for example (+ 1 2)",
+        )
+    return forms
+
+
+def read_datum_nodes(source: Source, *, limits: Limits | None = None) -> list[Node]:
+    """Like :func:`read`, but an empty text gives an empty list."""
+    return _Reader(source, limits or Limits()).read()
+
+
+class _Reader:
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self.source = source
+        self.text = source.text
+        self.limits = limits
+        if len(self.text) > limits.source_bytes:
+            raise LimitExceeded(
+                f"the program text has {len(self.text)} characters; at most {limits.source_bytes} are read",
+                limit="source_bytes",
+                allowed=limits.source_bytes,
+                used=len(self.text),
+                span=source.span(0, 1),
+            )
+
+    def read(self) -> list[Node]:
+        """All forms. One loop over tokens; ``stack`` holds what is open, ``items`` collects the innermost."""
+        text = self.text
+        match = _TOKEN.match
+        top: list[Node] = []
+        items = top
+        stack: list[Frame] = []
+        nesting = self.limits.nesting
+        at = 0
+        prefixed = False
+        while True:
+            token = match(text, at)
+            assert token is not None
+            kind = token.lastindex
+            if kind is None:
+                break
+            start, at = token.span(kind)
+            node: Node
+            if kind == _OPEN:
+                if len(stack) >= nesting:
+                    self._too_deep(start)
+                items = []
+                stack.append(Frame(_LIST, items, start, text[start]))
+                prefixed = False
+                continue
+            if kind == _CLOSE:
+                frame = stack[-1] if stack else None
+                if frame is None or frame.kind != _LIST or _PAIRS[frame.text] != text[start]:
+                    self._bad_close(text[start], start, stack)
+                node = Form(frame.items, frame.start, at)
+                stack.pop()
+                items = stack[-1].items if stack else top
+                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+            elif kind == _WORD:
+                node = self._word(token[kind], start, at)
+            elif kind == _INT:
+                node = Atom(self._integer(token[kind], start, at), start, at)
+            elif kind == _STRING:
+                body = token[kind]
+                start -= 1
+                at += 1
+                node = Atom(body if "\\" not in body else self._unescape(body, start + 1), start, at)
+            elif kind == _BRACE:
+                if text[start] == "{":
+                    if len(stack) >= nesting:
+                        self._too_deep(start)
+                    items = []
+                    stack.append(Frame(_DICT, items, start, "{"))
+                    prefixed = False
+                    continue
+                node = self._close_dict(start, at, stack)
+                stack.pop()
+                items = stack[-1].items if stack else top
+                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+            elif kind == _QUOTE or kind == _DROP:
+                if len(stack) >= nesting:
+                    self._too_deep(start)
+                items = []
+                stack.append(Frame(_PREFIX if kind == _QUOTE else _DROPPED, items, start, token[kind]))
+                prefixed = True
+                continue
+            elif kind == _BLOCK:
+                at = self._block_comment(start)
+                continue
+            else:
+                node = self._other(token[kind], start, at)
+            items.append(node)
+            while prefixed:
+                frame = stack.pop()
+                items = stack[-1].items if stack else top
+                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+                if frame.kind == _PREFIX:
+                    name = Name(_QUOTES[frame.text], frame.start, frame.start + len(frame.text))
+                    items.append(Form([name, node], frame.start, node.end))
+                    node = items[-1]
+                else:
+                    break
+        if stack:
+            self._unclosed(stack[-1])
+        return top
+
+    def _word(self, word: str, start: int, end: int) -> Node:
+        first = word[0]
+        if first in "0123456789+-." or word in _WORDS:
+            if word in _WORDS:
+                return Atom(_WORDS[word], start, end)
+            if _NUMBERISH.match(word):
+                if not _FLOAT.match(word):
+                    raise SexpSyntaxError(
+                        f"'{word[:60]}' is neither a number nor a name: names do not begin with a digit",
+                        code="syntax/number",
+                        span=self.source.span(start, end),
+                        hint="put spaces around the number, or begin the name with a letter",
+                    )
+                value = float(word) if len(word) <= _MAX_DIGITS else float("inf")
+                if value in (float("inf"), float("-inf")):
+                    raise SexpSyntaxError(
+                        "this number does not fit into a float",
+                        code="syntax/number",
+                        span=self.source.span(start, end),
+                        hint="write +inf.0 for infinity",
+                    )
+                return Atom(value, start, end)
+        return Form([], start, end) if word == "nil" else Name(word, start, end)
+
+    def _integer(self, digits: str, start: int, end: int) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise SexpSyntaxError(
+                f"this integer has {len(digits)} digits; at most {_MAX_DIGITS} are read",
+                code="syntax/number",
+                span=self.source.span(start, end),
+                hint="compute large numbers instead of writing them out",
+            )
+        return int(digits)
+
+    def _other(self, token: str, start: int, end: int) -> Node:
+        if token == "#t" or token == "#f":
+            return Atom(token == "#t", start, end)
+        if token == '"':
+            raise Incomplete(
+                "this string is not closed: expected '\"' before the end of the text",
+                code="syntax/unclosed-string",
+                span=self.source.span(start, start + 1),
+                hint='end the string with ", and write a quote inside it as \\"',
+            )
+        hints = {
+            "|": "names in bars are not supported; use a name without spaces",
+            "#": "'#' begins #t, #f, #; or #| ... |#",
+        }
+        raise SexpSyntaxError(
+            f"unexpected '{token[:40]}': expected a form",
+            code="syntax/unexpected",
+            span=self.source.span(start, end),
+            hint=hints.get(token[0]),
+        )
+
+    def _unescape(self, body: str, start: int) -> str:
+        def replace(found: re.Match[str]) -> str:
+            unit, low, letter = found.groups()
+            if unit is not None:
+                if low is None:
+                    return chr(int(unit, 16))
+                high = int(unit, 16)
+                if 0xD800 <= high < 0xDC00:
+                    return chr(0x10000 + ((high - 0xD800) << 10) + (int(low, 16) - 0xDC00))
+                return chr(high) + chr(int(low, 16))
+            plain = _ESCAPES.get(letter)
+            if plain is None:
+                at = start + found.start()
+                raise SexpSyntaxError(
+                    "a \\u escape has four hexadecimal digits" if letter == "u" else f"unknown escape '\\{letter}'",
+                    code="syntax/escape",
+                    span=self.source.span(at, at + 2),
+                    hint='strings have the JSON escapes \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX',
+                )
+            return plain
+
+        return _ESCAPE.sub(replace, body)
+
+    def _block_comment(self, start: int) -> int:
+        depth = 1
+        for edge in _COMMENT_EDGE.finditer(self.text, start + 2):
+            depth += 1 if edge[0] == "#|" else -1
+            if not depth:
+                return edge.end()
+        raise Incomplete(
+            "this block comment is not closed: expected '|#' before the end of the text",
+            code="syntax/unclosed-comment",
+            span=self.source.span(start, start + 2),
+            hint="end it with |#; block comments nest, so each #| needs its own |#",
+        )
+
+    def _close_dict(self, start: int, end: int, stack: list[Frame]) -> Node:
+        frame = stack[-1] if stack else None
+        if frame is None or frame.kind != _DICT:
+            self._bad_close("}", start, stack)
+        items = frame.items
+        if len(items) % 2:
+            raise SexpSyntaxError(
+                "a dict literal needs a value for every key",
+                code="syntax/dict",
+                span=self.source.span(items[-1].start, items[-1].end),
+                hint='write {"key" value ...}',
+            )
+        for key in items[::2]:
+            if type(key) is not Name and type(key) is not Atom:
+                raise SexpSyntaxError(
+                    "a dict literal's key is a string, number or name",
+                    code="syntax/dict",
+                    span=self.source.span(key.start, key.end),
+                    hint="(dict key value ...) computes its keys",
+                )
+        return DictForm(items, frame.start, end)
+
+    def _bad_close(self, bracket: str, start: int, stack: list[Frame]) -> NoReturn:
+        span = self.source.span(start, start + 1)
+        if not stack:
+            raise SexpSyntaxError(
+                f"unexpected '{bracket}': nothing is open here",
+                code="syntax/unexpected-close",
+                span=span,
+                hint="remove it, or open a form before it",
+            )
+        frame = stack[-1]
+        line, column = self.source.position(frame.start)
+        if frame.kind >= _PREFIX:
+            raise SexpSyntaxError(
+                f"expected a form after {frame.text!r} at line {line}, column {column}, found '{bracket}'",
+                code="syntax/unexpected-close",
+                span=span,
+                hint=f"write the form that {frame.text} applies to",
+            )
+        raise SexpSyntaxError(
+            f"expected '{_PAIRS[frame.text]}' to close the '{frame.text}' opened at line {line}, column {column}, "
+            f"found '{bracket}'",
+            code="syntax/mismatched",
+            span=span,
+            hint="( closes with ), [ with ] and { with }",
+        )
+
+    def _unclosed(self, frame: Frame) -> NoReturn:
+        line, column = self.source.position(frame.start)
+        end = len(self.text)
+        end_line, end_column = self.source.position(end)
+        if frame.kind >= _PREFIX:
+            raise Incomplete(
+                f"expected a form after {frame.text!r} at line {line}, column {column}, found the end of the text",
+                code="syntax/unclosed",
+                span=self.source.span(frame.start, frame.start + len(frame.text)),
+                hint=f"write the form that {frame.text} applies to",
+            )
+        raise Incomplete(
+            f"expected '{_PAIRS[frame.text]}' at line {end_line}, column {end_column}, found the end of the text: "
+            f"the '{frame.text}' opened at line {line}, column {column} is not closed",
+            code="syntax/unclosed",
+            span=self.source.span(frame.start, frame.start + 1),
+            hint=f"add the missing '{_PAIRS[frame.text]}'",
+            details={"opened": {"line": line, "column": column}, "end": {"line": end_line, "column": end_column}},
+        )
+
+    def _too_deep(self, start: int) -> NoReturn:
+        raise LimitExceeded(
+            f"the text is nested deeper than {self.limits.nesting} levels",
+            limit="nesting",
+            allowed=self.limits.nesting,
+            used=self.limits.nesting + 1,
+            span=self.source.span(start, start + 1),
+            hint="define parts of it by name, or raise Limits(nesting=...)",
+        )

@@ -1,0 +1,195 @@
+"""Branches: ``parallel``, ``pmap`` and ``race``.
+
+Each branch is a strand of its own with a path, a fork of the session and a Started/Finished pair of events. All of them
+have ended when the form returns, however it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.events import BranchStarted
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.core.source import Span
+from agentflow.lang.calling import TAIL
+from agentflow.lang.printer import print_value
+from agentflow.lang.trace import annotate
+
+if TYPE_CHECKING:
+    from agentflow.runtime.strand import Strand
+
+Code = Callable[..., Coroutine[Any, Any, Any]]
+
+
+class _Fork:
+    """The branches of one form: where they are and what they give."""
+
+    def __init__(self, rt: Strand, form: str, span: Span, count: int) -> None:
+        rt.budget.charge_branches(count, span)
+        self.rt = rt
+        self.form = form
+        self.span = span
+        self.values: list[Any] = [None] * count
+        self.sessions: dict[int, Session] = {}
+        first = rt.call.next_path()
+        self.prefix = first[: first.rindex(".") + 1]
+
+    async def run(self, index: int, code: Code, arguments: tuple[Any, ...]) -> Any:
+        """One branch, from start to end."""
+        rt = self.rt
+        session = rt.call.session.fork()
+        scope = rt.call.scope(BranchStarted, session=session, path=f"{self.prefix}{index}", form=self.form, index=index)
+        strand = rt.fork(scope.call.path, session)
+        strand.call = scope.call
+        rt.budget.enter_branch()
+        try:
+            with scope:
+                try:
+                    d = strand.first_depth
+                    value = await code(strand, d, *arguments)
+                    if value is TAIL:
+                        value = await strand.bounce(d)
+                    if isinstance(value, TaskResult) and value.failed:
+                        scope.set(outcome="failed")
+                except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with its place
+                    raise annotate(error) from error.__cause__
+        finally:
+            rt.budget.leave_branch()
+            strand.end()
+        self.values[index] = value
+        if session.grown:
+            self.sessions[index] = session
+        return value
+
+    def join(self) -> None:
+        """Bring the branches' conversation turns home, in branch order."""
+        if self.sessions:
+            self.rt.call.session.join([self.sessions[index] for index in sorted(self.sessions)])
+
+
+async def parallel(rt: Strand, span: Span, thunks: list[Code]) -> list[Any]:
+    """All values, in order."""
+    fork = _Fork(rt, "parallel", span, len(thunks))
+    await _all(fork, [(thunk, ()) for thunk in thunks], rt.limits.concurrency)
+    fork.join()
+    return fork.values
+
+
+async def pmap(rt: Strand, span: Span, function: Any, items: Any, limit: Any) -> list[Any]:
+    """The procedure's values on all elements, in order."""
+    if not isinstance(items, list | tuple):
+        raise SexpEvaluationError(
+            f"pmap takes a list, and was given {print_value(items, limit=80)}", code="type/argument", span=span
+        )
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise SexpEvaluationError(
+            f"pmap takes its limit as a positive integer, and was given {print_value(limit, limit=80)}",
+            code="concurrency/limit",
+            span=span,
+        )
+    elements: list[Any] = list(items)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    fork = _Fork(rt, "pmap", span, len(elements))
+
+    async def code(strand: Strand, d: int, element: Any) -> Any:
+        return await strand.apply(function, (element,), d)
+
+    width = min(limit or rt.limits.concurrency, rt.limits.concurrency)
+    await _all(fork, [(code, (element,)) for element in elements], width)
+    fork.join()
+    return fork.values
+
+
+async def _all(fork: _Fork, work: list[tuple[Code, tuple[Any, ...]]], width: int) -> None:
+    """Run all branches, at most ``width`` at once. The first failure cancels the others and is raised afterwards."""
+    todo = iter(enumerate(work))
+
+    async def worker(siblings: _Siblings) -> None:
+        for index, (code, arguments) in todo:
+            try:
+                await fork.run(index, code, arguments)
+            except Exception as error:  # noqa: BLE001 - the first failure of any kind is the form's, once all have ended
+                siblings.settle(error)
+                return
+
+    error = await _Siblings.run([worker] * min(max(1, width), len(work)))
+    if error is not None:
+        raise error from error.__cause__
+
+
+class _Siblings:
+    """Tasks of which one may settle the matter, by which the others are cancelled. All end together."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+        self.error: Exception | None = None
+        self.settled = False
+
+    def settle(self, error: Exception | None) -> None:
+        """End it, with an error or without. Only the first call counts."""
+        if self.settled:
+            return
+        self.settled = True
+        self.error = error
+        me = asyncio.current_task()
+        for task in self.tasks:
+            if task is not me:
+                task.cancel()
+
+    @classmethod
+    async def run(cls, work: list[Callable[[_Siblings], Coroutine[Any, Any, None]]]) -> Exception | None:
+        """Run all of ``work`` until everything has ended; gives the error it was settled with.
+
+        The tasks of the group never fail themselves, so the group never cancels the task that waits for it.
+        """
+        siblings = cls()
+        async with asyncio.TaskGroup() as group:
+            for each in work:
+                siblings.tasks.append(group.create_task(each(siblings)))
+        return siblings.error
+
+
+async def race(rt: Strand, span: Span, thunks: list[Code]) -> Any:
+    """The first success. The others are cancelled and have ended."""
+    fork = _Fork(rt, "race", span, len(thunks))
+    failures: list[AgentflowError] = []
+    last_failed: list[Any] = []
+    winner: list[int] = []
+
+    def runner(index: int) -> Callable[[_Siblings], Coroutine[Any, Any, None]]:
+        async def run(siblings: _Siblings) -> None:
+            try:
+                value = await fork.run(index, thunks[index], ())
+            except LimitExceeded as error:
+                siblings.settle(error)
+                return
+            except AgentflowError as error:
+                failures.append(error)
+                return
+            if isinstance(value, TaskResult) and value.failed:
+                last_failed.append(value)
+            elif not siblings.settled:
+                winner.append(index)
+                siblings.settle(None)
+
+        return run
+
+    error = await _Siblings.run([runner(index) for index in range(len(thunks))])
+    if error is not None:
+        raise error from error.__cause__
+    if winner:
+        session = fork.sessions.get(winner[0])
+        if session is not None:
+            rt.call.session.join([session])
+        return fork.values[winner[0]]
+    if last_failed:
+        return last_failed[-1]
+    raise SexpEvaluationError(
+        "every branch of the race failed: " + "; ".join(f"{each.code}: {each.message[:200]}" for each in failures[:20]),
+        code="race/all-failed",
+        span=span,
+        details={"causes": [each.to_dict() for each in failures[:20]]},
+    ) from failures[0]

@@ -1,0 +1,144 @@
+"""What a run has used up so far, shared by all its strands."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.limits import Limits
+from agentflow.core.source import Span
+
+if TYPE_CHECKING:
+    from agentflow.runtime.strand import Strand
+
+
+class Budget:
+    """Steps, effects, branches and time of one run. Strands take steps in slices; what they leave is given back.
+
+    ``steps_used`` is exact at any time. A budget made with ``parent`` bounds a part of a run: what it uses is used of
+    the parent too. ``wall_s`` counts from the creation.
+    """
+
+    __slots__ = (
+        "_steps_granted",
+        "branches_used",
+        "concurrency",
+        "deadline",
+        "effects_used",
+        "limits",
+        "max_concurrency",
+        "parent",
+        "steps",
+        "strands",
+        "wall_s",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        parent: Budget | None = None,
+        steps: int | None = None,
+        wall_s: float | None = None,
+    ) -> None:
+        self.limits = limits
+        self.parent = parent
+        self.steps = limits.steps if steps is None else steps
+        self._steps_granted = 0
+        self.effects_used = 0
+        self.branches_used = 0
+        self.concurrency = 0
+        self.max_concurrency = 0
+        self.wall_s = limits.wall_s if wall_s is None else wall_s
+        self.deadline = None if self.wall_s is None else time.monotonic() + self.wall_s
+        self.strands: set[Strand] = set()
+
+    @property
+    def steps_used(self) -> int:
+        """Steps taken so far: those granted, less what strands have not used yet."""
+        return self._steps_granted - sum(max(0, strand.fuel) for strand in self.strands)
+
+    def grant(self, wanted: int, span: Span | None) -> int:
+        """Give a strand up to ``wanted`` more steps, at least one. Raises LimitExceeded when there are none left."""
+        allowed = self.steps
+        if allowed is not None:
+            left = allowed - self._steps_granted
+            if left <= 0:
+                left = self._reclaim()
+            if left <= 0:
+                raise LimitExceeded(
+                    f"the run has used its {allowed:,} steps", limit="steps", allowed=allowed, used=allowed, span=span
+                )
+            wanted = min(wanted, left)
+        if self.parent is not None:
+            wanted = self.parent.grant(wanted, span)
+        self._steps_granted += wanted
+        return wanted
+
+    def give_back(self, steps: int) -> None:
+        """Return steps that were granted and not used."""
+        if steps > 0:
+            self._steps_granted -= steps
+            if self.parent is not None:
+                self.parent.give_back(steps)
+
+    def _reclaim(self) -> int:
+        """Take back what other strands hold unused, so that the total is exact whoever asks last."""
+        for strand in self.strands:
+            if strand.fuel > 0:
+                self.give_back(strand.fuel)
+                strand.fuel = 0
+        assert self.steps is not None
+        return self.steps - self._steps_granted
+
+    def check_time(self, span: Span | None) -> None:
+        """Raises LimitExceeded past the deadline."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            assert self.wall_s is not None
+            raise LimitExceeded(
+                f"the run has used its {self.wall_s:g} s", limit="wall_s", allowed=self.wall_s, span=span
+            )
+        if self.parent is not None:
+            self.parent.check_time(span)
+
+    def charge_effect(self, span: Span | None) -> None:
+        """Count one effect before it is carried out. Raises LimitExceeded."""
+        allowed = self.limits.effects
+        if allowed is not None and self.effects_used >= allowed:
+            raise LimitExceeded(
+                f"the run has made its {allowed:,} effects", limit="effects", allowed=allowed, used=allowed, span=span
+            )
+        self.effects_used += 1
+        if self.parent is not None:
+            self.parent.charge_effect(span)
+        elif self.deadline is not None:
+            self.check_time(span)
+
+    def charge_branches(self, count: int, span: Span | None) -> None:
+        """Count branches before they are forked. Raises LimitExceeded."""
+        allowed = self.limits.branches
+        if allowed is not None and self.branches_used + count > allowed:
+            raise LimitExceeded(
+                f"the run has forked its {allowed:,} branches",
+                limit="branches",
+                allowed=allowed,
+                used=self.branches_used + count,
+                span=span,
+            )
+        self.branches_used += count
+        if self.parent is not None:
+            self.parent.charge_branches(count, span)
+
+    def enter_branch(self) -> None:
+        """A branch has begun."""
+        self.concurrency += 1
+        self.max_concurrency = max(self.max_concurrency, self.concurrency)
+        if self.parent is not None:
+            self.parent.enter_branch()
+
+    def leave_branch(self) -> None:
+        """A branch has ended."""
+        self.concurrency -= 1
+        if self.parent is not None:
+            self.parent.leave_branch()

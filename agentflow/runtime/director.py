@@ -1,0 +1,76 @@
+"""The director-evaluator loop: plan, execute, evaluate, decide, a bounded number of times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.source import Span
+from agentflow.core.values import name_of
+from agentflow.lang.builtins.registry import type_name
+from agentflow.lang.printer import print_value
+from agentflow.lang.trace import annotate
+
+if TYPE_CHECKING:
+    from agentflow.runtime.strand import Strand
+
+
+async def director_loop(rt: Strand, d: int, span: Span, clauses: dict[str, Any]) -> Any:
+    """Run the loop. Raises SexpEvaluationError for a wrong count, phase or decision; an error of a phase names it."""
+    limit = clauses["max-iterations"]
+    if type(limit) is not int or limit < 0:
+        raise SexpEvaluationError(
+            "max-iterations is an integer that is not negative, and this is " + print_value(limit, limit=80),
+            code="director/max-iterations",
+            span=span,
+        )
+    for phase in ("director", "executor", "evaluator", "controller"):
+        function = clauses[phase]
+        if type_name(function) != "procedure" and name_of(function) is None:
+            raise SexpEvaluationError(
+                f"'{phase}' is a procedure, and this is {print_value(function, limit=80)}",
+                code="director/phase",
+                span=span,
+                hint=f"write ({phase} (lambda (...) ...))",
+            )
+    first = clauses["initial-director-input"]
+    outer = rt.loop_config
+    rt.loop_config = [("max-iterations", limit), ("initial-director-input", first)]
+    try:
+        return await _iterate(rt, d, span, clauses, limit, first)
+    finally:
+        rt.loop_config = outer
+
+
+async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limit: int, given: Any) -> Any:
+    result: Any = []
+    for i in range(1, limit + 1):
+
+        async def phase(name: str, *arguments: Any, iteration: int = i) -> Any:
+            try:
+                return await rt.apply(clauses[name], arguments, d)
+            except AgentflowError as error:
+                annotate(error)
+                error.add_frame(f"{name}, iteration {iteration} of director-evaluator-loop", span)
+                error.details.setdefault("phase", name)
+                error.details.setdefault("iteration", iteration)
+                raise
+
+        plan = await phase("director", given, i)
+        result = await phase("executor", plan, i)
+        feedback = await phase("evaluator", result, plan, i)
+        decision: Any = await phase("controller", feedback, plan, result, i)
+        pair = cast("list[Any]", decision) if isinstance(decision, list | tuple) else []
+        word = name_of(pair[0]) if len(pair) == 2 else None
+        if word == "stop":
+            return pair[1]
+        if word != "continue":
+            raise SexpEvaluationError(
+                f"controller, iteration {i}: {print_value(decision, limit=200)} is no decision",
+                code="director/decision",
+                span=span,
+                hint="give (list 'continue next-input) or (list 'stop value)",
+                details={"phase": "controller", "iteration": i},
+            )
+        given = pair[1]
+    return result

@@ -1,0 +1,190 @@
+"""Errors as values, and the forms that deal with failure: ``raise``, ``finally``, ``timeout``, ``retry``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from agentflow.core.effects import Solve, TaskCall, Timer
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Span
+from agentflow.lang.calling import TAIL
+from agentflow.lang.printer import print_value
+from agentflow.lang.trace import annotate
+from agentflow.runtime.budget import Budget
+
+if TYPE_CHECKING:
+    from agentflow.runtime.strand import Strand
+
+Code = Callable[..., Coroutine[Any, Any, Any]]
+
+CLEANUP_STEPS = 1_000
+"""Steps a ``finally`` has that runs because of a limit or a cancellation."""
+CLEANUP_S = 1.0
+"""Seconds it has."""
+_FIRST_WAIT_S = 0.25
+_LONGEST_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorValue:
+    """What ``catch`` binds: the error as data, with declared fields for ``get-field``.
+
+    ``code`` is stable (``family/name``), ``reason`` the task-failure reason, ``span`` a dict of line and column or nil,
+    ``cause`` the message of what lay beneath, ``value`` what ``raise`` was given, ``irritants`` those of ``error``.
+    """
+
+    code: str
+    message: str
+    reason: str
+    span: dict[str, Any] | None
+    cause: str | None
+    value: Any
+    irritants: list[Any]
+    details: dict[str, Any]
+    _error: AgentflowError = field(repr=False)
+
+    @classmethod
+    def of(cls, error: AgentflowError) -> ErrorValue:
+        """The value of an error."""
+        cause = error.__cause__
+        value = error.value if isinstance(error, SexpEvaluationError) else None
+        return cls(
+            code=error.code,
+            message=error.message,
+            reason=error.reason,
+            span=error.span.to_dict() if error.span is not None else None,
+            cause=None if cause is None else f"{type(cause).__name__}: {cause}"[:2_000],
+            value=value,
+            irritants=list(getattr(error, "irritants", [])),
+            details=dict(error.details),
+            _error=error,
+        )
+
+    @property
+    def error(self) -> AgentflowError:
+        """The exception itself."""
+        return self._error
+
+
+def error_of(value: Any, span: Span) -> AgentflowError:
+    """The error that ``(raise value)`` raises: one caught before is itself again."""
+    if isinstance(value, ErrorValue):
+        return value.error
+    if isinstance(value, TaskResult) and value.failed and isinstance(value.error, AgentflowError):
+        return value.error
+    made = SexpEvaluationError(f"the program raised {print_value(value, limit=500)}", code="program/raised", span=span)
+    made.value = value
+    return made
+
+
+def user_error(message: Any, irritants: tuple[Any, ...], span: Span) -> SexpEvaluationError:
+    """The error of ``(error "message" irritant ...)``."""
+    text = message if isinstance(message, str) else print_value(message, limit=500)
+    shown = " ".join(print_value(each, limit=200) for each in irritants)
+    made = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
+    made.value = message
+    made.irritants = list(irritants)  # type: ignore[attr-defined]
+    return made
+
+
+async def finish(rt: Strand, error: BaseException, final: Code, d: int) -> None:
+    """Run a ``finally`` because of ``error``, which is raised on afterwards.
+
+    After a program error it runs as any code does, and an error of its own takes over. After a limit or a cancellation
+    it has little time and few steps, may start no model call, and an error of its own becomes a note.
+    """
+    if isinstance(error, GeneratorExit):
+        return
+    if isinstance(error, Exception) and not isinstance(error, LimitExceeded):
+        annotate(error)
+        await _to_end(rt, final, d)
+        return
+    budget, performer, fuel = rt.budget, rt.performer, rt.fuel
+    rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, wall_s=CLEANUP_S)
+    rt.budget.strands.add(rt)
+    rt.performer = _NoModels(performer)
+    rt.fuel = 0
+    try:
+        with anyio.CancelScope(shield=True):
+            async with asyncio.timeout(CLEANUP_S):
+                await _to_end(rt, final, d)
+    except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - the first error goes on; this is a note on it
+        shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
+        error.add_note(f"its finally form failed: {shown}")
+    finally:
+        rt.budget, rt.performer, rt.fuel = budget, performer, fuel
+
+
+async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
+    result = await thunk(rt, d + 1)
+    return await rt.bounce(d) if result is TAIL else result
+
+
+class _NoModels:
+    """A performer that starts no model call: what a ``finally`` has when a run is being stopped."""
+
+    def __init__(self, performer: Any) -> None:
+        self._performer = performer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._performer, name)
+
+    async def perform(self, strand: Strand, effect: Any, span: Span | None) -> Any:
+        if isinstance(effect, TaskCall | Solve):
+            raise SexpEvaluationError(
+                "a finally form that runs because of a limit or a cancellation may start no model call",
+                code="finally/model-call",
+                span=span,
+                hint="clean up with tools",
+            )
+        return await self._performer.perform(strand, effect, span)
+
+
+async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:
+    """``(timeout seconds form)``. Raises TaskError (``timeout/elapsed``, reason execution_timeout)."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+        raise SexpEvaluationError(
+            f"timeout takes seconds as a number that is not negative, and was given {print_value(seconds, limit=80)}",
+            code="timeout/seconds",
+            span=span,
+        )
+    try:
+        async with asyncio.timeout(seconds) as scope:
+            return await _to_end(rt, thunk, d)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise TaskError(
+            f"this form took longer than {seconds:g} s",
+            code="timeout/elapsed",
+            reason="execution_timeout",
+            span=span,
+            hint="give it more time, or catch the error",
+            details={"seconds": seconds},
+        ) from None
+
+
+async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
+    """``(retry tries form)``: again after a TaskError or a FAILED result, at most ``tries`` times in all."""
+    if type(tries) is not int or tries < 1:
+        raise SexpEvaluationError(
+            f"retry takes the number of tries as a positive integer, and was given {print_value(tries, limit=80)}",
+            code="retry/tries",
+            span=span,
+        )
+    for attempt in range(1, tries + 1):
+        try:
+            value = await _to_end(rt, thunk, d)
+            if attempt == tries or not (isinstance(value, TaskResult) and value.failed):
+                return value
+        except TaskError:
+            if attempt == tries:
+                raise
+        await rt.perform(Timer(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1)), jitter=True), span)
+    raise AssertionError("a retry ends in its last try")

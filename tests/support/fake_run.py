@@ -1,0 +1,161 @@
+"""A run without a runtime: enough to evaluate programs with plain Python functions as tasks and tools."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import CallWorkflow, GetContext, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, ProgramCache, compile_program
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.strand import Strand, run_program
+
+
+class FakeRun:
+    """A RunPort that keeps its events in a list, or drops them when nobody listens."""
+
+    run_id = "fake"
+    congested = False
+
+    def __init__(self, limits: Limits | None = None, *, listening: bool = True) -> None:
+        self.limits = limits or Limits()
+        self.listening = listening
+        self.events: list[Any] = []
+        self._seq = 0
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def publish(self, event: Any) -> None:
+        if self.listening:
+            self.events.append(event)
+
+    async def room(self) -> None: ...
+    def charge_model_call(self) -> None: ...
+    def charge_usage(self, usage: Any, cost_usd: float | None) -> None: ...
+
+    async def run_subtask(self, request: Any, call: Any) -> TaskResult:
+        raise NotImplementedError
+
+    async def approve(self, request: Any, call: Any) -> bool:
+        return True
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: Any) -> Any:
+        raise NotImplementedError
+
+
+class FakePerformer:
+    """Tasks and tools are functions of keyword arguments; every effect is noted in ``effects``."""
+
+    def __init__(
+        self, tasks: dict[str, Callable[..., Any]] | None = None, tools: dict[str, Callable[..., Any]] | None = None
+    ) -> None:
+        self.tasks = dict(tasks or {})
+        self.tools = dict(tools or {})
+        self.effects: list[Any] = []
+        self.keys: list[str] = []
+        self.templates: dict[str, Any] = {}
+        self.logged: list[str] = []
+
+    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
+        if grants is not None and name not in grants:
+            return None
+        if name in self.tasks or name in self.templates:
+            return "task"
+        return "tool" if name in self.tools else None
+
+    def known_names(self) -> Iterable[str]:
+        return [*self.tasks, *self.templates, *self.tools]
+
+    def parameters_of(self, name: str) -> Sequence[str] | None:
+        function = self.tasks.get(name) or self.tools.get(name)
+        return list(inspect.signature(function).parameters) if function is not None else None
+
+    def define_task(self, template: Any, strand: Strand) -> None:
+        self.templates[template.name] = template
+
+    async def perform(self, strand: Strand, effect: Any, span: Any) -> Any:
+        self.effects.append(effect)
+        self.keys.append(strand.call.next_path())
+        match effect:
+            case TaskCall(name, arguments) | ToolCall(name, arguments):
+                function = self.tasks.get(name) or self.tools.get(name)
+                if function is None:
+                    return TaskResult.complete(f"{name} {arguments}")
+                value = function(**arguments)
+                return TaskResult.of(await value if inspect.isawaitable(value) else value)
+            case HostCall(function, arguments, name):
+                try:
+                    value = function(*arguments)
+                    return await value if inspect.isawaitable(value) else value
+                except Exception as error:
+                    raise SexpEvaluationError(f"{name}: {error}", code="host/raised", span=span) from error
+            case LogMessage(text):
+                self.logged.append(text)
+                return text
+            case Timer():
+                await asyncio.sleep(0)
+                return []
+            case GetContext(arguments):
+                return [f"found:{arguments}"]
+            case Solve() | CallWorkflow():
+                return effect
+        raise AssertionError(effect)
+
+
+class FakeFlow:
+    """Runs programs. ``env`` is kept from one to the next."""
+
+    def __init__(
+        self,
+        *,
+        tasks: dict[str, Callable[..., Any]] | None = None,
+        tools: dict[str, Callable[..., Any]] | None = None,
+        limits: Limits | None = None,
+        bindings: dict[str, Any] | None = None,
+        listening: bool = True,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.performer = FakePerformer(tasks, tools)
+        self.env = SexpEnvironment(bindings)
+        self.run = FakeRun(self.limits, listening=listening)
+        self.budget = Budget(self.limits)
+        self.cache = ProgramCache()
+        self.session = Session()
+
+    def compile(self, text: str, allow: Iterable[str] | None = None, env: SexpEnvironment | None = None) -> Program:
+        return compile_program(
+            text,
+            kinds=self.performer.kind_of,
+            limits=self.limits,
+            allow=allow,
+            env_names=(env or self.env).names(),
+            cache=self.cache,
+        )
+
+    async def __call__(
+        self, text: str | Program, *, allow: Iterable[str] | None = None, env: SexpEnvironment | None = None
+    ) -> Any:
+        """Evaluate a program with a fresh budget."""
+        self.budget = Budget(self.limits)
+        grants = frozenset(allow) if allow is not None else None
+        env = env or self.env
+        program = self.compile(text, grants, env) if isinstance(text, str) else text
+        call = CallContext(self.run, session=self.session, grants=grants)
+        return await run_program(
+            program, env, performer=self.performer, call=call, budget=self.budget, programs=self.cache
+        )
+
+
+async def evaluate(text: str, **options: Any) -> Any:
+    """The value of a program in a flow of its own."""
+    return await FakeFlow(**options)(text)
