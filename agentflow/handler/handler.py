@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 from agentflow.core.call import CallContext, current_call
 from agentflow.core.context import DataContext
 from agentflow.core.errors import ConfigurationError, TaskError
-from agentflow.core.events import Event, TextDelta
+from agentflow.core.events import Event, ModelStarted, TextDelta
 from agentflow.core.limits import Limits
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import Message
@@ -103,7 +103,8 @@ class BaseHandler:
         self.file_manager = file_manager
         self.command_executor = command_executor
         self.model_provider = model_provider
-        self.base_system_prompt: str = settings.get("base_system_prompt", DEFAULT_SYSTEM_PROMPT)
+        shared = turn_loop.base_system if isinstance(turn_loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
+        self.base_system_prompt: str = settings.get("base_system_prompt", shared)
         self.debug_mode = False
         self._opener = run_opener or LocalOpener(limits=limits, subtasks=getattr(task_system, "run_subtask", None))
         self.registry = registry if registry is not None else ToolRegistry(opener=self._opener)
@@ -230,8 +231,8 @@ class BaseHandler:
         """Ask the model and yield its text as it comes; with ``events=True`` every event of the prompt instead.
 
         Options as for :meth:`execute_prompt`. Raises what the turn loop raises, after what came before it. Leaving the
-        loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is dropped. Text of all
-        turns is yielded, of subtasks too.
+        loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is dropped. The text of
+        all turns is yielded; that of subtasks is in the events, which say where it came from.
         """
         asked = make_prompt(prompt, options)
         opened: asyncio.Future[WatchedRun] = asyncio.get_running_loop().create_future()
@@ -241,10 +242,13 @@ class BaseHandler:
             await asyncio.wait([producer, opened], return_when=asyncio.FIRST_COMPLETED)
             if opened.done():
                 watched = opened.result()
+                place: str | None = None
                 while (event := await watched.next()) is not None:
                     if events:
                         yield event
-                    elif isinstance(event, TextDelta):
+                    elif isinstance(event, ModelStarted):
+                        place = place if place is not None else _above(event.path)
+                    elif isinstance(event, TextDelta) and _above(event.path) == place:
                         yield event.text
             await producer
         finally:
@@ -295,3 +299,7 @@ class BaseHandler:
         self.debug_mode = was or enabled
         self.log_debug(f"debug mode is {'on' if enabled else 'off'}")
         self.debug_mode = bool(enabled)
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, cast, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -44,7 +44,7 @@ class Signature:
         self._fields: list[tuple[str, str]] = []
         for index, parameter in enumerate(inspect.signature(function).parameters.values()):
             hint = hints.get(parameter.name, Any)
-            if hint is CallContext:
+            if hint is CallContext or CallContext in get_args(hint):
                 self._context.append(parameter.name)
             elif parameter.kind is parameter.VAR_KEYWORD:
                 self._open = True

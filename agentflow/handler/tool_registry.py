@@ -159,11 +159,18 @@ def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> Ta
 
 
 async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
-    text = f"{tool.name} {to_json(arguments)}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return await call.run.approve(
-        ApprovalRequest(tool.name, escape(clip(text, 4_000)), digest, "the tool asks for approval", arguments), call
-    )
+    """Ask the run's approver; an approver that raises has not approved."""
+    try:
+        text = f"{tool.name} {to_json(arguments)}"
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        request = ApprovalRequest(tool.name, escape(clip(text, 4_000)), digest, "the tool asks for approval", arguments)
+        return await call.run.approve(request, call)
+    except (TaskError, LimitExceeded):
+        raise
+    except Exception as error:  # noqa: BLE001 - the approver is the host's code: whatever it raises is no approval
+        _log.warning("the approver of tool %s raised %s", tool.name, type(error).__name__)
+        call.warn("tool/approver-failed", f"the approver raised {type(error).__name__}: {clip(str(error), 300)}")
+        return False
 
 
 async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:

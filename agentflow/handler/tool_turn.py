@@ -15,6 +15,7 @@ from agentflow.core.ports import ToolPort
 from agentflow.core.results import SubtaskRequest, TaskResult
 from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import to_json
+from agentflow.handler.places import place_at
 
 
 def check_calls(response: ModelResponse) -> None:
@@ -61,52 +62,64 @@ class ToolTurn:
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
         """The results of ``parts``, in their order.
 
-        Neighbouring calls run side by side; a ``sequential`` tool runs alone, at its place. The first error that is no
+        Neighbouring calls run side by side, at most ``Limits.concurrency`` at once; a ``sequential`` tool runs alone, at its place. The first error that is no
         result (TaskError, LimitExceeded) cancels the others and is raised when they have ended.
         """
-        if len(parts) == 1:
-            return (await self._one(parts[0]),)
+        call = self._call
+        # Each call has a place of its own, numbered before any runs: what happens below it keeps its path however the
+        # calls overlap.
+        placed = [(part, place_at(call, call.next_path())) for part in parts]
+        if len(placed) == 1:
+            return (await self._one(*placed[0]),)
         results: list[ToolResultPart] = []
-        together: list[ToolCallPart] = []
-        for part in parts:
+        together: list[tuple[ToolCallPart, CallContext]] = []
+        for part, place in placed:
             tool = self._tools.find(part.name)
             if tool is not None and tool.sequential:
                 results += await self._together(together)
                 together = []
-                results.append(await self._one(part))
+                results.append(await self._one(part, place))
             else:
-                together.append(part)
+                together.append((part, place))
         results += await self._together(together)
         return tuple(results)
 
-    async def _together(self, parts: list[ToolCallPart]) -> list[ToolResultPart]:
-        if len(parts) < 2:
-            return [await self._one(part) for part in parts]
+    async def _together(self, placed: list[tuple[ToolCallPart, CallContext]]) -> list[ToolResultPart]:
+        if len(placed) < 2:
+            return [await self._one(part, place) for part, place in placed]
+        gate = asyncio.Semaphore(max(1, self._call.run.limits.concurrency))
+
+        async def gated(part: ToolCallPart, place: CallContext) -> ToolResultPart:
+            async with gate:
+                return await self._one(part, place)
+
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._one(part), name=f"tool {part.name}") for part in parts]
+                tasks = [group.create_task(gated(part, place), name=f"tool {part.name}") for part, place in placed]
         except BaseExceptionGroup as failures:
             raise _most_telling(failures) from None
         return [task.result() for task in tasks]
 
-    async def _one(self, part: ToolCallPart) -> ToolResultPart:
+    async def _one(self, part: ToolCallPart, place: CallContext) -> ToolResultPart:
         name = part.name
         if part.invalid:
-            return self._refused(part, f"the arguments are not a JSON object ({part.invalid}); the tool did not run")
+            return self._refused(
+                part, place, f"the arguments are not a JSON object ({part.invalid}); the tool did not run"
+            )
         if name not in self._offered:
             hint = did_you_mean(name, self._offered) or f"there are: {', '.join(sorted(self._offered)) or 'none'}"
-            return self._refused(part, f"there is no tool '{clip(name, 120)}'; {hint}")
-        result = await self._tools.execute(name, part.arguments, self._call, call_id=part.id)
+            return self._refused(part, place, f"there is no tool '{clip(name, 120)}'; {hint}")
+        result = await self._tools.execute(name, part.arguments, place, call_id=part.id)
         if result.status == "CONTINUATION":
-            result = await self._continued(name, result)
+            result = await self._continued(name, result, place)
         self.usage += result.usage
         return ToolResultPart(part.id, name, _text(result), result.failed)
 
-    def _refused(self, part: ToolCallPart, why: str) -> ToolResultPart:
-        self._call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
+    def _refused(self, part: ToolCallPart, place: CallContext, why: str) -> ToolResultPart:
+        place.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
         return ToolResultPart(part.id, part.name, f"error: {why}", True)
 
-    async def _continued(self, name: str, result: TaskResult) -> TaskResult:
+    async def _continued(self, name: str, result: TaskResult, place: CallContext) -> TaskResult:
         asked = result.notes.get("subtask_request")
         try:
             if isinstance(asked, Mapping):
@@ -119,7 +132,7 @@ class ToolTurn:
                 f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
                 details={"code": "tool/no-subtask-request"},
             )
-        return await self._call.run.run_subtask(asked, self._call)
+        return await place.run.run_subtask(asked, place)
 
 
 def _text(result: TaskResult) -> str:

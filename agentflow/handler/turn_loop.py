@@ -19,6 +19,7 @@ from agentflow.handler.answer import PartialAnswer, Shape, Shapes
 from agentflow.handler.conversation import answer_message, opening
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
+from agentflow.handler.places import place_at
 from agentflow.handler.tool_turn import ToolTurn, check_calls
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
@@ -72,16 +73,7 @@ class TurnLoop:
         adapter, model = self._route(prompt)
         offered = self._offered(prompt, call)
         # All calls of this prompt are numbered below one path of its own, with the authority of the offered tools.
-        place = CallContext(
-            call.run,
-            path=call.next_path(),
-            parent=call.parent,
-            session=call.session,
-            span=call.span,
-            grants=frozenset(spec.name for spec in offered),
-            subtask_chain=call.subtask_chain,
-            material=call.material,
-        )
+        place = place_at(call, call.next_path(), grants=frozenset(spec.name for spec in offered))
         work = _Work(self, prompt, place, adapter, model, offered, self._shapes.of(prompt))
         outcome = await work.run()
         if prompt.history.record_in_session_history:
@@ -117,6 +109,7 @@ class TurnLoop:
                 continue
             if grants is None or name in grants:
                 specs.append(tool.spec)
+        _check_choice(prompt.tool_choice, specs)
         return tuple(specs)
 
     def system(self, prompt: Prompt) -> str:
@@ -129,6 +122,19 @@ class TurnLoop:
     def tools(self) -> ToolPort:
         """The tool registry."""
         return self._tools
+
+
+def _check_choice(choice: str, offered: Sequence[ToolSpec]) -> None:
+    if choice in ("auto", "none") or (choice == "required" and offered):
+        return
+    names = [spec.name for spec in offered]
+    if choice not in names:
+        raise ConfigurationError(
+            f"tool_choice is '{clip(choice, 120)}', but {'no tool is' if not names else 'only these tools are'} offered"
+            f"{': ' + ', '.join(names) if names else ''}",
+            code="handler/tool-choice",
+            hint="write auto, none, required or the name of an offered tool",
+        )
 
 
 class _Work:
@@ -231,9 +237,18 @@ class _Work:
         self._model_used = response.model or self._model
         call.run.charge_usage(response.usage, cost)
         self._check(response)
-        self._messages.append(answer_message(response))
+        self._take(response)
         self._guard.after(response, self._messages)
         return response
+
+    def _take(self, response: ModelResponse) -> None:
+        """Put the answer into the messages; what follows a pause goes on with the same message: sides must alternate."""
+        message = answer_message(response)
+        if self._messages[-1].role == "assistant":
+            message = Message("assistant", (*self._messages.pop().parts, *message.parts))
+        elif response.stop_reason == "pause" and not response.parts:
+            return
+        self._messages.append(message)
 
     def _check(self, response: ModelResponse) -> None:
         """Refuse an answer that is none: cut off, refused, or asking for tools it does not name."""

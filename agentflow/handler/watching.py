@@ -10,6 +10,7 @@ from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.handler.places import place_at
 
 ALLOWANCE = 64
 """Events a reader may be behind before the producer waits for it."""
@@ -92,13 +93,4 @@ class WatchedRun:
 def watch(call: CallContext) -> tuple[WatchedRun, CallContext]:
     """``call`` on a watched run of its own; session, grants and place stay the same."""
     watched = WatchedRun(call.run)
-    return watched, CallContext(
-        watched,
-        path=call.path,
-        parent=call.parent,
-        session=call.session,
-        span=call.span,
-        grants=call.grants,
-        subtask_chain=call.subtask_chain,
-        material=call.material,
-    )
+    return watched, place_at(call, call.path, run=watched)

@@ -87,6 +87,7 @@ PROMPT = Prompt(parts=(TextPart("go"),))
 async def by_hand(provider: Instant, history: tuple[Message, ...]) -> None:
     messages = [*history, user("go")]
     while True:
+        response: ModelResponse | None = None
         async with aclosing(provider.stream(ModelRequest(tuple(messages)))) as stream:
             async for delta in stream:
                 response = delta.response

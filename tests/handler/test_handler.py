@@ -193,6 +193,16 @@ class TestPrompts:
                 pass
         assert len(made.session.turns()) == 2
 
+    async def test_stream_without_the_text_of_subtasks(self) -> None:
+        """Text of a prompt that a tool makes is not this prompt's answer; it is among the events."""
+        made = handler(tool_calls(("inner", {}), text="look"), "inside", "done")
+
+        async def inner() -> str:
+            return (await made.execute_prompt("x", history=HistoryConfig(record_in_session_history=False))).content
+
+        made.add_tool(inner)
+        assert [text async for text in made.stream_prompt("a")] == ["look ", "done "]
+
     async def test_slow_reader(self) -> None:
         """A slow reader holds the model back: the producer is never more than its allowance ahead."""
         made = handler("word " * 2_000)

@@ -188,6 +188,7 @@ async def test_pause_goes_on() -> None:
     outcome = await bench.run()
     assert outcome.response.text == "done" and outcome.turns == 2
     assert [message.role for message in bench.provider.requests[1].messages] == ["user", "assistant"]
+    assert [message.text for message in bench.session.messages] == ["hi", "working on itdone"]
 
 
 async def test_turn_limit() -> None:
@@ -289,6 +290,22 @@ class TestContextWindow:
         assert caught.value.used > 2_000 and len(bench.provider.requests) == 1 and not bench.session.turns()
 
 
+async def test_paths_do_not_depend_on_timing() -> None:
+    """Whatever order parallel tools proceed in, what happens below each has the same path."""
+
+    async def dig(s: float) -> dict[str, Any]:
+        await asyncio.sleep(s)
+        return {"status": "CONTINUATION", "notes": {"subtask_request": {"name": f"dig {s}"}}}
+
+    paths: list[list[str]] = []
+    for times in ((0.0, 0.02), (0.02, 0.0)):
+        bench = Bench(tool_calls(*[("dig", {"s": s}) for s in times]), "ok", tools=[dig])
+        await bench.run()
+        calls = {request.name: call.path for request, call in bench.run_.subtasks}
+        paths.append([calls[f"dig {s}"] for s in times])
+    assert paths[0] == paths[1] and len(set(paths[0])) == 2
+
+
 class TestTools:
     """What a model is offered, and with what authority its calls run."""
 
@@ -322,6 +339,35 @@ class TestTools:
 
         await Bench(tool_calls(("look", {})), "ok", tools=[look, add]).run()
         assert not seen[0].host_authority and seen[0].grants == {"look", "add"}
+
+    @pytest.mark.parametrize("choice", ["required", "sub", "any"])
+    async def test_choice_must_be_offered(self, choice: str) -> None:
+        """A tool choice that no offered tool can meet is refused before a model is asked."""
+        with pytest.raises(ConfigurationError):
+            await Bench("x", tools=[] if choice == "required" else [add]).run(ask(tool_choice=choice))
+
+    async def test_choice_holds_for_the_first_turn(self) -> None:
+        """A forced choice applies to the first turn; later ones may answer."""
+        bench = Bench(tool_calls(("add", {"a": 1, "b": 1})), "ok", tools=[add])
+        await bench.run(ask(tool_choice="add"))
+        assert [request.tool_choice for request in bench.provider.requests] == ["add", "auto"]
+
+    async def test_storm_of_calls(self) -> None:
+        """However many calls one answer makes, at most Limits.concurrency run at once; all are answered in order."""
+        at_once, most = 0, 0
+
+        async def busy(n: int) -> int:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0)
+            at_once -= 1
+            return n
+
+        reply = tool_calls(*[("busy", {"n": n}) for n in range(500)])
+        bench = Bench(reply, "ok", tools=[busy], run=FakeRun(limits=Limits(concurrency=7)))
+        await bench.run()
+        assert most == 7 and [part.text for part in bench.results()] == [str(n) for n in range(500)]
 
     async def test_not_offered_does_not_run(self) -> None:
         """A registered tool that was not offered does not run when the model names it."""
