@@ -22,8 +22,9 @@ RESERVED = ("files", "context", "inputs", "history_config")
 
 
 def required(parameter: Parameter) -> bool:
-    """Whether a parameter must be given: it is required and has no default."""
-    return parameter.required and "default" not in parameter.model_fields_set
+    """Whether a parameter must be given: it is required and has no default (null is one, unless ``required`` is said)."""
+    said = parameter.model_fields_set
+    return parameter.required and ("default" not in said or (parameter.default is None and "required" in said))
 
 
 def resolve_inputs(

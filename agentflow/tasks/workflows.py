@@ -82,7 +82,10 @@ class Workflow(MappingModel):
 
     def render(self) -> str:
         """The text of its file."""
-        header = self.model_dump(mode="json", exclude={"program"})
+        header = self.model_dump(mode="json", include={"name", "description", "allow"})
+        header["params"] = {
+            name: given.model_dump(mode="json", exclude_unset=True) for name, given in self.params.items()
+        }
         lines = json.dumps(header, indent=2, ensure_ascii=False).split("\n")
         return "\n".join([MAGIC, *(f";;; {line}" for line in lines), "", self.program.strip(), ""])
 
@@ -157,7 +160,7 @@ class WorkflowLibrary:
 
         Raises DataError (``workflow/invalid``) listing everything wrong with its program.
         """
-        workflow = make_workflow(workflow.model_dump(by_alias=False))
+        workflow = make_workflow(workflow.model_dump(exclude_unset=True))
         self._check(workflow)
         path: Path | None = None
         if self.directory is not None:

@@ -35,6 +35,16 @@ def test_defaults_and_optional_parameters() -> None:
     assert values(text="x") == {"text": "x", "count": 3, "tags": None, "data": None}
 
 
+def test_null_as_a_default() -> None:
+    """A default of null makes a parameter optional, unless it says that it is required."""
+    params = TaskTemplate.model_validate(
+        {"name": "t", "params": {"a": {"default": None}, "b": {"required": True, "default": None}}}
+    ).params
+    with pytest.raises(TaskError) as caught:
+        resolve_inputs("t", params, {})
+    assert caught.value.details["missing"] == ["b"]
+
+
 def test_all_problems_are_named_at_once() -> None:
     """One error names every missing parameter and every wrong value; near misses are suggested."""
     with pytest.raises(TaskError) as caught:

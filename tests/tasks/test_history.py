@@ -1,0 +1,113 @@
+"""SequentialHistory: what the next step is given, how it is bounded, what a failure carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import LimitExceeded, ResourceExhausted
+from agentflow.core.results import ContextManagement, SubtaskRequest, TaskResult
+from agentflow.tasks.history import SequentialHistory, previous_outputs_text
+from agentflow.tasks.system import TaskSystem
+from tests.support.fake_tasks import FakePrompts
+from tests.support.fakes import FakeRun
+
+
+def filled(count: int, size: int = 20, **options: Any) -> SequentialHistory:
+    history = SequentialHistory(**options)
+    for number in range(count):
+        history.add(f"s{number}", TaskResult(content=f"out{number} " + "x" * size, notes={"key": number}))
+    return history
+
+
+def test_notes_only_and_full_output() -> None:
+    """notes_only gives each step's first line and notes; full_output the whole content; both in order."""
+    history = SequentialHistory()
+    history.add("a", TaskResult(content="first line\nsecond line", notes={"k": 1}))
+    history.add("b", TaskResult(content="other"))
+    text = history.previous_outputs()
+    assert text.index("Step 1, a (COMPLETE): first line") < text.index("Step 2, b")
+    assert "second line" not in text and '{"k": 1}' in text
+    history.format = "full_output"
+    assert "first line\nsecond line" in history.previous_outputs()
+
+
+@pytest.mark.parametrize("format", ["notes_only", "full_output"])
+def test_what_is_handed_on_is_bounded(format: Any) -> None:
+    """However many and long the steps, the text stays within max_chars and says what it leaves out; results stay whole."""
+    history = filled(500, 5_000, format=format, max_chars=20_000)
+    text = history.previous_outputs()
+    assert len(text) <= 20_000 and "earlier step" in text and "s499" in text
+    assert len(history.steps[0].result.content) > 5_000
+
+
+def test_older_outputs_shrink_before_they_go() -> None:
+    """Newest outputs are given in full; older ones as notes; the oldest are left out."""
+    text = filled(6, 3_000, format="full_output", max_chars=8_000).previous_outputs()
+    assert text.count("x" * 3_000) == 2 and "Step 1, s0 (COMPLETE): out0" in text
+    one = filled(1, 9_000, format="full_output", max_step_chars=100).previous_outputs()
+    assert "characters more" in one and len(one) < 300
+
+
+def test_previous_outputs_as_callers_write_them() -> None:
+    """Text, a history, one result or a list of results and values all become text."""
+    assert previous_outputs_text(None) == "" and previous_outputs_text("x") == "x"
+    assert "out0" in previous_outputs_text(filled(1))
+    text = previous_outputs_text([TaskResult(content="a"), {"b": 1}])
+    assert "a" in text and '{"b": 1}' in text
+
+
+def requests(*names: str) -> list[SubtaskRequest]:
+    accumulate = ContextManagement(accumulate_data=True)
+    return [SubtaskRequest(name=name, context_management=accumulate) for name in names]
+
+
+def house(*replies: Any) -> tuple[TaskSystem, FakePrompts]:
+    prompts = FakePrompts(*replies)
+    system = TaskSystem(prompts=prompts)
+    for name in ("one", "two", "three"):
+        system.register_template({"name": name, "subtype": name, "params": "", "instructions": f"Do {name}"})
+    return system, prompts
+
+
+async def test_each_step_is_given_the_earlier_ones() -> None:
+    """A sequence hands each step what came before, in the format asked for, through the task system."""
+    system, prompts = house("alpha", "beta", "gamma")
+    history = SequentialHistory(format="full_output")
+
+    async def execute(request: SubtaskRequest, previous: str) -> TaskResult:
+        return await system.execute_task(
+            "atomic", request.name or "", {}, previous_outputs=previous, context_management=request.context_management
+        )
+
+    result = await history.run(requests("one", "two", "three"), execute)
+    assert result.content == "gamma" and [step.name for step in history.steps] == ["one", "two", "three"]
+    assert "alpha" not in str(prompts.prompts[0].parts) and "alpha" in str(prompts.prompts[1].parts)
+    assert "alpha" in prompts.text and "beta" in prompts.text and "<previous_outputs>" in prompts.text
+
+
+async def test_a_failure_carries_the_partial_results() -> None:
+    """The first failed step ends the sequence; its error keeps its kind and carries everything done so far."""
+    error = ResourceExhausted("full", resource="context", used=2, limit=1)
+    system, prompts = house("alpha", error, "never")
+    run = FakeRun()
+    history = SequentialHistory()
+    result = await history.run(
+        requests("one", "two", "three"), lambda request, previous: system.run_request(request, run.call())
+    )
+    body = result.notes["error"]
+    assert result.failed and result.error is error and len(prompts.prompts) == 2
+    assert body["type"] == "RESOURCE_EXHAUSTION" and body["resource"] == "context" and body["metrics"]["used"] == 2
+    assert body["details"]["failed_step"] == "two"
+    assert body["details"]["partial_results"] == [{"step": 1, "name": "one", "status": "COMPLETE", "content": "alpha"}]
+
+
+async def test_limits_end_a_sequence_as_limits() -> None:
+    """LimitExceeded is no failure of a step."""
+
+    async def execute(request: SubtaskRequest, previous: str) -> TaskResult:
+        raise LimitExceeded("spent", limit="tokens", allowed=1)
+
+    with pytest.raises(LimitExceeded):
+        await SequentialHistory().run(requests("one"), execute)
