@@ -23,6 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import anyio
+
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import CommandResult
@@ -33,6 +35,7 @@ from agentflow.executors.policy import CommandPolicy, split_command
 from agentflow.executors.process import run_process
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
 from agentflow.executors.sandbox.choice import SandboxChoice
+from agentflow.executors.waiting import settled
 
 PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Where programs are looked for: never in the working directory, never where this process's PATH says."""
@@ -53,6 +56,7 @@ ENVIRONMENT_ALLOWED: tuple[str, ...] = (
 
 TOOL = "system:execute_shell_command"
 _MAX_ARGUMENTS = 131_072
+_SHORT_TEXT = 2_000
 _GIT_LOOKUP_S = 10.0
 
 
@@ -165,7 +169,9 @@ class CommandExecutor:
         began = time.perf_counter()
         try:
             limit = self._timeout(timeout)
-            argv, shell = self._split(command)
+            # splitting is character by character: a long text is not for the event loop
+            long = isinstance(command, str) and len(command) > _SHORT_TEXT
+            argv, shell = await asyncio.to_thread(self._split, command) if long else self._split(command)
             sandbox = await self._sandbox.get()
             resolved = await asyncio.to_thread(self._resolve, argv, cwd, shell)
             await self._decide(resolved, call)
@@ -191,6 +197,8 @@ class CommandExecutor:
             return _checked(argv), False
         if not command.strip():
             raise CommandDenied("the command is empty", code="commands/empty", hint='for example "ls -l"')
+        if len(command) > _MAX_ARGUMENTS:
+            raise _too_long(len(command))
         try:
             words, operator = split_command(command)
         except ValueError as error:
@@ -267,10 +275,8 @@ class CommandExecutor:
     # -- starting -----------------------------------------------------------------------------------------------
 
     async def _run(self, resolved: Resolved, timeout: float, sandbox: Sandbox) -> CommandResult:
-        scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-command-")
-        cwd_fd = -1
+        scratch, cwd_fd = await settled(asyncio.to_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
-            cwd_fd = await asyncio.to_thread(self._files.open_directory, resolved.cwd)
             spawn = Spawn(
                 executable=resolved.executable,
                 argv=resolved.argv,
@@ -289,9 +295,17 @@ class CommandExecutor:
                 spawn = await self._harden_git(spawn, sandbox)
             return await run_process(spawn, sandbox, timeout)
         finally:
-            if cwd_fd >= 0:
-                os.close(cwd_fd)
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, scratch, True))
+            with anyio.CancelScope(shield=True):
+                await asyncio.to_thread(_clear, (scratch, cwd_fd))
+
+    def _prepare(self, cwd: str) -> tuple[str, int]:
+        """A directory of its own for the command's temporary files, and its working directory held open. Blocking."""
+        cwd_fd = self._files.open_directory(cwd)
+        try:
+            return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-command-")), cwd_fd
+        except BaseException:
+            os.close(cwd_fd)
+            raise
 
     def _environment(self, scratch: str, git_names: Iterable[str]) -> dict[str, str]:
         made = {
@@ -331,6 +345,12 @@ class CommandExecutor:
         return list(found)
 
 
+def _clear(prepared: tuple[str, int]) -> None:
+    scratch, cwd_fd = prepared
+    os.close(cwd_fd)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _checked(argv: tuple[str, ...]) -> tuple[str, ...]:
     if any("\0" in word for word in argv):
         raise CommandDenied("an argument cannot hold a NUL character", code="commands/argument")
@@ -339,12 +359,16 @@ def _checked(argv: tuple[str, ...]) -> tuple[str, ...]:
     except UnicodeEncodeError:
         raise CommandDenied("an argument cannot be encoded as UTF-8", code="commands/argument") from None
     if size > _MAX_ARGUMENTS:
-        raise CommandDenied(
-            f"the arguments have {size} bytes, at most {_MAX_ARGUMENTS} are passed",
-            code="commands/argument",
-            hint="write the data to a file and name the file",
-        )
+        raise _too_long(size)
     return argv
+
+
+def _too_long(size: int) -> CommandDenied:
+    return CommandDenied(
+        f"the arguments have {size} bytes, at most {_MAX_ARGUMENTS} are passed",
+        code="commands/argument",
+        hint="write the data to a file and name the file",
+    )
 
 
 def _failure(error: AgentflowError | OSError, duration: float) -> CommandResult:

@@ -15,11 +15,10 @@ import io
 import os
 import stat
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
-import anyio
 from aiofiles import threadpool
 
 from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
@@ -27,6 +26,7 @@ from agentflow.core.ports import FileText
 from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
 from agentflow.executors.names import PROTECTED, Protection, check_text, shown, split
+from agentflow.executors.waiting import settled
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
@@ -159,13 +159,13 @@ class FileAccessManager:
 
         Errors as for :meth:`read_bytes`; there is no cap.
         """
-        raw = await _settled(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
+        raw = await settled(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
         try:
             file = cast(_AsyncReader, threadpool.wrap(raw))
-            while chunk := await _settled(file.read(chunk_bytes)):
+            while chunk := await settled(file.read(chunk_bytes)):
                 yield chunk
         finally:
-            # nothing is reading any more (_settled waits), so the number cannot be another file's by now
+            # nothing is reading any more (settled waits), so the number cannot be another file's by now
             raw.close()
 
     def _open_raw(self, path: str) -> io.FileIO:
@@ -476,16 +476,3 @@ def _guarded(path: str, action: Callable[[], T]) -> T:
 
 class _AsyncReader(Protocol):
     async def read(self, size: int, /) -> bytes: ...
-
-
-async def _settled(work: Coroutine[Any, Any, T], *, undo: Callable[[T], None] | None = None) -> T:
-    """Await ``work`` on a worker thread; when cancelled, wait until the thread is done, ``undo`` its result, go on."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None and undo is not None:
-            undo(task.result())
-        raise

@@ -55,6 +55,20 @@ PROTECTED: tuple[str, ...] = (
 )
 """Name patterns that files and directories below a root may not match, for reading as for writing."""
 
+CONFIDENTIAL: tuple[str, ...] = (
+    ".aws",
+    ".env",
+    ".env.*",
+    ".git-credentials",
+    ".gnupg",
+    ".netrc",
+    ".npmrc",
+    ".pgpass",
+    ".pypirc",
+    ".ssh",
+)
+"""Those of the protected names that hold secrets; the others may be read where a command needs them, not changed."""
+
 UNPROTECTED: tuple[str, ...] = (".env.example", ".env.sample", ".env.template")
 """Names that match a protected pattern and are harmless."""
 

@@ -6,18 +6,15 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
 
 import anyio
 
 from agentflow.core.ports import CommandResult
 from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.channel import Output, attach
-
-T = TypeVar("T")
+from agentflow.executors.waiting import settled
 
 _DRAIN_S = 0.25
 """How long to wait for the end of an output after the process ended: what still holds it is no concern of ours."""
@@ -41,7 +38,9 @@ async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: i
                 output = Output(int(spawn.limits.output_bytes) if keep is None else keep)
                 outputs.append(output)
                 transports.append(await attach(read_end, output))
-            running = await _uncancelled(sandbox.spawn(replace(spawn, stdout=ends[0], stderr=ends[1])))
+            running = await settled(
+                sandbox.spawn(replace(spawn, stdout=ends[0], stderr=ends[1])), undo_async=lambda started: started.end()
+            )
         finally:
             for end in ends:
                 os.close(end)
@@ -66,19 +65,6 @@ async def _watch(running: Running, timeout: float) -> Ending | None:
     finally:
         with anyio.CancelScope(shield=True):
             await running.end()
-
-
-async def _uncancelled(starting: Awaitable[Running]) -> Running:
-    """Await a start; when cancelled meanwhile, let it finish and end what it started."""
-    task = asyncio.ensure_future(starting)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([task])
-            if not task.cancelled() and task.exception() is None:
-                await task.result().end()
-        raise
 
 
 def _result(ending: Ending | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:

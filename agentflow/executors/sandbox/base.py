@@ -8,8 +8,9 @@ environment but the one given; no descriptor but 0 to 2. A back-end that cannot 
 from __future__ import annotations
 
 import os
+from collections.abc import Coroutine
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 from agentflow.core.errors import ConfigurationError
 
@@ -140,7 +141,7 @@ class Sandbox(Protocol):
         """Why it cannot work on this machine, from a look at binary and kernel; None when it may. Blocking."""
         ...
 
-    async def spawn(self, spawn: Spawn) -> Running:
+    def spawn(self, spawn: Spawn) -> Coroutine[Any, Any, Running]:
         """Start a command. The caller closes the descriptors in ``spawn``. Raises SandboxUnavailable and OSError."""
         ...
 

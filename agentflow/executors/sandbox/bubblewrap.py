@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from agentflow.core.errors import SandboxUnavailable
-from agentflow.executors.names import PROTECTED, Protection
+from agentflow.executors.names import CONFIDENTIAL, PROTECTED, Protection
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import ETC_PATHS, SYSTEM_PATHS, Ending, Running, Spawn
 from agentflow.executors.sandbox.channel import Status, attach
@@ -131,16 +131,19 @@ def _walls(spawn: Spawn) -> list[str]:
 
 
 def _masks(root: str) -> list[str]:
-    """What of a workspace a command may not change or see: protected files, and the parts of .git that git runs."""
-    protection = Protection(PROTECTED)
+    """What at the top of a workspace a command may not see (secrets) or not change (the other protected names)."""
+    protected, confidential = Protection(PROTECTED), Protection(CONFIDENTIAL)
     options: list[str] = []
     with os.scandir(root) as entries:
         for entry in entries:
-            if entry.is_symlink() or not protection.covers(entry.name):
+            if entry.is_symlink() or not protected.covers(entry.name):
                 continue
-            if entry.name == ".git":
+            if entry.name == ".git" and entry.is_dir():
+                # git itself writes the rest
                 for part in ("hooks", "config"):
                     options += ["--ro-bind-try", f"{entry.path}/{part}", f"{entry.path}/{part}"]
+            elif not confidential.covers(entry.name):
+                options += ["--ro-bind", entry.path, entry.path]
             elif entry.is_dir():
                 options += ["--tmpfs", entry.path, "--remount-ro", entry.path]
             else:

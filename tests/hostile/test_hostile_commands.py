@@ -1,0 +1,397 @@
+"""Attacks by commands, in every sandbox: out of the workspace, onto the network, into other processes, out of time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentflow.core.ports import CommandResult
+from agentflow.executors.command_executor import CommandExecutor
+from agentflow.executors.policy import CommandPolicy
+from agentflow.executors.sandbox.base import CommandLimits
+from agentflow.executors.sandbox.pids import PidGroup
+from tests.hostile.arena import SECRET, Arena
+from tests.hostile.backends import CONFINING, granted, needed
+
+INTERPRETER = Path(sys.executable).resolve()
+LIMITS = CommandLimits(
+    timeout_s=20, memory_bytes=300_000_000, processes=60, file_bytes=1_000_000, cpu_s=2, output_bytes=4_096
+)
+
+
+@pytest.fixture(params=CONFINING)
+async def commands(request: pytest.FixtureRequest, arena: Arena) -> AsyncIterator[CommandExecutor]:
+    needed(request.param)
+    policy = CommandPolicy(shell=True)
+    async with CommandExecutor(arena.root, policy=policy, sandbox=request.param, limits=LIMITS) as executor:
+        await executor.check()
+        yield executor
+
+
+async def sh(arena: Arena, commands: CommandExecutor, script: str, timeout: float | None = None) -> CommandResult:
+    script = script.replace("OUTSIDE", str(arena.outside)).replace("ROOT", str(arena.root))
+    result = await commands.execute_command_safely(["/bin/sh", "-c", script], timeout=timeout)
+    arena.saw(result)
+    return result
+
+
+async def py(arena: Arena, commands: CommandExecutor, script: str, timeout: float | None = None) -> CommandResult:
+    return await sh(arena, commands, f"/usr/bin/python3 -c {shlex.quote(script)}", timeout)
+
+
+OUTSIDE_WRITES = {
+    "write": "echo x > OUTSIDE/new",
+    "append": "echo x >> OUTSIDE/secret.txt",
+    "through_link": "ln -s OUTSIDE l; echo x > l/new",
+    "through_link_to_file": "ln -s OUTSIDE/secret.txt l; echo x > l",
+    "remove": "rm OUTSIDE/secret.txt",
+    "remove_tree": "rm -r OUTSIDE/dir",
+    "rename": "mv OUTSIDE/secret.txt OUTSIDE/other",
+    "rename_into_workspace": "mv OUTSIDE/secret.txt here",
+    "hard_link": "ln OUTSIDE/dir/kept.txt here && echo x > here",
+    "mkdir": "mkdir OUTSIDE/new",
+    "mode": "chmod 777 OUTSIDE/secret.txt",
+    "times": "touch -d 2001-01-01 OUTSIDE/secret.txt",
+    "truncate": "truncate -s 0 OUTSIDE/secret.txt",
+    "device": "mknod ROOT/disk b 8 0 && head -c 10 ROOT/disk",
+    "dots": "echo x > ROOT/../outside/new",
+    "proc_root": "echo x > /proc/self/root/OUTSIDE/new",
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE_WRITES)
+async def test_nothing_outside_changes(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """A command cannot change a file outside of the workspace, nor its names, mode or times."""
+    result = await sh(arena, commands, OUTSIDE_WRITES[name] + "; echo status $?")
+    assert "status" in result.stdout and "status 0" not in result.stdout
+
+
+SECRET_READS = {
+    "file": "cat OUTSIDE/secret.txt",
+    "through_link": "ln -s OUTSIDE/secret.txt l; cat l",
+    "copy": "cp OUTSIDE/secret.txt here; cat here",
+    "environment": "env",
+    "own_environ": "cat /proc/self/environ",
+    "first_process": "cat /proc/1/environ",
+    "parent": "cat /proc/$PPID/environ",
+    "every_process": "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline",
+    "host": "cat /proc/HOST/environ /proc/HOST/maps; ls -l /proc/HOST/fd /proc/HOST/cwd/",
+    "home": "cat ~root/.bash_history /root/.ssh/* /home/*/.ssh/* /etc/shadow",
+}
+
+
+@pytest.mark.parametrize("name", SECRET_READS)
+async def test_secrets_stay_unread(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """What lies outside, in this process's environment or in another process reaches no command."""
+    result = await sh(arena, commands, SECRET_READS[name].replace("HOST", str(os.getpid())))
+    assert SECRET not in result.stdout + result.stderr
+
+
+NETWORK = {
+    "tcp": "socket.create_connection(('127.0.0.1', PORT), 2)",
+    "udp": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT))",
+    "udp6": "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b'x', ('::1', PORT))",
+    "raw": "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).sendto(b'x', ('127.0.0.1', 0))",
+    "unix": "socket.socket(socket.AF_UNIX).connect('OUTSIDE/daemon')",
+    "abstract": "socket.socket(socket.AF_UNIX).connect(chr(0) + 'agentflow-hostile')",
+}
+
+
+@pytest.mark.parametrize("name", NETWORK)
+async def test_the_network_is_off(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """No connection, no datagram, no local socket of a daemon outside."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        port = tcp.getsockname()[1]
+        udp.bind(("127.0.0.1", port))
+        abstract.bind("\0agentflow-hostile")
+        abstract.listen()
+        for server in (tcp, udp, abstract):
+            server.setblocking(False)
+        await py(arena, commands, f"import socket; {NETWORK[name].replace('PORT', str(port))}")
+        with pytest.raises(BlockingIOError):
+            tcp.accept()
+        with pytest.raises(BlockingIOError):
+            udp.recv(1)
+        with pytest.raises(BlockingIOError):
+            abstract.accept()
+
+
+ESCAPES = {
+    "new_namespace": "unshare -Ur true",
+    "mount": "mount -t tmpfs none ROOT/dir",
+    "ptrace": "/usr/bin/python3 -c 'import ctypes,os;l=ctypes.CDLL(None,use_errno=True);exit(l.ptrace(16,os.getppid(),0,0)!=0)'",
+    "io_uring": "/usr/bin/python3 -c 'import ctypes;exit(ctypes.CDLL(None).syscall(425,1,0)<0)'",
+    "keyring": "/usr/bin/python3 -c 'import ctypes;exit(ctypes.CDLL(None).syscall(250,0,-3,0)<0)'",
+    "set_user_id": "/usr/bin/python3 -c 'import os;os.setuid(12345)'",
+    "chroot": "/usr/bin/python3 -c 'import os;os.chroot(\".\")'",
+    "more_memory": "ulimit -d unlimited",
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+async def test_the_kernel_gives_nothing_away(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """Namespaces, mounts, tracing, rings, keyrings, other users and higher limits are refused."""
+    result = await sh(arena, commands, f"( {ESCAPES[name]} ) ; echo status $?")
+    assert "status" in result.stdout and "status 0" not in result.stdout
+
+
+@pytest.mark.parametrize("number", [9, 15, 19])
+async def test_other_processes_get_no_signal(number: int, arena: Arena, commands: CommandExecutor) -> None:
+    """A command cannot signal a process outside, nor its own supervisor."""
+    victim = await asyncio.create_subprocess_exec("sleep", "30")
+    try:
+        result = await sh(
+            arena,
+            commands,
+            f"kill -{number} {victim.pid}; kill -{number} -1; kill -{number} $PPID; sleep 0.05; echo on",
+        )
+        assert result.stdout in ("on\n", "")
+        assert victim.returncode is None
+        os.kill(victim.pid, 0)
+        assert psutil.Process(victim.pid).status() == psutil.STATUS_SLEEPING
+    finally:
+        victim.kill()
+        await victim.wait()
+
+
+DAEMONS = {
+    "background": "sleep 300 & sleep 300",
+    "setsid": "setsid sleep 300 & sleep 300",
+    "double_fork": "setsid sh -c 'sh -c \"sleep 300 & sleep 300 &\"' & sleep 300",
+    "ignores_signals": "trap '' TERM INT HUP; setsid sh -c \"trap '' TERM HUP; sleep 300\" & sleep 300",
+    "stopped": "sh -c 'kill -STOP $$' & sleep 300",
+    "closes_outputs": "setsid sleep 300 >/dev/null 2>&1 </dev/null & exec sleep 300 >/dev/null 2>&1",
+    "busy": "while true; do :; done & while true; do :; done",
+    "respawning": "r() { setsid sh -c 'sleep 0.01' & sleep 0.005; }; while true; do r; done",
+}
+
+
+@pytest.mark.parametrize("how", ["timeout", "cancel", "exit"])
+@pytest.mark.parametrize("name", DAEMONS)
+async def test_the_whole_tree_ends(name: str, how: str, arena: Arena, commands: CommandExecutor) -> None:
+    """Time-out, cancellation and the command's own end leave no process of it, within a second."""
+    script = DAEMONS[name]
+    if how == "exit":
+        script = (
+            script.rpartition("&" if "&" in script else ";")[0] + "& exit 0"
+            if name != "respawning"
+            else f"({script}) & exit 0"
+        )
+    began = time.perf_counter()
+    if how == "cancel":
+        work = asyncio.ensure_future(sh(arena, commands, script))
+        await asyncio.sleep(0.2)
+        began = time.perf_counter()
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+    else:
+        result = await sh(arena, commands, script, timeout=0.3 if how == "timeout" else None)
+        assert result.timed_out == (how == "timeout")
+    assert time.perf_counter() - began < 2.5
+    await asyncio.sleep(0)
+
+
+async def test_a_survivor_that_holds_the_pipe_keeps_nobody_waiting(arena: Arena) -> None:
+    """The call returns although a process that was handed the output pipe lives on elsewhere."""
+    async with CommandExecutor(arena.root, sandbox="none") as commands:
+        # unconfined, a command can kill its own supervisor and so escape being ended: the call returns all the same
+        script = "setsid sh -c 'sleep 2' & kill -9 $PPID; sleep 2"
+        began = time.perf_counter()
+        result = await sh(arena, commands, script)
+        assert not result.success and time.perf_counter() - began < 1.5
+    await asyncio.sleep(2)
+
+
+@pytest.mark.parametrize("delay", [0, 0.001, 0.003, 0.01, 0.02, 0.05])
+async def test_cancelled_at_any_moment_of_the_start(delay: float, arena: Arena, commands: CommandExecutor) -> None:
+    """A call cancelled while it starts leaves no process, pipe or directory."""
+    for turn in range(4):
+        work = asyncio.ensure_future(sh(arena, commands, "sleep 30"))
+        await asyncio.sleep(delay + turn * 0.0007)
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+
+
+FLOODS = {
+    "stdout": "yes",
+    "stderr": "yes >&2",
+    "both": "yes & yes >&2",
+    "binary": "cat /dev/urandom",
+    "one_long_line": "cat /dev/zero",
+    "slow_drops": "while true; do echo x; done",
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_output_is_drained_and_bounded(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """Endless output costs head and tail, is counted whole, and holds up nobody."""
+    result = await sh(arena, commands, FLOODS[name], timeout=0.5)
+    assert result.timed_out and result.stdout_bytes + result.stderr_bytes > 1_000
+    for kept in (result.stdout, result.stderr):
+        assert len(kept) < 2 * LIMITS.output_bytes + 100
+
+
+HOGS = {
+    "memory": ("/usr/bin/python3 -c 'b=bytearray(600_000_000)'", "MemoryError"),
+    "file": ("head -c 5000000 /dev/zero > big; stat -c %s big", "1000000"),
+    "descriptors": ("/usr/bin/python3 -c 'f=[open(\"/dev/null\") for i in range(5000)]'", "Too many open files"),
+}
+
+
+@pytest.mark.parametrize("name", HOGS)
+async def test_resources_are_bounded(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """Memory, file size and descriptors end at their limits."""
+    script, sign = HOGS[name]
+    result = await sh(arena, commands, script)
+    assert sign in result.stdout + result.stderr
+
+
+async def test_cpu_is_bounded(arena: Arena, commands: CommandExecutor) -> None:
+    """A command that computes for ever is killed at its CPU limit, before its time is out."""
+    result = await sh(arena, commands, "exec sh -c 'while true; do :; done'", timeout=18)
+    assert result.code == "commands/killed", result
+
+
+async def test_processes_are_bounded(arena: Arena, commands: CommandExecutor) -> None:
+    """A program that forks without end meets its limit and is ended with all its children."""
+    group = PidGroup.make(1)
+    counted = bool(group.path)
+    group.remove()
+    if os.geteuid() == 0 and not counted:
+        pytest.skip("the superuser has no RLIMIT_NPROC, and no pids control group can be made here")
+    script = (
+        "import os, time\nn = 0\n"
+        "try:\n while n < 500:\n  if os.fork() == 0: time.sleep(60); os._exit(0)\n  n += 1\n"
+        "except OSError: pass\nprint(n)"
+    )
+    result = await py(arena, commands, script)
+    assert 0 < int(result.stdout) <= LIMITS.processes
+
+
+async def test_only_three_descriptors(arena: Arena, commands: CommandExecutor) -> None:
+    """A command inherits descriptors 0 to 2, and standard input is at its end."""
+    with (arena.outside / "secret.txt").open() as file:
+        os.set_inheritable(file.fileno(), True)
+        look = "import os\nfor fd in range(256):\n  try: os.fstat(fd); print(fd)\n  except OSError: pass\nprint(os.read(0, 1))"
+        result = await py(arena, commands, look)
+    assert result.stdout.split() == ["0", "1", "2", "b''"]
+
+
+async def test_programs_come_from_fixed_places(arena: Arena, commands: CommandExecutor) -> None:
+    """A program in the working directory is not found by its bare name, whatever PATH this process has."""
+    (arena.root / "ls").write_text(f"#!/bin/sh\necho hijacked > {arena.root}/hijacked\n")
+    (arena.root / "ls").chmod(0o755)
+    (arena.root / "evil").write_text("#!/bin/sh\n")
+    (arena.root / "evil").chmod(0o755)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{arena.root}:{before}"
+    try:
+        assert (await commands.execute_command_safely("ls")).success
+        assert (await commands.execute_command_safely("evil")).code == "commands/not-found"
+    finally:
+        os.environ["PATH"] = before
+    assert not (arena.root / "hijacked").exists()
+
+
+REFUSED_TEXTS = {
+    "pipe": ("ls | sh", "commands/shell"),
+    "redirection": ("echo x > a.txt", "commands/shell"),
+    "background": ("sleep 1 &", "commands/shell"),
+    "sequence": ("true; rm a.txt", "commands/shell"),
+    "no_blank": ("true;rm a.txt", "commands/shell"),
+    "substitution": ('echo "$(id)"', "commands/shell"),
+    "backquotes": ("echo `id`", "commands/shell"),
+    "line_end": ("true\nrm a.txt", "commands/shell"),
+    "subshell": ("(rm a.txt)", "commands/shell"),
+    "quote": ("echo 'x", "commands/quoting"),
+    "empty": ("  ", "commands/empty"),
+    "nul": ("echo a\0b", "commands/argument"),
+    "surrogate": ("echo \ud800", "commands/argument"),
+    "huge": ("echo " + "x" * 200_000, "commands/argument"),
+    "deny_list": ("sudo true", None),
+    "removes_all": ("rm -rf /", "commands/denied"),
+    "removes_all_disguised": ("rm -r --no-preserve-root /./", "commands/denied"),
+    "git_command_line_setting": ("git -c core.fsmonitor=./x status", "commands/git"),
+    "git_ext_diff": ("git diff --ext-diff", "commands/git"),
+    "missing_program": ("no-such-program", "commands/not-found"),
+    "script_without_permission": ("./a.txt", "commands/not-found"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_TEXTS)
+async def test_command_texts_are_refused(name: str, arena: Arena) -> None:
+    """What is no plain command of one program is refused before anything starts, and says why."""
+    text, code = REFUSED_TEXTS[name]
+    async with CommandExecutor(arena.root) as commands:
+        result = arena.saw(await commands.execute_command_safely(text))
+    assert not result.success and result.exit_code is None and result.error
+    assert result.code == code or (code is None and result.code in ("commands/denied", "commands/not-found"))
+    assert (arena.root / "a.txt").read_text() == "inside\n"
+
+
+@pytest.mark.parametrize("cwd", ["..", "OUTSIDE", "l", "a.txt", "\0", "nowhere"])
+async def test_working_directories_are_refused(cwd: str, arena: Arena) -> None:
+    """A command runs in a directory of the workspace or not at all."""
+    os.symlink(arena.outside, arena.root / "l")
+    async with CommandExecutor(arena.root) as commands:
+        result = arena.saw(await commands.execute_command_safely("pwd", cwd=cwd.replace("OUTSIDE", str(arena.outside))))
+    assert not result.success and (result.code or "").startswith("files/")
+
+
+async def test_granted_authority_needs_an_approval(arena: Arena) -> None:
+    """Without an approver an unknown command is refused; an allow rule lets one through; deny beats both."""
+    policy = CommandPolicy(allow=["echo *", "rm *"], deny=["rm *"])
+    async with CommandExecutor(arena.root, policy=policy) as commands:
+        assert (await commands.run("ls", call=granted())).code == "commands/not-approved"
+        assert (await commands.run("echo hi", call=granted())).stdout == "hi\n"
+        assert (await commands.run("rm a.txt", call=granted(lambda _: True))).code == "commands/denied"
+        assert (await commands.run("rm a.txt")).code == "commands/denied"
+        assert (await commands.run("ls", call=granted(lambda _: True))).success
+        assert (await commands.run("ls", call=granted(lambda _: False))).code == "commands/not-approved"
+
+
+async def test_an_approval_shows_and_binds_what_runs(arena: Arena) -> None:
+    """The approver reads escaped text; when the program is changed after the question, it is not run."""
+    script = arena.root / "tool"
+    script.write_text("#!/bin/sh\necho good\n")
+    script.chmod(0o755)
+    shown: list[str] = []
+
+    def swap(request: object) -> bool:
+        shown.append(request.text)  # type: ignore[attr-defined]
+        script.write_text("#!/bin/sh\necho evil evil\n")
+        return True
+
+    async with CommandExecutor(arena.root) as commands:
+        result = await commands.run(["./tool", "\x1b[2K\rls", "\u202egnp"], call=granted(swap))
+    assert result.code == "commands/changed"
+    assert "\x1b" not in shown[0] and "\\x1b[2K" in shown[0] and "\\u202e" in shown[0]
+
+
+async def test_two_hundred_commands_at_once(arena: Arena, commands: CommandExecutor) -> None:
+    """Many calls at once take turns; each gets its own answer."""
+    got = await asyncio.gather(*(sh(arena, commands, f"echo {number}") for number in range(40)))
+    assert [result.stdout for result in got] == [f"{number}\n" for number in range(40)]
+
+
+async def test_the_interpreter_is_never_taken_from_the_workspace(arena: Arena) -> None:
+    """Landlock's supervisor does not run a program that a command could have replaced."""
+    needed("landlock")
+    async with CommandExecutor([arena.root, INTERPRETER.parent.parent], sandbox="landlock") as commands:
+        assert (await commands.execute_command_safely("true")).code == "sandbox/interpreter"
