@@ -209,7 +209,7 @@ class Builder:
             tally.updated += 1
 
     def _described(self, root: int, path: str, text: str, stamp: Stamp, digest: bytes, seen: int) -> NewFile:
-        kind = language(path)
+        kind = language(path, text)
         names = symbols(text, kind)
         return NewFile(
             root=root,

@@ -71,7 +71,9 @@ class FileIndex:
         """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
 
         def work(stop: threading.Event) -> list[Ranked]:
-            return rank(self._opened(), self._tokeniser.query_terms(text), self.weights, limit, fields=fields)
+            return rank(
+                self._opened(), self._tokeniser, self._tokeniser.query_terms(text), self.weights, limit, fields=fields
+            )
 
         return await self._run(work)
 

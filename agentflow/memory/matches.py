@@ -93,6 +93,7 @@ _SAID = {
     "messages": "commit messages",
     "commits": "similar past commits",
     "cochange": "changes with other matches",
+    "name": "its name",
     "kin": "named like another match",
     "recency": "changed recently",
     "model": "a model's judgement",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agentflow.core.tokens import Tokeniser
 from agentflow.memory.store import FileRow, Store
 
 
@@ -16,21 +17,23 @@ class RankWeights:
     ``body``, ``path``, ``symbols``, ``messages``: BM25 of the file's text, its path, the names it defines, the messages
     of the commits that touched it. ``commits``: it was touched by past commits whose messages are like the question.
     ``recency``: it was touched recently and often. ``cochange``: it changes together with the best files. ``kin``: it is
-    named like one of the best files (header, test, translation unit). ``prose``, ``data``, ``text``: factors for files
+    named like one of the best files (header, test, translation unit).
+    ``name``: how much of the file's own name the question says. ``prose``, ``data``, ``text``: factors for files
     that are documents, data, or of a kind unknown. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
     """
 
     body: float = 1.0
     path: float = 0.6
-    symbols: float = 0.5
-    messages: float = 0.7
+    symbols: float = 0.7
+    messages: float = 0.4
     commits: float = 0.6
-    recency: float = 0.15
-    cochange: float = 0.4
-    kin: float = 0.15
-    prose: float = 0.7
-    data: float = 0.6
-    text: float = 0.9
+    recency: float = 0.25
+    cochange: float = 0.6
+    kin: float = 0.5
+    name: float = 0.2
+    prose: float = 0.5
+    data: float = 0.5
+    text: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,23 @@ class Ranked:
     signals: Mapping[str, float]
 
 
+_FLATTEN = 0.7
+"""Exponent of the normalised signals: below one, a file that several signals know beats one that a single signal loves."""
 _CANDIDATES = 300
-_SEEDS = 8
-_PAST_COMMITS = 60
+_SEEDS = 15
+_PAST_COMMITS = 150
 _COMMITS_OF_A_SEED = 60
 _TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
 
 
 def rank(
-    store: Store, terms: Sequence[str], weights: RankWeights, limit: int, *, fields: Sequence[str] = ()
+    store: Store,
+    tokeniser: Tokeniser,
+    terms: Sequence[str],
+    weights: RankWeights,
+    limit: int,
+    *,
+    fields: Sequence[str] = (),
 ) -> list[Ranked]:
     """The best ``limit`` files for ``terms``, best first, ties in the order of paths.
 
@@ -60,6 +71,7 @@ def rank(
         return []
     signals = _lexical(store, terms, fields or ("body", "path", "symbols", "messages"))
     rows = store.rows(sorted({file for scores in signals.values() for file in scores}))
+    signals["name"] = _named(tokeniser, rows, frozenset(terms))
     scores = _sum(signals, rows, weights)
     seeds = sorted(scores, key=lambda file: (-scores[file], rows[file].path))[:_SEEDS]
     signals["cochange"] = _normalised(_cochange(store, seeds, scores))
@@ -130,6 +142,17 @@ def _bare(path: str) -> str:
     return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
 
 
+def _named(tokeniser: Tokeniser, rows: Mapping[int, FileRow], terms: frozenset[str]) -> dict[int, float]:
+    """The share of the terms of a file's name, without ending, that the question says."""
+    found: dict[int, float] = {}
+    for file, row in rows.items():
+        said = tokeniser.word_terms(_bare(row.path).replace("-", "_").replace(".", "_"))
+        held = sum(term in terms for term in said)
+        if held:
+            found[file] = held / len(said)
+    return found
+
+
 def _sum(
     signals: Mapping[str, Mapping[int, float]], rows: Mapping[int, FileRow], weights: RankWeights
 ) -> dict[int, float]:
@@ -144,4 +167,4 @@ def _sum(
 
 def _normalised(scores: dict[int, float]) -> dict[int, float]:
     best = max(scores.values(), default=0.0)
-    return {file: score / best for file, score in scores.items()} if best > 0 else {}
+    return {file: (score / best) ** _FLATTEN for file, score in scores.items()} if best > 0 else {}

@@ -135,6 +135,19 @@ LANGUAGES: dict[str, str] = {
 """File-name ending to language."""
 
 
-def language(path: str) -> str:
-    """The language of one path by its ending; ``text`` when unknown."""
-    return LANGUAGES.get(path.rsplit(".", 1)[-1].lower(), "text") if "." in path.rsplit("/", 1)[-1] else "text"
+_INTERPRETERS: tuple[tuple[str, str], ...] = (
+    ("python", "python"), ("node", "javascript"), ("perl", "perl"), ("ruby", "ruby"), ("php", "php"), ("lua", "lua"),
+    ("guile", "lisp"), ("sh", "shell"),
+)  # fmt: skip
+
+
+def language(path: str, text: str = "") -> str:
+    """The language of a file by its name's ending, else by the interpreter its text names; ``text`` when unknown."""
+    name = path.rsplit("/", 1)[-1]
+    known = LANGUAGES.get(name.rsplit(".", 1)[-1].lower()) if "." in name else None
+    if known is not None:
+        return known
+    if text.startswith("#!"):
+        interpreter = text[:120].split("\n", 1)[0]
+        return next((kind for word, kind in _INTERPRETERS if word in interpreter), "text")
+    return "text"

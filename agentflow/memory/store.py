@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 FIELDS = ("body", "path", "symbols", "messages")
 """The fields searched, each an FTS5 table of its own, so that each has its own statistics and length."""
 
-_MAX_REPEATS = 12
+_MAX_REPEATS = 8
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
