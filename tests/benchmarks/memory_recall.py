@@ -98,7 +98,7 @@ async def measure_git(repository: Path, wanted: int, history: bool, weights: Ran
     pairs: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as place:
         clone = Path(place, "clone")
-        subprocess.run(["git", "clone", "-q", "--no-checkout", str(repository), str(clone)], check=True)
+        git(repository, "clone", "-q", "--no-checkout", ".", str(clone))
         index = FileIndex(weights=weights)
         for commit, query in reversed(commits_of(repository, wanted)):
             git(clone, "checkout", "-q", "--force", f"{commit}^")
@@ -244,7 +244,9 @@ async def changelog(pairs: Sequence[str], history: bool, ablate: bool, most: int
         frozen: list[Frozen] = []
         for number, pair in enumerate(pairs):
             old, _, new = pair.partition("=")
-            frozen.append(await freeze(Path(old), Path(new), Path(place, str(number)), history, most))
+            made = await freeze(Path(old), Path(new), Path(place, str(number)), history, most)
+            if made.queries:
+                frozen.append(made)
         began = time.perf_counter()
         base = [await measure_frozen(item, RankWeights()) for item in frozen]
         asked = sum(len(item.queries) for item in frozen)
