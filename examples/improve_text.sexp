@@ -11,7 +11,7 @@
   (instructions "Grade this text from 0 to 10 and say what would make it better.
 
 {{text}}")
-  (output_format (type "json") (schema "{grade: integer, advice: string}")))
+  (output_format (type "json") (schema ((grade integer) (advice string)))))
 
 (director-evaluator-loop
   (max-iterations 3)

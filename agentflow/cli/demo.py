@@ -118,7 +118,6 @@ async def run_demo(
                 result = await flow.run(program, bindings={"question": asked})
             except AgentflowError as error:
                 if answer.text:
-                    write_out("\n")
                     print("the answer above was cut off; it is no result", file=say)
                 show_error(error, as_json=as_json)
                 return exit_code(error)
@@ -130,8 +129,8 @@ async def run_demo(
             write_out(flow.redact(json.dumps(body, ensure_ascii=False)) + "\n")
         else:
             if not answer.text:
-                answer(clean(str(value["answer"])))
-            write_out("\n\nfiles it rests on:\n" + "".join(f"  {clean(path)}\n" for path in value["files"]))
+                answer(clean(str(value["answer"])) + "\n")
+            write_out("\nfiles it rests on:\n" + "".join(f"  {clean(path)}\n" for path in value["files"]))
         usage = result.usage
         cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
         print(

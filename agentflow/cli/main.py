@@ -193,6 +193,53 @@ def demo(
 
 
 @app.command()
+def check(
+    files: Annotated[list[str], typer.Argument(help="Programs; - is standard input.")],
+    json: AsJson = False,
+) -> None:
+    """Say everything that is wrong with programs, without running them."""
+    from agentflow.cli.language import check_files
+
+    sys.exit(check_files(files, as_json=json))
+
+
+@app.command("fmt")
+def format_programs(
+    files: Annotated[list[str], typer.Argument(help="Programs; - is standard input.")],
+    check_only: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when something would.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Format programs in place."""
+    from agentflow.cli.language import format_files
+
+    sys.exit(format_files(files, check=check_only, as_json=json))
+
+
+@app.command()
+def repl(
+    model: Model = None,
+    base_url: BaseUrl = None,
+    root: Root = None,
+    tasks: Tasks = None,
+    workflows: Workflows = None,
+    limit: LimitOptions = None,
+    approve: Approve = "ask",
+    sandbox: Sandbox = None,
+) -> None:
+    """Type programs and see their values; ,help says more."""
+    from agentflow.cli.options import open_flow
+    from agentflow.cli.repl import repl as converse
+
+    options = _options(model, base_url, root, tasks, workflows, limit, approve, sandbox)
+
+    async def talk() -> int:
+        async with open_flow(options) as flow:
+            return await converse(flow)
+
+    sys.exit(run_async(talk))
+
+
+@app.command()
 def index(
     root: Annotated[str, typer.Argument(help="The directory to index.")] = ".",
     history: Annotated[bool, typer.Option("--history/--no-history", help="Use git history for ranking.")] = True,

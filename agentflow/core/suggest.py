@@ -8,7 +8,7 @@ from collections.abc import Iterable
 def suggest(name: str, known: Iterable[str]) -> str | None:
     """The known name nearest to ``name``, or None when nothing is near enough to be worth saying.
 
-    Nearness is Levenshtein distance over names folded to lower case with ``_`` as ``-``, at most a third of the
+    Nearness is edit distance (swapped neighbours count once) over names folded to lower case with ``_`` as ``-``, at most a third of the
     name's length; ties go to the alphabetically first.
     """
     wanted = _fold(name)[:80]
@@ -35,12 +35,17 @@ def _fold(name: str) -> str:
 
 
 def _distance(a: str, b: str, bound: int) -> int:
+    """Optimal string alignment: insert, delete, replace, swap of neighbours; stops early past ``bound``."""
+    before: list[int] = []
     previous = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         current = [i]
         for j, y in enumerate(b, 1):
-            current.append(min(previous[j] + 1, current[-1] + 1, previous[j - 1] + (x != y)))
-        if min(current) > bound:
+            cost = min(previous[j] + 1, current[-1] + 1, previous[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                cost = min(cost, before[j - 2] + 1)
+            current.append(cost)
+        if min(current) > bound and (not previous or min(previous) > bound):
             return bound + 1
-        previous = current
+        before, previous = previous, current
     return previous[-1]

@@ -97,7 +97,7 @@ class Console:
             case ContextStarted():
                 self._start(event.seq, "context", _quoted(event.input.text if event.input else ""))
             case ModelStarted():
-                self._start(event.seq, f"model {event.model}", f"turn {event.turn}" if event.turn > 1 else "")
+                self._start(event.seq, f"model {event.model}".rstrip(), f"turn {event.turn}" if event.turn > 1 else "")
             case SubtaskStarted():
                 request = event.request
                 self._start(event.seq, "subtask", (request.name or request.description) if request else "")
@@ -120,6 +120,8 @@ class Console:
 
     def _finish(self, event: FinishedBase) -> None:
         what = self._open.pop(event.started, "?")
+        if isinstance(event, TaskFinished) and event.path in self._answer_paths and self._answer is not None:
+            self._answer("\n")
         extra = ""
         if event.usage is not None and isinstance(event, ModelFinished):
             extra = f"  {event.usage.input_tokens:,} in, {event.usage.output_tokens:,} out"

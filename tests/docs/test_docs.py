@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
-PAGES = ["README.md", "docs/guide.md", "docs/security.md"]
+PAGES = ["README.md", "docs/guide.md"]
 
 
 def blocks() -> list[tuple[str, str]]:
