@@ -5,14 +5,12 @@ Parsing is jiter's (the parser inside pydantic): partial values, no recursion pa
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.json_schema import check
+from agentflow.core.json_schema import type_name
 
-_FENCE = re.compile(r"```[A-Za-z0-9_-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
-_ALWAYS = 2_048
+_ALWAYS = 256
 """Below this many characters every chunk is parsed; above it only when the text has grown by a sixteenth."""
 
 
@@ -29,16 +27,25 @@ def parse_answer(text: str) -> Any:
     try:
         return from_json(stripped.encode("utf-8", "replace"), allow_inf_nan=False)
     except ValueError as error:
-        fences = _FENCE.findall(stripped) if "```" in stripped else []
-        if len(fences) != 1:
+        fenced = _fenced(stripped)
+        if fenced is None:
             raise ValueError(str(error)) from None
-    return from_json(fences[0].encode("utf-8", "replace"), allow_inf_nan=False)
+    return from_json(fenced.encode("utf-8", "replace"), allow_inf_nan=False)
+
+
+def _fenced(text: str) -> str | None:
+    """What stands in the one code fence of ``text``; None when there is none, or several."""
+    pieces = text.split("```", 4)
+    if len(pieces) != 3:
+        return None
+    language, line_end, content = pieces[1].partition("\n")
+    return content if line_end and len(language) <= 40 else None
 
 
 class PartialJson:
     """A JSON text that arrives in pieces; :meth:`feed` gives the value so far when it is worth looking at again.
 
-    All parsing together costs a fixed multiple of the final length, however small the pieces are: past 2,048
+    All parsing together costs a fixed multiple of the final length, however small the pieces are: past 256
     characters the text is parsed again only after growing by a sixteenth.
     """
 
@@ -111,13 +118,26 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
             return None
         pruned = (prune(item, rules["items"], root, _depth + 1) for item in cast(list[Any], value))
         return [item for item in pruned if item is not None]
-    relaxed = {key: rule for key, rule in rules.items() if key in _KEPT}
-    if "$defs" in root or "definitions" in root:
-        relaxed = {**relaxed, "$defs": root.get("$defs", {}), "definitions": root.get("definitions", {})}
-    return None if check(cast(Any, value), relaxed) else cast(Any, value)
+    if not _fits(value, rules):
+        return None
+    for key in ("anyOf", "oneOf"):
+        if key in rules:
+            made = (prune(value, schema, root, _depth + 1) for schema in rules[key])
+            return next((item for item in made if item is not None), None)
+    return cast(Any, value)
 
 
-_KEPT = ("type", "enum", "const", "anyOf", "oneOf", "allOf")
+def _fits(value: Any, rules: Mapping[str, Any]) -> bool:
+    """Whether a value without parts of its own, or of unknown parts, has the type asked for."""
+    wanted = rules.get("type")
+    if wanted is not None:
+        name = type_name(value)
+        allowed = (wanted,) if isinstance(wanted, str) else cast(Sequence[str], wanted)
+        if name not in allowed and not (name == "integer" and "number" in allowed):
+            return False
+    if "enum" in rules and value not in rules["enum"]:
+        return False
+    return "const" not in rules or value == rules["const"]
 
 
 def _follow(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

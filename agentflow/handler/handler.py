@@ -102,7 +102,8 @@ class BaseHandler:
         self.memory_system = memory_system
         self.file_manager = file_manager
         self.command_executor = command_executor
-        self.model_provider = model_provider
+        self._provider = model_provider
+        self._router = router or (turn_loop.router if isinstance(turn_loop, TurnLoop) else None)
         shared = turn_loop.base_system if isinstance(turn_loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
         self.base_system_prompt: str = settings.get("base_system_prompt", shared)
         self.debug_mode = False
@@ -118,6 +119,16 @@ class BaseHandler:
         )
         if settings.get("debug"):
             self.set_debug_mode(True)
+
+    @property
+    def model_provider(self) -> ProviderAdapter | None:
+        """The provider given, else that of the flow's default model; None for a handler that has neither.
+
+        Raises ConfigurationError when the flow's model cannot be used (no key, no model).
+        """
+        if self._provider is not None or self._router is None:
+            return self._provider
+        return self._router.resolve(None)[0]
 
     # -- tools ---------------------------------------------------------------------------------------------------
 

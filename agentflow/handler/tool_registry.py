@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from agentflow.core.call import ApprovalRequest, CallContext, Scope, current_call
@@ -204,6 +204,12 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
         raise
     except ToolInputError as error:
         return TaskResult.from_error(error)
+    except ExceptionGroup as group:
+        # A tool's own task group wraps what must pass; anything else in it is the tool's failure as a whole.
+        passing = next(_leaves(group, (LimitExceeded,)), None) or next(_leaves(group, (TaskError,)), None)
+        if passing is not None:
+            raise passing from None
+        return TaskResult.from_error(group, reason="tool_execution_error")
     except Exception as error:  # noqa: BLE001 - foreign code: any exception of a tool is its FAILED result (decided)
         if timer is not None and isinstance(error, TimeoutError) and timer.expired():
             return TaskResult.failure(
@@ -215,6 +221,14 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
         return TaskResult.from_error(error, reason="tool_execution_error")
     finally:
         current_call.reset(token)
+
+
+def _leaves(group: BaseExceptionGroup[Any], kinds: tuple[type[Exception], ...]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(cast(BaseExceptionGroup[Any], error), kinds)
+        elif isinstance(error, kinds):
+            yield error
 
 
 def _result(tool: Tool, value: object) -> TaskResult:

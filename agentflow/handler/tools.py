@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, overload
+from weakref import WeakKeyDictionary
 
+import anyio
 import anyio.to_thread
 
 from agentflow.core.call import CallContext
@@ -19,6 +22,8 @@ from agentflow.core.results import ContextManagement, SubtaskRequest
 from agentflow.handler.signature import Signature, ToolInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
+THREADS = 40
+"""Worker threads a plain function may have at once."""
 OPTIONS = "__agentflow_tool__"
 """The attribute in which :func:`tool` leaves what it was told, on the function itself."""
 
@@ -75,10 +80,15 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _check_options(options: ToolOptions) -> None:
-    if options.timeout_s is not None and not options.timeout_s > 0:
+    seconds: object = options.timeout_s
+    if seconds is not None and not (_is_number(seconds) and options.timeout_s > 0):  # pyright: ignore[reportOptionalOperand]
         raise ConfigurationError(f"timeout_s={options.timeout_s!r}: must be above 0 seconds", code="tool/options")
-    if options.retries < 0:
+    if isinstance(options.retries, bool) or not isinstance(options.retries, int) or options.retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"retries={options.retries!r}: must be 0 or more", code="tool/options")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
@@ -134,8 +144,16 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return function
 
+    # One limit per function and loop: threads that a stuck function holds are missing to that function only.
+    limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = WeakKeyDictionary()
+
     async def in_thread(*arguments: Any, **named: Any) -> Any:
-        made = await anyio.to_thread.run_sync(functools.partial(function, *arguments, **named), abandon_on_cancel=True)
+        loop = asyncio.get_running_loop()
+        limiter = limiters.get(loop)
+        if limiter is None:
+            limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
+        work = functools.partial(function, *arguments, **named)
+        made = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
         return await made if inspect.isawaitable(made) else made
 
     return in_thread

@@ -119,6 +119,11 @@ class TurnLoop:
         return prompt.system or self.base_system
 
     @property
+    def router(self) -> ModelRouter:
+        """What finds the model."""
+        return self._router
+
+    @property
     def tools(self) -> ToolPort:
         """The tool registry."""
         return self._tools

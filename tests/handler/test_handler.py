@@ -19,7 +19,9 @@ from agentflow.core.messages import ToolResultPart
 from agentflow.core.ports import CommandResult, FileText
 from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult
 from agentflow.handler.handler import BaseHandler
-from tests.support.fakes import FakeProvider, FakeRun, tool_calls
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.turn_loop import TurnLoop
+from tests.support.fakes import FakeProvider, FakeRouter, FakeRun, tool_calls
 
 ECHO = {"name": "echo", "description": "Echoes.", "input_schema": {"type": "object", "properties": {"text": {}}}}
 
@@ -85,6 +87,14 @@ class TestConstruction:
         assert alone.debug_mode is False and alone.base_system_prompt
         result = await alone.execute_prompt("hi")
         assert result.notes["error"]["reason"] == "configuration_error"
+
+    def test_shared_turn_loop(self) -> None:
+        """On a flow's turn loop the handler's model and base system prompt are that loop's."""
+        provider = FakeProvider()
+        loop = TurnLoop(FakeRouter(provider), ToolRegistry(), base_system="be kind")
+        shared = BaseHandler(None, None, turn_loop=loop)
+        assert shared.model_provider is provider and shared.base_system_prompt == "be kind"
+        assert BaseHandler(None, None).model_provider is None
 
     async def test_config(self, caplog: pytest.LogCaptureFixture) -> None:
         """The base system prompt is the config's; a key that is not known is logged."""

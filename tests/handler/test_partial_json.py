@@ -77,7 +77,7 @@ def test_partial_model() -> None:
         value = answer.feed(piece)
         if value is not None:
             seen.append(value)
-    assert [value.name for value in seen] == ["An", "Anna", "Anna"]
+    assert [value.name for value in seen] == ["An", "Anna", "Anna", "Anna"]
     assert seen[0].age is None and seen[-1].age is None and seen[-1].address.city == "Oslo"
     assert seen[0].model_fields_set == {"name"}
 
@@ -86,6 +86,27 @@ def test_partial_type_of_others() -> None:
     """Lists and unions are followed, plain types stay."""
     assert partial_type(int) is int
     assert partial_type(list[Address]).__args__[0].__name__ == "PartialAddress"
+
+
+def test_hostile_text_is_linear() -> None:
+    """Text made to be slow to look for a fence in is not."""
+    began = time.process_time()
+    for text in ("```\n" + " " * 2_000_000, "```a" * 500_000, "`" * 2_000_000):
+        with pytest.raises(ValueError):
+            parse_answer(text)
+    assert time.process_time() - began < 2
+
+
+def test_unions_and_enums() -> None:
+    """A union takes the first alternative that fits; an enum's unfinished word is left out."""
+    schema = {
+        "properties": {
+            "u": {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"x": {"type": "integer"}}}]},
+            "e": {"enum": ["apple", "pear"]},
+        }
+    }
+    assert prune({"u": {"x": 1, "y": 2}, "e": "app"}, schema) == {"u": {"x": 1, "y": 2}}
+    assert prune({"u": 5, "e": "pear"}, schema) == {"e": "pear"}
 
 
 def test_pruned_by_schema() -> None:

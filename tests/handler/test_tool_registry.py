@@ -165,6 +165,26 @@ async def test_errors_that_pass(error: BaseException) -> None:
     assert not fake.unbalanced()
 
 
+async def test_errors_that_pass_leave_a_tools_own_task_group() -> None:
+    """A limit or a TaskError inside an exception group of a tool passes as itself; other groups are failures."""
+    for error in (LimitExceeded("limit", limit="steps", allowed=1), TaskError("task"), ValueError("mine")):
+
+        async def fail(error: Exception = error) -> None:
+            raise error
+
+        async def both() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                group.create_task(asyncio.sleep(1))
+
+        if isinstance(error, ValueError):
+            assert error_of(await run(registry(both), "both", {}))["reason"] == "tool_execution_error"
+        else:
+            with pytest.raises(type(error)) as caught:
+                await run(registry(both), "both", {})
+            assert caught.value is error
+
+
 async def test_time_out() -> None:
     """A tool over its time is execution_timeout; a TimeoutError of its own is not."""
 
@@ -390,7 +410,7 @@ async def test_user_input_tool() -> None:
         assert (await run(registry(user_input_tool(ask)), "request_user_input", {"prompt": "go?"})).content == "go? yes"
 
 
-@pytest.mark.parametrize("options", [{"timeout_s": 0}, {"retries": -1}])
+@pytest.mark.parametrize("options", [{"timeout_s": 0}, {"timeout_s": "1"}, {"retries": -1}, {"retries": "2"}])
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     """Options out of range are refused where they are written."""
     with pytest.raises(ConfigurationError):
