@@ -90,7 +90,6 @@ class TaskResult(MappingModel):
 
     _error: BaseException | None = PrivateAttr(default=None)
     _usage: Usage = PrivateAttr(default_factory=lambda: _NO_USAGE)
-    _has_parsed: bool = PrivateAttr(default=False)
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         options.setdefault("by_alias", True)
@@ -205,10 +204,14 @@ class TaskResult(MappingModel):
                     parsed = data.get("parsedContent", content)
                     data = {**data, "content": to_json(content), "parsedContent": parsed}
                 return cls.model_validate(data)
-        if isinstance(value, str):
-            return cls(content=value)
+        if type(value) is str:
+            return _complete(value, None)
+        if type(value) is int:
+            return _complete(to_json(value) if abs(value) > _SMALL else str(value), value)
         if value is None:
             return cls()
+        if isinstance(value, str):
+            return cls(content=str(value))
         if isinstance(value, BaseModel):
             return cls(content=value.model_dump_json(), parsedContent=value)
         data_value: Any = value  # pyright: ignore[reportUnknownVariableType]
@@ -217,6 +220,21 @@ class TaskResult(MappingModel):
 
 _NO_USAGE = Usage()  # shared: pydantic would deep-copy a default, which costs more than all of the rest
 _RESULT_KEYS = {"status", "content", "parsedContent", "parsed_content", "criteria", "notes"}
+
+
+_SMALL = 10**15
+
+
+def _complete(content: str, parsed: Any) -> TaskResult:
+    """A COMPLETE result of values known to be right: validating each trivial tool result again costs more than the call."""
+    result = TaskResult.__new__(TaskResult)
+    put = object.__setattr__
+    fields = {"status": "COMPLETE", "content": content, "parsed_content": parsed, "criteria": None, "notes": {}}
+    put(result, "__dict__", fields)
+    put(result, "__pydantic_fields_set__", {"content", "parsed_content"})
+    put(result, "__pydantic_extra__", None)
+    put(result, "__pydantic_private__", {"_error": None, "_usage": _NO_USAGE})
+    return result
 
 
 def error_from_notes(error: object, content: str) -> TaskError:

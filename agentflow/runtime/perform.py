@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from agentflow.core.values import name_of, pairs_to_dict
 
 if TYPE_CHECKING:
     from agentflow.runtime.strand import Strand
+
+_log = logging.getLogger(__name__)
 
 
 class SolverPort(Protocol):
@@ -125,7 +128,14 @@ class Performer:
                 f"there is no task '{effect.name}'",
                 details={"cause": "template_not_found", "hint": did_you_mean(effect.name, self.known_names())},
             )
-        return await self.tasks.run_request(self.request_from_arguments(template, effect.arguments), call)
+        request = self.request_from_arguments(template, effect.arguments)
+        try:
+            return await self.tasks.run_request(request, call)
+        except AgentflowError:
+            raise
+        except Exception as error:  # the specification's boundary: what nobody foresaw is a FAILED result
+            _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
+            return TaskResult.from_error(error)
 
     async def _host(self, effect: HostCall, call: CallContext, span: Span | None) -> Any:
         token = current_call.set(call)
