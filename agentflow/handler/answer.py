@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Union, cast, get_args, get_origin
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.json_schema import check
@@ -37,6 +39,12 @@ class Shape:
                 ) from error
         self.schema = schema
 
+    def asking(self, schema: dict[str, Any]) -> Shape:
+        """This shape with another schema to be asked for: the model still says what the value is."""
+        made = copy(self)
+        made.schema = schema
+        return made
+
     def read(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
         """``(value, parse error, schema violations)`` of a whole answer; the value is the model's when there is one."""
         try:
@@ -45,7 +53,8 @@ class Shape:
             return None, clip(str(error), 500), ()
         if self._adapter is not None:
             try:
-                return self._adapter.validate_python(value), None, ()
+                # As JSON, not as Python data: strict models accept a date's text in the one and not in the other.
+                return self._adapter.validate_json(to_json(value)), None, ()
             except ValidationError as error:
                 return value, None, tuple(_problem(problem) for problem in error.errors(include_url=False)[:20])
         if self.schema is not None:
@@ -82,6 +91,17 @@ def _validated(adapter: TypeAdapter[Any], value: Any) -> Any | None:
         return None
 
 
+class PartialModel(BaseModel):
+    """Base of the partial types: what has not come is None, and is left out of :meth:`model_dump`."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """The fields that have come. Options are pydantic's."""
+        options.setdefault("exclude_unset", True)
+        return super().model_dump(**options)
+
+
 def partial_type(kind: Any, _made: dict[Any, Any] | None = None) -> Any:
     """``kind`` with every field of every model in it optional: missing fields are None and not in ``model_fields_set``.
 
@@ -99,7 +119,7 @@ def partial_type(kind: Any, _made: dict[Any, Any] | None = None) -> Any:
             )
             for name, info in kind.model_fields.items()
         }
-        made[kind] = create_model(f"Partial{kind.__name__}", __config__={"populate_by_name": True}, **fields)
+        made[kind] = create_model(f"Partial{kind.__name__}", __base__=PartialModel, **fields)
         return made[kind]
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
@@ -119,19 +139,16 @@ class Shapes:
 
     def of(self, prompt: Prompt) -> Shape | None:
         """The shape a prompt asks for; None when it asks for text. Raises ConfigurationError."""
-        model = prompt.output_model
+        model, schema = prompt.output_model, prompt.output_schema
         if model is None:
-            wanted = prompt.json_output or prompt.output_schema is not None
-            return Shape(prompt.output_schema, None) if wanted else None
-        if prompt.output_schema is not None:
-            return Shape(prompt.output_schema, model)
+            return Shape(schema, None) if prompt.json_output or schema is not None else None
         try:
             known = self._by_model.get(model)
             if known is None:
                 known = self._by_model[model] = Shape(None, model)
-            return known
         except TypeError:  # not every annotation can be kept weakly
-            return Shape(None, model)
+            known = Shape(None, model)
+        return known if schema is None or schema == known.schema else known.asking(schema)
 
 
 class PartialAnswer:

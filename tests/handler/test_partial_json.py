@@ -7,10 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
+from agentflow.core.messages import TextPart
 from agentflow.core.partial_json import PartialJson, parse_answer, prune
-from agentflow.handler.answer import PartialAnswer, Shape, partial_type
+from agentflow.core.ports import Prompt
+from agentflow.handler.answer import PartialAnswer, Shape, Shapes, partial_type
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,21 @@ def test_partial_model() -> None:
     assert [value.name for value in seen] == ["An", "Anna", "Anna", "Anna"]
     assert seen[0].age is None and seen[-1].age is None and seen[-1].address.city == "Oslo"
     assert seen[0].model_fields_set == {"name"}
+    assert seen[-1].model_dump() == {"name": "Anna", "address": {"city": "Oslo"}}
+
+
+def test_shapes_are_kept() -> None:
+    """A model's shape is built once, also when the caller sends the model's schema along or one of its own."""
+    shapes, parts = Shapes(), (TextPart("x"),)
+    first = shapes.of(Prompt(parts=parts, output_model=Person))
+    assert first is not None and shapes.of(Prompt(parts=parts, output_model=Person)) is first
+    same = TypeAdapter(Person).json_schema()
+    assert shapes.of(Prompt(parts=parts, output_model=Person, output_schema=same)) is first
+    other = shapes.of(Prompt(parts=parts, output_model=Person, output_schema={"type": "object"}))
+    assert (
+        other is not None and other.schema == {"type": "object"} and other.read('{"name": "A", "age": 1}')[0].age == 1
+    )
+    assert shapes.of(Prompt(parts=parts)) is None
 
 
 def test_partial_type_of_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 from typing import Any
 
 import pytest
@@ -451,6 +452,10 @@ class TestJson:
             x: int
             label: str
 
+        class Day(BaseModel, strict=True):
+            at: date
+
+        assert (await Bench('{"at": "2026-11-22"}').run(ask(output_model=Day))).value == Day(at=date(2026, 11, 22))
         bench = Bench('{"label": "a b c", "x": 4}')
         outcome = await bench.run(ask(output_model=Point))
         assert outcome.value == Point(x=4, label="a b c")
