@@ -25,7 +25,7 @@ MAX_CONTEXT_CHARS = 16_000_000
 CONCURRENT_READS = 8
 
 _ELEMENTS = ("file", "image", "document", "inherited_context", "previous_outputs", "context_summary", "material")
-_OWN_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_ELEMENTS)})\b)", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"<(?=\s*+(?:/\s*+)?(?:{'|'.join(_ELEMENTS)})\b)", re.IGNORECASE)
 _MEDIA: Mapping[str, str] = MappingProxyType(
     {
         ".gif": "image/gif",

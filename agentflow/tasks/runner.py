@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import TaskMaterial
@@ -27,18 +27,28 @@ class Decomposer(Protocol):
     """Takes over a task that ran out of context or output: has a model write a program for it, and runs that."""
 
     async def decompose(
-        self, compiled: CompiledTemplate, request: SubtaskRequest, goal: str, failed: TaskResult, call: CallContext
-    ) -> TaskResult: ...
+        self,
+        compiled: CompiledTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult:
+        """The result of a program for ``goal``, written in at most ``rounds`` rounds; ``failed`` when none works."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """Runs compiled templates. Holds no state of a call."""
+    """Runs compiled templates. Holds no state of a call. ``decompose`` serves templates that do not say their own."""
 
     registry: TemplateRegistry
     executor: AtomicTaskExecutor
     sources: ContextSources
     decomposer: Callable[[], Decomposer] | None = None
+    decompose: int = 0
 
     def find(self, request: SubtaskRequest) -> CompiledTemplate | None:
         """The template a request names: by ``name`` when it has one, else by ``type:subtype``."""
@@ -78,20 +88,24 @@ class TaskRunner:
         ) as scope:
             execution = await self._execute(compiled, request, scope.call, options)
             result = execution.result
-            if self._exhausted(compiled, result) and self.decomposer is not None:
-                result = await self.decomposer().decompose(compiled, request, execution.goal, result, scope.call)
+            rounds = self._rounds(compiled, result)
+            if rounds and self.decomposer is not None:
+                result = await self.decomposer().decompose(
+                    compiled, request, execution.goal, result, scope.call, rounds=rounds
+                )
                 result.with_usage(execution.result.usage + result.usage)
-            scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
+            scope.set(name=compiled.name, result=result, usage=result.usage, cost_usd=execution.cost_usd)
             if result.failed:
                 scope.set(error=result.error)
         return result
 
-    @staticmethod
-    def _exhausted(compiled: CompiledTemplate, result: TaskResult) -> bool:
-        if compiled.template.decompose < 1 or not result.failed:
-            return False
-        error = result.notes.get("error", {})
-        return error.get("type") == "RESOURCE_EXHAUSTION" and error.get("resource") in ("context", "output")
+    def _rounds(self, compiled: CompiledTemplate, result: TaskResult) -> int:
+        """How many rounds a decomposition of this result may take: 0 for anything but exhaustion."""
+        error = cast(dict[str, Any], result.notes.get("error", {})) if result.failed else {}
+        if error.get("type") != "RESOURCE_EXHAUSTION" or error.get("resource") not in ("context", "output"):
+            return 0
+        template = compiled.template
+        return template.decompose if "decompose" in template.model_fields_set else self.decompose
 
     async def _execute(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions

@@ -96,9 +96,16 @@ class Solver:
         return result
 
     async def decompose(
-        self, compiled: CompiledTemplate, request: SubtaskRequest, goal: str, failed: TaskResult, call: CallContext
+        self,
+        compiled: CompiledTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
     ) -> TaskResult:
-        """Take over a task that failed with RESOURCE_EXHAUSTION: its template allows ``decompose`` rounds.
+        """Take over a task that failed with RESOURCE_EXHAUSTION, in at most ``rounds`` rounds.
 
         The program may call the task itself (on smaller parts) and its tools; the task's inputs are bound under their
         names, its files as ``files``. When no program succeeds, the original failure is given, with the attempt in
@@ -116,7 +123,7 @@ class Solver:
         call.grants = None if call.grants is None else call.grants | {compiled.name}
         call.material = None
         inputs = {**request.inputs, **({"files": files} if files else {})}
-        solved = await self.solve(Solve(told, allow, template.decompose, inputs), call)
+        solved = await self.solve(Solve(told, allow, rounds, inputs), call)
         if solved.failed:
             failed.notes["decomposition"] = solved.notes
             return failed.with_usage(solved.usage)

@@ -54,7 +54,7 @@ class TaskSystem:
     answers context lookups; ``executor`` runs bodies (without one, prompts fail with a configuration error);
     ``files`` and ``commands`` serve context sources; ``run_opener`` opens a run for methods called outside of one;
     ``decomposer`` gives what takes over when a task whose template allows it runs out of context or output (a function,
-    since what runs programs stands above this).
+    since what runs programs stands above this); ``decompose`` how many rounds it has for templates that do not say.
 
     The async methods join the run of the tool they are called from; outside they open a run of their own.
     """
@@ -70,6 +70,7 @@ class TaskSystem:
         commands: CommandPort | None = None,
         run_opener: RunOpener | None = None,
         decomposer: Callable[[], Decomposer] | None = None,
+        decompose: int = 0,
     ) -> None:
         self.evaluator = evaluator
         self.memory_system = memory_system
@@ -77,7 +78,7 @@ class TaskSystem:
         self._test_mode = False
         self._registry = TemplateRegistry(self._builtin)
         self._sources = ContextSources(memory_system, files or self.executor.files, commands)
-        self._runner = TaskRunner(self._registry, self.executor, self._sources, decomposer)
+        self._runner = TaskRunner(self._registry, self.executor, self._sources, decomposer, decompose)
         self._subtasks = Subtasks(self._registry, self._runner)
         self._opener: RunOpener = run_opener or LocalOpener(subtasks=self.run_subtask)
 

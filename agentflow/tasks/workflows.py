@@ -164,7 +164,7 @@ class WorkflowLibrary:
         self._check(workflow)
         path: Path | None = None
         if self.directory is not None:
-            path = self.directory / f"{workflow.name.replace(':', '.')}.sexp"
+            path = self.directory / f"{workflow.name.replace(':', '%3A')}.sexp"
             await asyncio.to_thread(_write, path, workflow)
         self._known[workflow.name] = workflow
         return path
@@ -204,7 +204,7 @@ class WorkflowLibrary:
         request = SubtaskRequest(subtype="workflow", name=workflow.name, inputs=dict(effect.arguments))
         with call.scope(TaskStarted, name=workflow.name, request=request, subtask_chain=chain) as scope:
             result = await self._run(workflow, effect.arguments, scope.call)
-            scope.set(result=result, usage=result.usage)
+            scope.set(name=workflow.name, result=result, usage=result.usage)
         return result
 
     async def _run(self, workflow: Workflow, arguments: Mapping[str, Any], call: CallContext) -> TaskResult:
@@ -256,6 +256,7 @@ def _write(path: Path, workflow: Workflow) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
         try:
+            os.fchmod(descriptor, 0o644)
             with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
                 handle.write(workflow.render())
                 handle.flush()

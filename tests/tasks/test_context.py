@@ -140,6 +140,12 @@ def test_escaping_leaves_ordinary_code_alone() -> None:
     assert element("file", "x", path='a">\n<b').startswith('<file path="a&quot;&gt;&#10;&lt;b">\n')
 
 
+def test_escaping_is_linear() -> None:
+    """A million spaces behind an angle bracket, or a million brackets, cost no more than any other text."""
+    for hostile in ("<" + " " * 1_000_000, "< " * 500_000, "</" * 500_000, "<" * 1_000_000):
+        assert escape(hostile) == hostile
+
+
 async def test_an_unreadable_file_fails_the_task_by_name(root: Path) -> None:
     """A file asked for that cannot be read is context_retrieval_failure naming every such file, before any model call."""
     house = House(root)

@@ -160,17 +160,25 @@ def test_finding_the_program(answer: str, program: str) -> None:
 class Exhausting:
     """A task that can read one file at a time, and a model that knows to split the work."""
 
-    def __init__(self, tmp_path: Path, programs: dict[str, Any], rounds: int, *replies: Any) -> None:
+    def __init__(
+        self, tmp_path: Path, programs: dict[str, Any], rounds: int | None, *replies: Any, default: int = 0
+    ) -> None:
         for name in ("a", "b"):
             (tmp_path / name).write_text(name.upper())
         self.error = ResourceExhausted("too much", resource="context", used=2, limit=1)
         self.prompts = FakePrompts(self.error, *replies)
         executor = AtomicTaskExecutor(self.prompts, DirectoryFiles(tmp_path))
         self.checker = FakeChecker(programs)
-        self.system: TaskSystem = TaskSystem(executor=executor, decomposer=lambda: self.solver)
+        self.system: TaskSystem = TaskSystem(executor=executor, decomposer=lambda: self.solver, decompose=default)
         self.solver = Solver(executor, self.checker, CARD, self.system)
         self.system.register_template(
-            {"name": "read", "params": "x", "instructions": "Read for {{x}}", "decompose": rounds, "tools": ["search"]}
+            {
+                "name": "read",
+                "params": "x",
+                "instructions": "Read for {{x}}",
+                "tools": ["search"],
+                **({"decompose": rounds} if rounds is not None else {}),
+            }
         )
         self.run = FakeRun()
 
@@ -209,8 +217,11 @@ async def test_a_failed_decomposition_is_the_original_failure(tmp_path: Path) ->
 
 async def test_nothing_is_decomposed_unasked(tmp_path: Path) -> None:
     """Without decompose, or for any other failure, the result is the failure."""
-    house = Exhausting(tmp_path, {"(p)": 1}, 0, "(p)")
-    assert (await house.ask()).error is house.error
+    for rounds, default in ((None, 0), (0, 3)):
+        house = Exhausting(tmp_path, {"(p)": 1}, rounds, "(p)", default=default)
+        assert (await house.ask()).error is house.error
+    house = Exhausting(tmp_path, {"(p)": 1}, None, "(p)", default=1)
+    assert (await house.ask()).parsed_content == 1
     house = Exhausting(tmp_path, {"(p)": 1}, 2, "(p)")
     house.prompts.replies = [RateLimited("busy")]
     assert (await house.ask()).failed and house.checker.ran == []
