@@ -10,6 +10,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers import anthropic_wire as wire
 from agentflow.providers.base import Call, HttpAdapter, SdkErrors
+from agentflow.providers.lanes import Lanes
 from agentflow.providers.wire import Decoder, ToolNames
 
 _PLAIN_LIMIT = 21_333
@@ -60,24 +61,25 @@ class AnthropicProvider(HttpAdapter):
             counts_tokens=True,
         )
 
-    def _open(self) -> tuple[Any, SdkErrors]:
+    def _open(self) -> tuple[Lanes, SdkErrors]:
         import anthropic
 
         from agentflow.providers import transport
 
         self._prices.load()
+        make, size = transport.http_clients(
+            anthropic, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
+        )
         client = anthropic.AsyncAnthropic(
             api_key=self._api_key,
             base_url=self._base_url,
             max_retries=0,
             open_telemetry=False,
-            http_client=transport.http_client(
-                anthropic, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
-            ),
+            http_client=make(),
         )
         if client.api_key is None and client.auth_token is None and client.credentials is None:
             raise _no_key()
-        return client, SdkErrors(
+        return Lanes(client, make, size), SdkErrors(
             anthropic.APIStatusError,
             anthropic.APITimeoutError,
             anthropic.AnthropicError,

@@ -29,6 +29,7 @@ from agentflow.core.errors import (
 from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse
 from agentflow.providers import faults
 from agentflow.providers.clocks import Clocks, Watch
+from agentflow.providers.lanes import Lanes, Turns
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.sse import SseParser
@@ -59,12 +60,13 @@ class SdkErrors:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What belongs to one event loop: the SDK client, its errors and the gate."""
+    """What belongs to one event loop: SDK clients, their errors and the gate."""
 
     loop: asyncio.AbstractEventLoop
-    client: Any
+    lanes: Lanes
     errors: SdkErrors
     gate: asyncio.Semaphore
+    turns: Turns
 
 
 class Call:
@@ -250,8 +252,8 @@ class HttpAdapter(ABC):
         """What is known of ``model``."""
 
     @abstractmethod
-    def _open(self) -> tuple[Any, SdkErrors]:
-        """Build SDK client and error table. Blocks for the imports and certificates; runs on a worker thread."""
+    def _open(self) -> tuple[Lanes, SdkErrors]:
+        """Build the first SDK client and the error table. Blocks for the imports and certificates; runs on a worker thread."""
 
     @abstractmethod
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
@@ -323,14 +325,16 @@ class HttpAdapter(ABC):
         body = self._merged(data, request, call.headers)
         call.body = dump_json({name: body[name] for name in fields if name in body})
         try:
-            await self._pass_gate(opened.gate, call)
+            await self._pass_gate(opened, call)
+            lane = opened.lanes.take()
             try:
-                answer = await self._send(opened, call)
+                answer = await self._send(lane.client, opened.errors, call)
                 try:
                     return int(parse_json(await read_whole(answer), "a token count")["input_tokens"])
                 finally:
                     await answer.aclose()
             finally:
+                lane.active -= 1
                 opened.gate.release()
         except ProviderError as error:
             if error.status in (404, 405, 501):
@@ -346,7 +350,7 @@ class HttpAdapter(ABC):
         """Close connections. The adapter opens again when it is used again."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.loop is asyncio.get_running_loop():
-            await opened.client.close()
+            await opened.lanes.aclose()
 
     async def _ready(self) -> Opened:
         opened = self._opened
@@ -358,17 +362,18 @@ class HttpAdapter(ABC):
             self._opening, self._opened = asyncio.Lock(), None
         async with self._opening:
             if self._opened is None:
-                client, errors = await asyncio.to_thread(self._open)
-                self._opened = Opened(loop, client, errors, asyncio.Semaphore(self._gate_size))
+                lanes, errors = await asyncio.to_thread(self._open)
+                self._opened = Opened(loop, lanes, errors, asyncio.Semaphore(self._gate_size), Turns(loop))
             return self._opened
 
     async def _attempt(self, opened: Opened, call: Call) -> AsyncGenerator[list[ModelDelta], None]:
         """One try: deltas in batches, one batch a chunk of the network's."""
         call.request_id = call.status = None
         call.decoder = decoder = self._decoder(call)
-        await self._pass_gate(opened.gate, call)
+        await self._pass_gate(opened, call)
+        lane = opened.lanes.take()
         try:
-            answer = await self._send(opened, call)
+            answer = await self._send(lane.client, opened.errors, call)
             try:
                 if not self._is_stream(answer.response, call):
                     yield [ModelDelta(response=await self._read_body(answer, call, decoder))]
@@ -379,12 +384,18 @@ class HttpAdapter(ABC):
             finally:
                 await answer.aclose()
         finally:
+            lane.active -= 1
             opened.gate.release()
 
-    async def _pass_gate(self, gate: asyncio.Semaphore, call: Call) -> None:
+    async def _pass_gate(self, opened: Opened, call: Call) -> None:
         call.watch.arm(call.deadline)
         try:
-            await gate.acquire()
+            await opened.gate.acquire()
+            try:
+                await opened.turns.take()
+            except asyncio.CancelledError:
+                opened.gate.release()
+                raise
         except asyncio.CancelledError:
             if call.watch.expired():
                 raise CallTimeout(
@@ -394,14 +405,14 @@ class HttpAdapter(ABC):
         finally:
             call.watch.disarm()
 
-    async def _send(self, opened: Opened, call: Call, post: Any = None) -> Answer:
+    async def _send(self, client: Any, errors: SdkErrors, call: Call) -> Answer:
         """The response, its body unread. Raises ProviderError for failures and failure statuses."""
-        clocks, errors, watch = call.clocks, opened.errors, call.watch
+        clocks, watch = call.clocks, call.watch
         first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
         watch.arm(call.due(clocks.connect_s, first))
         options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
         try:
-            response = await opened.client.post(
+            response = await client.post(
                 call.path,
                 cast_to=errors.response,
                 content=call.body,
@@ -417,12 +428,12 @@ class HttpAdapter(ABC):
             raise self._status_error(error, call) from None
         except errors.timeout as error:
             if errors.connect_timeout(error):
-                raise ConnectTimeout(f"no connection to {self._where(opened)} in time") from error
+                raise ConnectTimeout(f"no connection to {_where(client)} in time") from error
             raise FirstByteTimeout("the model did not answer in time") from error
         except (errors.base, *errors.transport, ExceptionGroup) as error:
             if (own := _own_error(error)) is not None:
                 raise own from None
-            raise ConnectionLost(f"no connection to {self._where(opened)}: {_said(error)}") from error
+            raise ConnectionLost(f"no connection to {_where(client)}: {_said(error)}") from error
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"the answer cannot be read: {_said(error)}") from error
         finally:
@@ -542,9 +553,6 @@ class HttpAdapter(ABC):
             request_id=call.request_id,
         )
 
-    def _where(self, opened: Opened) -> str:
-        return clip(str(opened.client.base_url), 200)
-
 
 async def read_whole(answer: Answer) -> bytes:
     """The whole body."""
@@ -553,6 +561,10 @@ async def read_whole(answer: Answer) -> bytes:
         pieces.append(chunk)
         answer.progress()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _where(client: Any) -> str:
+    return clip(str(client.base_url), 200)
 
 
 def _request_id(response: Any) -> str | None:

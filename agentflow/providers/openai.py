@@ -10,6 +10,7 @@ from agentflow.providers import openai_chat_wire as chat
 from agentflow.providers import openai_responses_wire as responses
 from agentflow.providers import openai_wire as common
 from agentflow.providers.base import Call, HttpAdapter, SdkErrors
+from agentflow.providers.lanes import Lanes
 from agentflow.providers.wire import Decoder, ToolNames
 
 
@@ -35,22 +36,23 @@ class OpenAIProvider(HttpAdapter):
             counts_tokens=self.dialect == responses.DIALECT,
         )
 
-    def _open(self) -> tuple[Any, SdkErrors]:
+    def _open(self) -> tuple[Lanes, SdkErrors]:
         import openai
 
         from agentflow.providers import transport
 
         common.check_key(self._base_url, self._api_key)
         self._prices.load()
+        make, size = transport.http_clients(
+            openai, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
+        )
         client = openai.AsyncOpenAI(
             api_key=self._api_key or os.environ.get("OPENAI_API_KEY") or common.NO_KEY,
             base_url=self._base_url,
             max_retries=0,
-            http_client=transport.http_client(
-                openai, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
-            ),
+            http_client=make(),
         )
-        return client, SdkErrors(
+        return Lanes(client, make, size), SdkErrors(
             openai.APIStatusError,
             openai.APITimeoutError,
             openai.OpenAIError,

@@ -140,28 +140,29 @@ async def crowd(table: Table, level: str, dialect: str, count: int, gates: list[
                     continue
                 async with one as who:
                     await who.call()
-                    wall, stall, kilobytes, failed = await _crowd(who, count)
+                    wall, stall, busy, kilobytes, failed = await _crowd(who, count)
                     base = base or wall
                     name = who.name + ("+aiohttp" if aiohttp else "") + (f" gate {gate}" if gate else "")
-                    value = f"{wall:.2f} s, stall {stall * 1e3:.0f} ms, {kilobytes:.0f} KB"
+                    value = f"{wall:.2f} s, stall {stall * 1e3:.0f} ms (CPU {busy * 1e3:.0f}), {kilobytes:.0f} KB"
                     value += f", {failed} failed" if failed else ""
                     target = None if gate == 0 or count > 1_000 else (0.45 if aiohttp else 1.0)
                     table.add(f"{count} at once", dialect, name, value, wall / base, target)
 
 
-async def _crowd(who: Any, count: int) -> tuple[float, float, float, int]:
-    """Wall seconds, worst loop stall, resident KB a run while all wait, failures."""
+async def _crowd(who: Any, count: int) -> tuple[float, float, float, float, int]:
+    """Wall seconds, worst loop stall (wall and CPU seconds), resident KB a run while all wait, failures."""
     process = psutil.Process()
     gc.collect()
     before = process.memory_info().rss
-    worst, peak, stop = 0.0, before, False
+    worst, busiest, peak, stop = 0.0, 0.0, before, False
 
     async def watch() -> None:
-        nonlocal worst, peak
+        nonlocal worst, busiest, peak
         while not stop:
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.thread_time()
             await asyncio.sleep(0.005)
             worst = max(worst, time.perf_counter() - began - 0.005)
+            busiest = max(busiest, time.thread_time() - used)
             peak = max(peak, process.memory_info().rss)
 
     watcher = asyncio.create_task(watch())
@@ -173,7 +174,7 @@ async def _crowd(who: Any, count: int) -> tuple[float, float, float, int]:
     failures = [result for result in results if isinstance(result, BaseException)]
     if failures:
         print("   ", repr(failures[0])[:200])
-    return wall, worst, (peak - before) / count / 1024, len(failures)
+    return wall, worst, busiest, (peak - before) / count / 1024, len(failures)
 
 
 async def main(options: argparse.Namespace) -> list[dict[str, Any]]:
