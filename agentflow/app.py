@@ -109,7 +109,7 @@ class AgentFlow:
             settings=settings.model_settings,
             gate=settings.concurrency or DEFAULT_GATE,
         )
-        self.runs = Runs(services=lambda: self.evaluator, limits=self.limits, approver=approve)
+        self.runs = Runs(services=lambda: self.evaluator, limits=self.limits, approver=approve, redactor=self.redactor)
         self.commands = CommandExecutor(
             self.files,
             policy=CommandPolicy(allow=settings.allow_commands, deny=(*DENIED, *settings.deny_commands)),
@@ -152,7 +152,7 @@ class AgentFlow:
         for built_in in self.executors.tools():
             self.tools.add(built_in)
         saved = workflows or settings.workflows
-        self.workflows = WorkflowLibrary(programs, saved and Path(saved))
+        self.workflows = WorkflowLibrary(programs, Path(saved) if saved else None)
         self.evaluator = SexpEvaluator(
             self.task_system,
             self.handler,

@@ -199,6 +199,11 @@ class Redactor:
     def __repr__(self) -> str:
         return "Redactor()"
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Every text that is searched for: the secrets known so far in each of their forms, longest first."""
+        return self._forms
+
     def add(self, secret: str | Secret) -> None:
         """Search for this secret too."""
         value = secret.reveal() if isinstance(secret, Secret) else secret

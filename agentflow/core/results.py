@@ -96,6 +96,11 @@ class TaskResult(MappingModel):
         return super().model_dump(**options)
 
     @property
+    def parsedContent(self) -> Any:
+        """``parsed_content`` under the specification's name."""
+        return self.parsed_content
+
+    @property
     def failed(self) -> bool:
         """Whether the status is FAILED."""
         return self.status == "FAILED"
@@ -229,7 +234,7 @@ def _complete(content: str, parsed: Any) -> TaskResult:
     """A COMPLETE result of values known to be right: validating each trivial tool result again costs more than the call."""
     result = TaskResult.__new__(TaskResult)
     put = object.__setattr__
-    fields = {"status": "COMPLETE", "content": content, "parsed_content": parsed, "criteria": None, "notes": {}}
+    fields: dict[str, Any] = {"status": "COMPLETE", "content": content, "parsed_content": parsed, "criteria": None, "notes": {}}
     put(result, "__dict__", fields)
     put(result, "__pydantic_fields_set__", {"content", "parsed_content"})
     put(result, "__pydantic_extra__", None)

@@ -133,7 +133,7 @@ class Performer:
             return await self.tasks.run_request(request, call)
         except AgentflowError:
             raise
-        except Exception as error:  # the specification's boundary: what nobody foresaw is a FAILED result
+        except Exception as error:  # noqa: BLE001 - the specification's boundary: what nobody foresaw is a FAILED result
             _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
             return TaskResult.from_error(error)
 

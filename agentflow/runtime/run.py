@@ -9,19 +9,30 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.events import Event, RunFinished, RunStarted
+from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.events import (
+    Event,
+    ModelFinished,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolArgumentsDelta,
+)
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.redact import Redactor
 from agentflow.core.results import SubtaskRequest, TaskResult
 from agentflow.core.session import Session
 from agentflow.observe.stream import Fanout, Observer, Subscriber
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.redaction import EventRedactor, redact_error
 
+_PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
 _log = logging.getLogger(__name__)
 
 Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
@@ -54,6 +65,7 @@ class Run:
         fanout: Fanout,
         approver: Approver | None = None,
         run_id: str | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.run_id = run_id or new_run_id()
         self.limits = limits
@@ -64,6 +76,7 @@ class Run:
         self._services = services
         self._fanout = fanout
         self._approver = approver
+        self._redaction = EventRedactor(redactor) if redactor is not None and fanout.listening else None
         self._approval_turn = asyncio.Lock()
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
@@ -80,8 +93,21 @@ class Run:
 
     def publish(self, event: Event) -> None:
         """Hand an event to all observers."""
-        if self._fanout.listening:
-            self._fanout.publish(event)
+        if not self._fanout.listening:
+            return
+        redaction = self._redaction
+        if redaction is not None:
+            if isinstance(event, _PIECES):
+                event = redaction.delta(event)
+                if not event.text:
+                    return
+            else:
+                if isinstance(event, ModelFinished):
+                    for late in redaction.settle(event):
+                        self._fanout.publish(replace(late, seq=event.seq))
+                        event = replace(event, seq=self.next_seq())
+                event = redaction.whole(event)
+        self._fanout.publish(event)
 
     async def room(self) -> None:
         """Wait for the caller's own stream to take deltas."""
@@ -142,15 +168,15 @@ class Runs:
     """Opens runs: what they share across a flow.
 
     ``limits`` are the defaults, ``services`` gives the components a run may call on (asked for when a run opens, since
-    those components themselves open runs), ``approver`` answers approval requests, ``session`` is the conversation of
-    public calls made outside a run.
+    those components themselves open runs), ``approver`` answers approval requests, ``redactor`` takes secrets out
+    of events and errors.
     """
 
     services: Callable[[], RunServices]
     limits: Limits = field(default_factory=Limits)
     approver: Approver | None = None
     observers: list[Observer] = field(default_factory=list[Observer])
-    prepare: Callable[[Event], Event] | None = None
+    redactor: Redactor | None = None
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Give every event of every later run to ``observer``; the returned function ends that."""
@@ -202,14 +228,15 @@ class Runs:
                 fanout=fanout,
                 approver=approver or self.approver,
                 run_id=run_id,
+                redactor=self.redactor,
             )
             root = CallContext(run, session=session, grants=grants)
             if fanout.needs_tasks:
-                async with _pumping(fanout), _within(run, root, name, program):
+                async with _pumping(fanout), _within(run, root, name, program, self.redactor):
                     yield run, root
             else:
                 try:
-                    async with _within(run, root, name, program):
+                    async with _within(run, root, name, program, self.redactor):
                         yield run, root
                 finally:
                     fanout.close()
@@ -218,7 +245,9 @@ class Runs:
 
 
 @contextlib.asynccontextmanager
-async def _within(run: Run, root: CallContext, name: str, program: str | None) -> AsyncGenerator[None, None]:
+async def _within(
+    run: Run, root: CallContext, name: str, program: str | None, redactor: Redactor | None
+) -> AsyncGenerator[None, None]:
     wall = run.limits.wall_s
     scope = root.scope(RunStarted, path="0", name=name, program=program)
     with scope:
@@ -237,6 +266,10 @@ async def _within(run: Run, root: CallContext, name: str, program: str | None) -
                     raise LimitExceeded(
                         f"the run took longer than its {wall:g} s", limit="wall_s", allowed=wall, used=wall
                     ) from None
+        except AgentflowError as error:
+            if redactor is not None:
+                redact_error(error, redactor)
+            raise
         finally:
             budget = run.budget
             scope.set(

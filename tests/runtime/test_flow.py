@@ -25,7 +25,6 @@ from agentflow import (
     TaskError,
     TaskResult,
     UnboundSymbolError,
-    tool,
 )
 from agentflow.errors import ConfigurationError, ProviderError, SessionBusy
 from agentflow.events import (
@@ -357,7 +356,9 @@ async def test_failed_results_are_values_and_raised_errors_are_errors(tmp_path: 
         """Raise something else."""
         raise RuntimeError("oops")
 
-    async with AgentFlow(provider=ScriptedProvider([{"error": "down"}] * 2), tools=[refuses, breaks], root=tmp_path) as flow:
+    async with AgentFlow(
+        provider=ScriptedProvider([{"error": "down"}] * 2), tools=[refuses, breaks], root=tmp_path
+    ) as flow:
         failed = await flow.eval(f'{ASK} (ask (q "x"))')
         assert isinstance(failed, TaskResult)
         assert failed["notes"]["error"]["reason"] == "llm_error"

@@ -1,0 +1,149 @@
+"""Secrets out of events, before any observer sees them.
+
+Texts and data of small events are redacted whole. Deltas come in pieces: a piece that may be the beginning of a known
+secret is held back until it is clear; four characters must match before anything is held, so that ordinary text flows
+through untouched. What a whole model request carries is what was sent; it is redacted where it leaves the process (files,
+terminal), not copied on every turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.errors import AgentflowError, ProviderError
+from agentflow.core.events import (
+    Event,
+    Log,
+    ModelFinished,
+    TaskFinished,
+    TaskStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolArgumentsDelta,
+    ToolFinished,
+    ToolStarted,
+    Warning,
+)
+from agentflow.core.redact import MIN_SECRET, Redactor
+from agentflow.core.results import TaskResult
+
+_GRAM = 4
+_Pieces = TextDelta | ThinkingDelta | ToolArgumentsDelta
+
+
+class EventRedactor:
+    """Redacts the events of one run. Parameters: ``redactor`` knows the secrets."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._forms = redactor.forms
+        self._grams = frozenset(form[at : at + _GRAM] for form in self._forms for at in range(len(form) - _GRAM + 1))
+        self._streams: dict[tuple[str, str, str], _Stream] = {}
+
+    def delta(self, event: _Pieces) -> _Pieces:
+        """A delta with the text that may be shown now."""
+        if not self._grams:
+            return event
+        key = (event.path, event.type, event.call_id if isinstance(event, ToolArgumentsDelta) else "")
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = _Stream(event)
+        text = stream.feed(event.text, self._grams, self._forms, self._redactor)
+        stream.last = event
+        return event if text == event.text else replace(event, text=text)
+
+    def settle(self, finished: ModelFinished) -> list[_Pieces]:
+        """What was held back of the streams of a model call that has ended, as deltas without a number of their own."""
+        made: list[_Pieces] = []
+        for key in [key for key in self._streams if key[0] == finished.path]:
+            stream = self._streams.pop(key)
+            if stream.held:
+                made.append(replace(stream.last, text=self._redactor.redact(stream.held), time=finished.time))
+        return made
+
+    def whole(self, event: Event) -> Event:
+        """Any other event with its texts and data redacted; the same object when there was nothing."""
+        redact = self._redactor
+        match event:
+            case Log() | Warning():
+                message = redact.redact(event.message)
+                return event if message == event.message else replace(event, message=message)
+            case ToolStarted():
+                arguments = redact.value(event.arguments)
+                return event if arguments == event.arguments else replace(event, arguments=arguments)
+            case TaskStarted() if event.request is not None:
+                inputs = redact.value(event.request.inputs)
+                if inputs == event.request.inputs:
+                    return event
+                return replace(event, request=event.request.model_copy(update={"inputs": inputs}))
+            case ToolFinished() | TaskFinished() if event.result is not None:
+                result = redacted_result(event.result, redact)
+                return event if result is event.result else replace(event, result=result)
+            case _:
+                return event
+
+
+class _Stream:
+    __slots__ = ("held", "last", "shown")
+
+    def __init__(self, last: _Pieces) -> None:
+        self.last = last
+        self.shown = ""
+        self.held = ""
+
+    def feed(self, text: str, grams: frozenset[str], forms: tuple[str, ...], redactor: Redactor) -> str:
+        pending = self.held + text
+        seen = self.shown + pending
+        if self.held or len(text) >= MIN_SECRET:
+            clean = redactor.redact(seen)
+            if clean != seen:
+                shown = len(self.shown)
+                self.shown = self.held = ""
+                return clean[shown:]
+        keep = _beginning(seen, forms) if seen[-_GRAM:] in grams else 0
+        keep = min(keep, len(pending))
+        out, self.held = (pending[:-keep], pending[-keep:]) if keep else (pending, "")
+        self.shown = (self.shown + out)[1 - _GRAM :]
+        return out
+
+
+def _beginning(text: str, forms: tuple[str, ...]) -> int:
+    """Length of the longest end of ``text`` that begins (but is not) a secret, at least four characters; else 0."""
+    best = 0
+    for form in forms:
+        for size in range(min(len(form), len(text)), max(best, _GRAM - 1), -1):
+            if text.endswith(form[:size]):
+                best = size
+                break
+    return best
+
+
+def redacted_result(result: TaskResult, redactor: Redactor) -> TaskResult:
+    """``result`` without secrets in its texts and data; the same object when there were none."""
+    content = redactor.redact(result.content)
+    notes = redactor.value(result.notes)
+    parsed = redactor.value(result.parsed_content)
+    if content == result.content and notes == result.notes and parsed == result.parsed_content:
+        return result
+    return result.model_copy(update={"content": content, "notes": notes, "parsed_content": parsed})
+
+
+def redact_error(error: BaseException, redactor: Redactor) -> None:
+    """Take secrets out of an error on its way to the host: message, hint, details, partial text."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        if isinstance(at, AgentflowError):
+            at.message = redactor.redact(at.message)
+            at.hint = redactor.redact(at.hint) if at.hint else at.hint
+            at.details = redactor.value(at.details)
+            if isinstance(at, ProviderError):
+                at.partial = redactor.redact(at.partial)
+            at.args = tuple(_clean(argument, redactor) for argument in at.args)
+        at = at.__cause__
+
+
+def _clean(argument: Any, redactor: Redactor) -> Any:
+    return redactor.redact(argument) if isinstance(argument, str) else argument
