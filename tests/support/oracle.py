@@ -70,6 +70,9 @@ def evaluate(x: Any, scopes: tuple[Scope, ...], rt: Any) -> Any:
         case (("define" | "bind"), [Symbol() as name, e]):
             scopes[0][name.name] = value = ev(e)
             return value
+        case "define", [[Symbol() as name, *parameters], *forms]:
+            scopes[0][name.name] = value = _procedure([p.name for p in parameters], forms, scopes, body)
+            return value
         case "set!", [name, e]:
             value = ev(e)
             next(s for s in scopes if name.name in s)[name.name] = value
@@ -78,7 +81,7 @@ def evaluate(x: Any, scopes: tuple[Scope, ...], rt: Any) -> Any:
             return body([form] * ev(count), scopes)
         case "raise", [e]:
             raise Raised(ev(e))
-        case "try", [*forms, [Symbol("catch"), [name], *handler], [Symbol("finally"), *last]]:
+        case "try", [*forms, ["catch", [name], *handler], ["finally", *last]]:
             try:
                 return body(forms, scopes)
             except Raised as error:

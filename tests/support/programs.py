@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -66,7 +67,8 @@ def _expression(draw: DrawFn, depth: int, names: tuple[str, ...]) -> str:
         case "call":
             return f"(let ((f (lambda (x y) {sub('x', 'y')}))) (list (f {sub()} {sub()}) (f {sub()} 1)))"
         case "inner":
-            return f"(let () (define {var} {sub()}) (define (h n) (list n {sub(var, 'n')})) (h {sub(var)}))"
+            fresh = f"u{len(names)}"
+            return f"(let () (define {fresh} {sub()}) (define (h n) (list n {sub(fresh, 'n')})) (h {sub(fresh)}))"
         case "pick":
             return f"((if {sub()} + list) {sub()} {sub()})"
         case _:
@@ -75,15 +77,21 @@ def _expression(draw: DrawFn, depth: int, names: tuple[str, ...]) -> str:
 
 ATOMS = ["x", "y", "f", "0", "1", "-1", "2.5", '"text"', "true", "false", "nil", "none", "'s", "'(1 2)", "{}", "shout",
          "broken", "(text x)", "*loop-config*", "else", "=>", ".", '{"a" 1}', "10000000000", "+inf.0"]  # fmt: skip
+PRELUDE = "(define x 1) (define y '(1 2)) (define (f a . b) (list a b))\n"
+_HOLE = re.compile(r"\b_\b")
 _FORMS = sorted(FORMS)
 _PRIMITIVES = sorted(PRIMITIVES)
-_WORDS = [*_FORMS, *_FORMS, *_PRIMITIVES, "f", "shout", "broken", "allow", "bindings", "params", "instructions",
+_WORDS = [*_FORMS, *_FORMS, *_PRIMITIVES, "f", "m", "shout", "broken", "allow", "bindings", "params", "instructions",
           "max-iterations", "director", "executor", "evaluator", "controller", "initial-director-input"]  # fmt: skip
 
 
-def any_program(rng: random.Random, depth: int = 5) -> str:
+def any_program(rng: random.Random) -> str:
     """A readable program that may be wrong in any way after reading."""
-    return "\n".join(_any(rng, depth) for _ in range(rng.randint(1, 3)))
+    depth = rng.choice((2, 3, 3, 4, 5))
+    prelude = PRELUDE if rng.random() < 0.9 else ""
+    if rng.random() < 0.1:
+        prelude += f"(defmacro m (x . y) `(list ,x ,@y {_any(rng, 2)}))"
+    return prelude + "\n".join(_any(rng, depth) for _ in range(rng.randint(1, 3)))
 
 
 def _any(rng: random.Random, depth: int) -> str:
@@ -94,14 +102,19 @@ def _any(rng: random.Random, depth: int) -> str:
         return _any(rng, depth - 1)
 
     shape = rng.random()
-    if shape < 0.35:
-        return rng.choice(TEMPLATES).replace("_", "{}").format(*[sub() for _ in range(9)])
-    if shape < 0.4:
-        return f"({sub()} {sub()})"
     if shape < 0.45:
-        return rng.choice(["'", "`", ",", ",@", "#;"]) + sub()
-    if shape < 0.5:
-        return "{" + f'"k" {sub()} {sub()} {sub()}' + "}"
+        return _HOLE.sub(lambda hole: sub(), rng.choice(TEMPLATES))
+    if shape < 0.9:
+        made = PRIMITIVES[rng.choice(_PRIMITIVES)]
+        least, most = made.arity
+        count = rng.randint(least, min(least + 2, most if most is not None else least + 2))
+        return f"({made.name} {' '.join(sub() for _ in range(count))})"
+    if shape < 0.93:
+        return "{" + f'"k" {sub()} j {sub()}' + "}"
+    if shape < 0.95:
+        return f"({sub()} {sub()})"
+    if shape < 0.97:
+        return rng.choice(["'", "`", "'", "`", "'", "`", "#;", ","]) + sub()
     return f"({rng.choice(_WORDS)} {' '.join(sub() for _ in range(rng.randint(0, 4)))})"
 
 
@@ -133,7 +146,6 @@ TEMPLATES = [
     "(apply _ (list _ _))",
     "(eval-program '_ (allow shout) (max-steps 500))",
     "(eval-program _ (bindings _))",
-    "(defmacro f (x . y) `(list ,x ,@y _))",
     '(defatom t (params (x string)) (instructions "do x"))',
     "(shout (text _))",
     "(f (x _) (y _))",
@@ -144,7 +156,7 @@ TEMPLATES = [
     "(let f ((x 0)) (+ 1 (f _)))",
     "`(_ ,_ ,@_ `(,_))",
     "(string-append _ _)",
-    '(format "a {{}} {{}}" _ _)',
+    '(format "a {} {}" _ _)',
     "(director-evaluator-loop (max-iterations 2) (initial-director-input _) (director (lambda (x y) _))"
     " (executor (lambda (x y) _)) (evaluator (lambda (x y z) _)) (controller (lambda (a b c d) _)))",
 ]

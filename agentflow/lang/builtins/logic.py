@@ -47,7 +47,7 @@ def is_procedure(value: Any) -> bool:
 def type_of(value: Any) -> Symbol:
     """A symbol naming the kind of value.
 
-    One of ``integer``, ``float``, ``boolean``, ``string``, ``symbol``, ``list``, ``dict``, ``none``, ``procedure``,
+    One of ``integer``, ``float``, ``boolean``, ``string``, ``symbol``, ``list``, ``dict``, ``null`` (of none), ``procedure``,
     ``result`` (what a task or tool gave), else ``object``.
     """
     return Symbol(type_name(value))

@@ -140,7 +140,7 @@ def _declared(value: Any) -> dict[str, str] | None:
                 if each:
                     named[each] = name
             named[name] = named[_snake(name)] = name
-    elif isinstance(value, type):
+    elif isinstance(value, type) or getattr(kind, "is_procedure", False):
         return None
     elif dataclasses.is_dataclass(value):
         named = {f.name: f.name for f in dataclasses.fields(value)}

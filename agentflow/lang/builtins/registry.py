@@ -127,7 +127,7 @@ def collect(modules: Iterable[ModuleType]) -> Mapping[str, Primitive]:
 def type_name(value: object) -> str:
     """What a program calls the kind of ``value``: ``integer``, ``string``, ``list``, ... (see ``type-of``)."""
     if value is None:
-        return "none"
+        return "null"
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.results import TaskResult
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.results import TaskResult, error_from_notes
 from agentflow.lang.builtins.registry import primitive, wrong_type
 
 
@@ -31,7 +31,11 @@ def value_of(value: Any) -> Any:
 
     Raises the error of a FAILED one, and ``task/invalid-output`` when JSON was asked for and did not come.
     """
-    return result("value-of", value).value()
+    given = result("value-of", value)
+    error = given.error
+    if error is not None and not isinstance(error, AgentflowError):
+        raise error_from_notes(given.notes.get("error"), given.content) from error
+    return given.value()
 
 
 @primitive("content", usage="(content result)", arity=(1, 1))

@@ -1,0 +1,128 @@
+"""Made-up and mutated programs against the compiler and the runtime: no crash, no hang, no foreign exception.
+
+    python tests/lang/fuzz.py --count 1000000 --jobs 2
+
+Each program is made from its number, so a failure is repeated with ``--first N --count 1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import concurrent.futures
+import faulthandler
+import random
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.limits import Limits
+from tests.support.manual import blocks
+from tests.support.programs import any_program, mutated
+from tests.support.world import World
+
+LIMITS = Limits(
+    steps=3_000, wall_s=2.0, depth=400, collection=5_000, string=50_000, integer_bits=5_000, branches=50, effects=200
+)
+SLOW_S = 1.0
+HANG_S = 30
+PAGES = sorted((Path(__file__).resolve().parents[1] / "spec").glob("*.md"))
+
+
+@dataclass
+class Report:
+    """What came of a range of programs: outcomes by error code, and the programs that broke a rule."""
+
+    outcomes: collections.Counter[str] = field(default_factory=collections.Counter[str])
+    broken: list[str] = field(default_factory=list[str])
+    slowest: float = 0.0
+
+
+def corpus() -> list[str]:
+    """Texts to mutate: the blocks of the manual, without those whose point is to wait."""
+    return [block.text for page in PAGES for block in blocks(page) if "spin" not in block.text]
+
+
+def make(number: int, texts: list[str]) -> str:
+    """The program of that number: made by the grammar, or a mutated one."""
+    rng = random.Random(number)
+    kind = number % 4
+    if kind < 2:
+        return any_program(rng)
+    if kind == 2:
+        return mutated(rng, any_program(rng))
+    return mutated(rng, rng.choice(texts))
+
+
+async def fuzz(first: int, count: int) -> Report:
+    """Run the programs ``first`` to ``first + count``."""
+    report = Report()
+    texts = corpus()
+    for number in range(first, first + count):
+        text = make(number, texts)
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        began = time.perf_counter()
+        try:
+            await World().run(text, limits=LIMITS)
+        except AgentflowError as error:
+            report.outcomes[error.code] += 1
+            if len(error.render()) > 20_000:
+                report.broken.append(f"program {number}: a message of {len(error.render())} characters\n{text}")
+        except BaseException:
+            report.broken.append(f"program {number}:\n{text}\n{traceback.format_exc(limit=-6)}")
+            if len(report.broken) > 20:
+                break
+        else:
+            report.outcomes["value"] += 1
+        took = time.perf_counter() - began
+        report.slowest = max(report.slowest, took)
+        if took > SLOW_S + (LIMITS.wall_s or 0):
+            report.broken.append(f"program {number}: took {took:.1f} s\n{text}")
+    faulthandler.cancel_dump_traceback_later()
+    leaked = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    if leaked:
+        report.broken.append(f"{len(leaked)} tasks are left over: {leaked[:3]}")
+    return report
+
+
+def run(first: int, count: int) -> Report:
+    """:func:`fuzz` on a loop of its own."""
+    return asyncio.run(fuzz(first, count))
+
+
+def main() -> int:
+    """The command. Exit code 1 when a program broke a rule."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000, help="how many programs")
+    parser.add_argument("--first", type=int, default=0, help="number of the first program")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    step = 5_000
+    ranges = [
+        (at, min(step, options.first + options.count - at))
+        for at in range(options.first, options.first + options.count, step)
+    ]
+    total = Report()
+    with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
+        for report in pool.map(run, *zip(*ranges, strict=True)):
+            total.outcomes.update(report.outcomes)
+            total.broken += report.broken
+            total.slowest = max(total.slowest, report.slowest)
+            for each in report.broken:
+                print(each, file=sys.stderr)
+            print(f"{total.outcomes.total()} programs, {len(total.broken)} broken", flush=True)
+    print(f"{time.perf_counter() - began:.0f} s, slowest program {total.slowest:.2f} s")
+    for code, times in total.outcomes.most_common():
+        print(f"{times:9} {code}")
+    return 1 if total.broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
