@@ -219,7 +219,7 @@ class TaskResult(MappingModel):
             return cls(content=str(value))
         if isinstance(value, BaseModel):
             return cls(content=value.model_dump_json(), parsedContent=value)
-        data_value: Any = value  # pyright: ignore[reportUnknownVariableType]
+        data_value: Any = cast(Any, value)
         return cls(content=to_json(data_value), parsedContent=data_value)
 
 
