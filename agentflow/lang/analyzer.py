@@ -80,6 +80,7 @@ class Analyzer:
         self.asked: dict[str, Kind] = {}
         self.globals_defined: dict[str, int] = {}
         self.global_lambdas: dict[str, ir.Lambda] = {}
+        self.global_calls: set[str] = set()
         self.atoms: set[str] = set()
         self.macros: dict[str, Any] = {}
         self.vars: list[Var] = []
@@ -317,6 +318,7 @@ class Analyzer:
         name = head.name
         kind = self.kind(name)
         if kind == "variable":
+            self.global_calls.add(name)
             known = self.global_lambdas.get(name)
             made = self.call(node, ir.Global(head, name), scope, plain=known is not None)
             made.self_tail = isinstance(tail, Function) and known is not None and known.function is tail

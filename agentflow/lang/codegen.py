@@ -94,6 +94,7 @@ class Generator:
         self.owner: dict[str, PyFn] = {}
         self.out: list[ast.stmt] = []
         self.p: dict[str, int] = {}
+        self.places: dict[tuple[int, int], dict[str, int]] = {}
         self.counter = 0
         self.loops: dict[Var, Loop] = {}
         self.lambda_py: dict[int, str] = {}
@@ -106,8 +107,13 @@ class Generator:
 
     def place(self, node: Node) -> dict[str, int]:
         """The place of a program node, as keyword arguments of Python nodes."""
-        line, column, end_line, end_column = self.positions.of(node.start, node.end)
-        return {"lineno": line, "col_offset": column, "end_lineno": end_line, "end_col_offset": end_column}
+        start, end = node.start, node.end
+        found = self.places.get((start, end))
+        if found is None:
+            line, column, end_line, end_column = self.positions.of(start, end)
+            found = {"lineno": line, "col_offset": column, "end_lineno": end_line, "end_col_offset": end_column}
+            self.places[start, end] = found
+        return found
 
     def name(self, name: str) -> ast.expr:
         return ast.Name(name, LOAD, **self.p)

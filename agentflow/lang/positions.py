@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from agentflow.core.source import Source, Span
 
 Position = tuple[int, int, int, int]
@@ -15,19 +17,22 @@ class Positions:
     conversion quadratic.
     """
 
-    __slots__ = ("_ascii", "source")
+    __slots__ = ("_ascii", "_starts", "source")
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self._ascii = source.text.isascii()
+        self._starts = source.line_starts
 
     def of(self, start: int, end: int) -> Position:
         """Line, column, end line and end column: lines from 1, columns from 0, as Python's ``ast`` has them."""
-        line, column = self.source.position(start)
-        last_line, last_column = self.source.position(end)
+        starts = self._starts
+        line = bisect_right(starts, start)
+        last = line if line == len(starts) or end < starts[line] else bisect_right(starts, end)
+        column, last_column = start - starts[line - 1], end - starts[last - 1]
         if self._ascii:
-            return line, column - 1, last_line, last_column - 1
-        return line, self._bytes(line, column - 1), last_line, self._bytes(last_line, last_column - 1)
+            return line, column, last, last_column
+        return line, self._bytes(line, column), last, self._bytes(last, last_column)
 
     def _bytes(self, line: int, column: int) -> int:
         text = self.source.line(line)

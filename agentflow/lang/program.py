@@ -207,7 +207,9 @@ def assemble(
         raise first
     generator = Generator(source, set(analyzer.globals_defined))
     generator.global_code = {
-        name: lam for name, lam in analyzer.global_lambdas.items() if analyzer.globals_defined.get(name) == 1
+        name: lam
+        for name, lam in analyzer.global_lambdas.items()
+        if analyzer.globals_defined.get(name) == 1 and name in analyzer.global_calls
     }
     module = _module(generator, tree, forms[0])
     filename = f"<agentflow {source.digest[:12]}>/{source.name}"

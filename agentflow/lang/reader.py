@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
@@ -11,23 +12,29 @@ from agentflow.core.source import Source
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node
 
 _TOKEN = re.compile(
-    r"""(?:\s+|;[^\n]*)*+(?:
-      ([(\[])
-    | ([)\]])
-    | ([+-]?[0-9]+)(?=[\s()\[\]{};"]|\Z)
-    | "([^"\\]*(?:\\.[^"\\]*)*+)"
-    | ('|`|,@|,)
-    | ([{}])
-    | (\#\|)
-    | (\#;)
-    | ([^\s()\[\]{}"'`,;\#|][^\s()\[\]{}"'`,;|]*)
-    | (\#[^\s()\[\]{}"'`,;|]*|.)
-    )?""",
+    r"""(?:
+      [()\[\]{}]
+    | [^\s()\[\]{}"'`,;\#|][^\s()\[\]{}"'`,;|]*
+    | "[^"\\]*(?:\\.[^"\\]*)*+"
+    | ;[^\n]*
+    | ,@
+    | \#(?:;|\|(?:(?:[^|\#]|\|(?!\#)|\#(?!\|))*+\|\#)?|[^\s()\[\]{}"'`,;|]*)
+    | .
+    )\s*""",
     re.VERBOSE | re.DOTALL,
 )
-_OPEN, _CLOSE, _INT, _STRING, _QUOTE, _BRACE, _BLOCK, _DROP, _WORD, _OTHER = range(1, 11)
+_BLANK = re.compile(r"\s*")
+_OPEN, _CLOSE, _STRING, _PREFIXES, _LINE, _HASH, _ODD = range(1, 8)
+_FIRST = {
+    "(": _OPEN, "[": _OPEN, "{": _OPEN, ")": _CLOSE, "]": _CLOSE, "}": _CLOSE, '"': _STRING,
+    "'": _PREFIXES, "`": _PREFIXES, ",": _PREFIXES, ";": _LINE, "#": _HASH, "|": _ODD,
+}  # fmt: skip
+_CHUNK = 1 << 16
+_LEAST_CHUNK = 256
+_QUIET = 20_000
 
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _NUMBERISH = re.compile(r"[+-]?\.?[0-9]")
 _COMMENT_EDGE = re.compile(r"\|\#|\#\|")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(.))", re.DOTALL)
@@ -93,6 +100,7 @@ class _Reader:
         self.source = source
         self.text = source.text
         self.limits = limits
+        self.stack: list[Frame] = []
         if len(self.text) > limits.source_bytes:
             raise LimitExceeded(
                 f"the program text has {len(self.text)} characters; at most {limits.source_bytes} are read",
@@ -103,91 +111,139 @@ class _Reader:
             )
 
     def read(self) -> list[Node]:
-        """All forms. One loop over tokens; ``stack`` holds what is open, ``items`` collects the innermost."""
+        """All forms. Building a large tree is no time to look for garbage in it, so the collector pauses meanwhile."""
+        pause = len(self.text) > _QUIET and gc.isenabled()
+        if pause:
+            gc.disable()
+        try:
+            return self._read()
+        finally:
+            if pause:
+                gc.enable()
+
+    def _read(self) -> list[Node]:
+        """One loop over tokens; the stack holds what is open, ``items`` collects the innermost.
+
+        Tokens are found a chunk of text at a time: the last one of a chunk may be cut off, so it is read again with the
+        next. A string longer than a chunk makes chunks longer; a nested comment is jumped over.
+        """
         text = self.text
-        match = _TOKEN.match
+        size = len(text)
+        names: set[str] = set()
+        numbers: dict[str, Any] = {}
         top: list[Node] = []
         items = top
-        stack: list[Frame] = []
-        nesting = self.limits.nesting
-        at = 0
+        stack = self.stack
         prefixed = False
-        while True:
-            token = match(text, at)
-            assert token is not None
-            kind = token.lastindex
-            if kind is None:
-                break
-            start, at = token.span(kind)
-            node: Node
-            if kind == _OPEN:
-                if len(stack) >= nesting:
-                    self._too_deep(start)
-                items = []
-                stack.append(Frame(_LIST, items, start, text[start]))
-                prefixed = False
-                continue
-            if kind == _CLOSE:
-                frame = stack[-1] if stack else None
-                if frame is None or frame.kind != _LIST or _PAIRS[frame.text] != text[start]:
-                    self._bad_close(text[start], start, stack)
-                node = Form(frame.items, frame.start, at)
-                stack.pop()
-                items = stack[-1].items if stack else top
-                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
-            elif kind == _WORD:
-                node = self._word(token[kind], start, at)
-            elif kind == _INT:
-                node = Atom(self._integer(token[kind], start, at), start, at)
-            elif kind == _STRING:
-                body = token[kind]
-                start -= 1
-                at += 1
-                node = Atom(body if "\\" not in body else self._unescape(body, start + 1), start, at)
-            elif kind == _BRACE:
-                if text[start] == "{":
-                    if len(stack) >= nesting:
-                        self._too_deep(start)
+        at = len(text) - len(text.lstrip())
+        chunk = _CHUNK
+        while at < size:
+            limit = min(size, at + chunk)
+            tokens: list[str] = _TOKEN.findall(text, at, limit)
+            if limit < size:
+                last = tokens.pop()
+                if not tokens:
+                    chunk *= 2
+                    continue
+                del last
+            chunk = min(max(chunk * 2, _LEAST_CHUNK), max(chunk, _CHUNK))
+            for token in tokens:
+                start = at
+                at += len(token)
+                kind = _FIRST.get(token[0])
+                node: Node
+                if kind is None:
+                    word = token.rstrip()
+                    end = start + len(word)
+                    if word in names:
+                        node = Name(word, start, end)
+                    elif word in numbers:
+                        node = Atom(numbers[word], start, end)
+                    else:
+                        node = self._word(word, start, end)
+                        if type(node) is Name:
+                            names.add(word)
+                        elif type(node) is Atom:
+                            numbers[word] = node.value
+                elif kind == _OPEN:
                     items = []
-                    stack.append(Frame(_DICT, items, start, "{"))
+                    if len(stack) >= self.limits.nesting:
+                        self._too_deep(start)
+                    stack.append(Frame(_DICT if token[0] == "{" else _LIST, items, start, token[0]))
                     prefixed = False
                     continue
-                node = self._close_dict(start, at, stack)
-                stack.pop()
-                items = stack[-1].items if stack else top
-                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
-            elif kind == _QUOTE or kind == _DROP:
-                if len(stack) >= nesting:
-                    self._too_deep(start)
-                items = []
-                stack.append(Frame(_PREFIX if kind == _QUOTE else _DROPPED, items, start, token[kind]))
-                prefixed = True
-                continue
-            elif kind == _BLOCK:
-                at = self._block_comment(start)
-                continue
-            else:
-                node = self._other(token[kind], start, at)
-            items.append(node)
-            while prefixed:
-                frame = stack.pop()
-                items = stack[-1].items if stack else top
-                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
-                if frame.kind == _PREFIX:
-                    name = Name(_QUOTES[frame.text], frame.start, frame.start + len(frame.text))
-                    items.append(Form([name, node], frame.start, node.end))
-                    node = items[-1]
+                elif kind == _CLOSE:
+                    node = self._close(token[0], start)
+                    items = stack[-1].items if stack else top
+                    prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+                elif kind == _STRING:
+                    whole = token.rstrip()
+                    if len(whole) == 1 and limit < size:
+                        at = start
+                        chunk = (limit - start) * 4
+                        break
+                    node = self._string(whole, start)
+                elif kind == _LINE:
+                    continue
                 else:
-                    break
+                    word = token.rstrip()
+                    if kind == _PREFIXES or word == "#;":
+                        items = []
+                        if len(stack) >= self.limits.nesting:
+                            self._too_deep(start)
+                        stack.append(Frame(_DROPPED if word == "#;" else _PREFIX, items, start, word))
+                        prefixed = True
+                        continue
+                    if word.startswith("#|"):
+                        if len(word) > 2:
+                            continue
+                        at = self._block_comment(start)
+                        chunk = _LEAST_CHUNK
+                        break
+                    node = self._other(word, start, start + len(word))
+                items.append(node)
+                while prefixed:
+                    frame = stack.pop()
+                    items = stack[-1].items if stack else top
+                    prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+                    if frame.kind == _DROPPED:
+                        break
+                    name = Name(_QUOTES[frame.text], frame.start, frame.start + len(frame.text))
+                    node = Form([name, node], frame.start, node.end)
+                    items.append(node)
         if stack:
             self._unclosed(stack[-1])
         return top
+
+    def _close(self, bracket: str, start: int) -> Node:
+        """The form that ``bracket`` ends."""
+        frame = self.stack[-1] if self.stack else None
+        if frame is None or frame.kind >= _PREFIX or _PAIRS[frame.text] != bracket:
+            self._bad_close(bracket, start)
+        self.stack.pop()
+        if frame.kind == _LIST:
+            return Form(frame.items, frame.start, start + 1)
+        return self._dict(frame, start + 1)
+
+    def _string(self, whole: str, start: int) -> Node:
+        if len(whole) == 1:
+            raise Incomplete(
+                "this string is not closed: expected '\"' before the end of the text",
+                code="syntax/unclosed-string",
+                span=self.source.span(start, start + 1),
+                hint='end the string with ", and write a quote inside it as \\"',
+            )
+        body = whole[1:-1]
+        end = start + len(whole)
+        return Atom(body if "\\" not in body else self._unescape(body, start + 1), start, end)
 
     def _word(self, word: str, start: int, end: int) -> Node:
         first = word[0]
         if first in "0123456789+-." or word in _WORDS:
             if word in _WORDS:
                 return Atom(_WORDS[word], start, end)
+            if _INTEGER.match(word):
+                return Atom(self._integer(word, start, end), start, end)
             if _NUMBERISH.match(word):
                 if not _FLOAT.match(word):
                     raise SexpSyntaxError(
@@ -220,13 +276,6 @@ class _Reader:
     def _other(self, token: str, start: int, end: int) -> Node:
         if token == "#t" or token == "#f":
             return Atom(token == "#t", start, end)
-        if token == '"':
-            raise Incomplete(
-                "this string is not closed: expected '\"' before the end of the text",
-                code="syntax/unclosed-string",
-                span=self.source.span(start, start + 1),
-                hint='end the string with ", and write a quote inside it as \\"',
-            )
         hints = {
             "|": "names in bars are not supported; use a name without spaces",
             "#": "'#' begins #t, #f, #; or #| ... |#",
@@ -266,7 +315,8 @@ class _Reader:
         for edge in _COMMENT_EDGE.finditer(self.text, start + 2):
             depth += 1 if edge[0] == "#|" else -1
             if not depth:
-                return edge.end()
+                blank = _BLANK.match(self.text, edge.end())
+                return blank.end() if blank is not None else edge.end()
         raise Incomplete(
             "this block comment is not closed: expected '|#' before the end of the text",
             code="syntax/unclosed-comment",
@@ -274,10 +324,7 @@ class _Reader:
             hint="end it with |#; block comments nest, so each #| needs its own |#",
         )
 
-    def _close_dict(self, start: int, end: int, stack: list[Frame]) -> Node:
-        frame = stack[-1] if stack else None
-        if frame is None or frame.kind != _DICT:
-            self._bad_close("}", start, stack)
+    def _dict(self, frame: Frame, end: int) -> Node:
         items = frame.items
         if len(items) % 2:
             raise SexpSyntaxError(
@@ -296,7 +343,8 @@ class _Reader:
                 )
         return DictForm(items, frame.start, end)
 
-    def _bad_close(self, bracket: str, start: int, stack: list[Frame]) -> NoReturn:
+    def _bad_close(self, bracket: str, start: int) -> NoReturn:
+        stack = self.stack
         span = self.source.span(start, start + 1)
         if not stack:
             raise SexpSyntaxError(

@@ -23,8 +23,8 @@ from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.builtins.registry import charge_bits, type_name
-from agentflow.lang.closure import Closure
 from agentflow.lang.calling import HOP, TAIL
+from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
