@@ -23,6 +23,9 @@ from agentflow.lang.program import check_program, compile_program
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import Form, Name, Node
 
+SHORTEST_MISSPELLING = 4
+"""Characters of a name below which everything looks like everything."""
+
 Reader = Callable[[str], tuple[str, str]]
 
 
@@ -80,7 +83,7 @@ def suspicious_names(source: Source, known: Iterable[str] = ()) -> list[SexpEval
         node = pending.pop()
         if isinstance(node, Name):
             if free.get(node.name) == "unknown" and node.name not in found and node.name not in exists:
-                near = did_you_mean(node.name, exists)
+                near = did_you_mean(node.name, exists) if len(node.name) >= SHORTEST_MISSPELLING else None
                 if near is not None:
                     message = f"nothing here binds '{node.name}'"
                     span = source.span(node.start, node.end)

@@ -97,10 +97,10 @@ class PromptEditor:
 
         if history is not None:
             history.parent.mkdir(parents=True, exist_ok=True)
-        completer = WordCompleter(lambda: list(names()), WORD=False, pattern=_WORD, sentence=False)
+        self.completer = WordCompleter(lambda: list(names()), WORD=False, pattern=_WORD, sentence=False)
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(history)) if history is not None else InMemoryHistory(),
-            completer=completer,
+            completer=self.completer,
             complete_while_typing=False,
             key_bindings=keys,
             multiline=True,
