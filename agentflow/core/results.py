@@ -199,28 +199,28 @@ class TaskResult(MappingModel):
 
         Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``.
         """
-        if isinstance(value, TaskResult):
-            return value
-        if isinstance(value, dict):
-            data = cast(dict[str, Any], value)
+        given: Any = value
+        if isinstance(given, TaskResult):
+            return given
+        if isinstance(given, dict):
+            data = cast(dict[str, Any], given)
             if data.get("status") in ("COMPLETE", "CONTINUATION", "FAILED") and set(data) <= _RESULT_KEYS:
                 content: Any = data.get("content", "")
                 if not isinstance(content, str):
                     parsed = data.get("parsedContent", content)
                     data = {**data, "content": to_json(content), "parsedContent": parsed}
                 return cls.model_validate(data)
-        if type(value) is str:
-            return _complete(value, None)
-        if type(value) is int:
-            return _complete(to_json(value) if abs(value) > _SMALL else str(value), value)
-        if value is None:
+        if type(given) is str:
+            return _complete(given, None)
+        if type(given) is int:
+            return _complete(to_json(given) if abs(given) > _SMALL else str(given), given)
+        if given is None:
             return cls()
-        if isinstance(value, str):
-            return cls(content=str(value))
-        if isinstance(value, BaseModel):
-            return cls(content=value.model_dump_json(), parsedContent=value)
-        data_value: Any = cast(Any, value)
-        return cls(content=to_json(data_value), parsedContent=data_value)
+        if isinstance(given, str):
+            return cls(content=str(given))
+        if isinstance(given, BaseModel):
+            return cls(content=given.model_dump_json(), parsedContent=given)
+        return cls(content=to_json(cast(Any, given)), parsedContent=given)
 
 
 _NO_USAGE = Usage()  # shared: pydantic would deep-copy a default, which costs more than all of the rest
@@ -234,7 +234,13 @@ def _complete(content: str, parsed: Any) -> TaskResult:
     """A COMPLETE result of values known to be right: validating each trivial tool result again costs more than the call."""
     result = TaskResult.__new__(TaskResult)
     put = object.__setattr__
-    fields: dict[str, Any] = {"status": "COMPLETE", "content": content, "parsed_content": parsed, "criteria": None, "notes": {}}
+    fields: dict[str, Any] = {
+        "status": "COMPLETE",
+        "content": content,
+        "parsed_content": parsed,
+        "criteria": None,
+        "notes": {},
+    }
     put(result, "__dict__", fields)
     put(result, "__pydantic_fields_set__", {"content", "parsed_content"})
     put(result, "__pydantic_extra__", None)
