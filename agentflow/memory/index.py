@@ -56,13 +56,13 @@ class FileIndex:
         ``history`` overrides the rules' setting. Raises DataError (``memory/root``) when it is no directory that can be
         read. Files that cannot be indexed are in the report's ``skipped``, never an exception.
         """
-        path = absolute_root(root)
+        path = await asyncio.to_thread(absolute_root, root)
         rules = self.rules if history is None else replace(self.rules, history=history)
         return await self._run(lambda stop: Builder(self._opened(), self._tokeniser, rules, stop).update(path))
 
     async def update_paths(self, root: str | os.PathLike[str], paths: Sequence[str]) -> UpdateReport:
         """Bring single files of ``root`` up to date; ``paths`` are relative to it or absolute below it."""
-        top = absolute_root(root)
+        top = await asyncio.to_thread(absolute_root, root)
         return await self._run(
             lambda stop: Builder(self._opened(), self._tokeniser, self.rules, stop).update_paths(top, paths)
         )

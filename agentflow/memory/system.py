@@ -75,6 +75,8 @@ class MemorySystem:
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._looked: dict[str, float] = {}
+        self._tops: dict[str, None] = {}
+        self._history: dict[str, bool] = {}
         self._stated: dict[str, str] = {}
         self._metadata: dict[str, str] = {}
 
@@ -95,12 +97,12 @@ class MemorySystem:
 
         ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) when it is no readable directory.
         """
-        root = absolute_root(repo_path)
-        if root not in (absolute_root(known) for known in self._roots):
+        root = await asyncio.to_thread(absolute_root, repo_path)
+        if root not in {await asyncio.to_thread(os.path.realpath, known) for known in self._roots}:
             self._roots.append(root)
-        history = (options or {}).get("history")
-        report = await self.index.update(root, history=None if history is None else bool(history))
-        self._looked[root] = time.monotonic()
+        if options and "history" in options:
+            self._history[root] = bool(options["history"])
+        report = await self._look(root)
         await self._describe()
         return report
 
@@ -194,8 +196,9 @@ class MemorySystem:
             await self._describe()
 
     async def _look(self, root: str) -> UpdateReport:
-        report = await self.index.update(root)
+        report = await self.index.update(root, history=self._history.get(root))
         self._looked[root] = time.monotonic()
+        self._tops[report.root] = None
         return report
 
     async def _describe(self) -> None:
@@ -205,9 +208,11 @@ class MemorySystem:
         }
 
     def _split(self, path: str) -> tuple[str, str] | None:
-        for root in self._looked:
-            if path.startswith(root.rstrip("/") + "/"):
-                return root, path[len(root.rstrip("/")) + 1 :]
+        """An absolute path as root and relative path, None outside of all roots."""
+        for root in self._tops:
+            prefix = f"{root.rstrip('/')}/"
+            if path.startswith(prefix):
+                return root, path.removeprefix(prefix)
         return None
 
     async def _found(self, input: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:

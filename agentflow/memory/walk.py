@@ -177,12 +177,12 @@ def walk(
         below: list[tuple[str, IgnoreRules]] = []
         for name, is_directory, is_link in names:
             path = f"{at}/{name}" if at else name
-            if local.ignored(path, is_directory):
+            if name in rules.skip_directories or local.ignored(path, is_directory):
                 continue
             if is_directory:
-                if name not in rules.skip_directories and path.count("/") < _MAX_DEPTH:
+                if path.count("/") < _MAX_DEPTH:
                     below.append((path, local))
-                elif path.count("/") >= _MAX_DEPTH:
+                else:
                     skipped(path, f"nested deeper than {_MAX_DEPTH} directories")
             elif is_link:
                 skipped(path, "a symbolic link")

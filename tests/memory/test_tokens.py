@@ -1,0 +1,82 @@
+"""Words to terms."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentflow.core.sentence_rank import LexicalSentenceRanker
+from agentflow.core.tokens import Tokeniser, split_identifier, stem
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "parse parses parsed parsing parser parsers",
+        "validate validates validated validating validation validator",
+        "configure configured configuration configurations configures",
+        "handle handles handled handler handlers handling",
+        "retry retries retried",
+        "stop stops stopped stopping",
+        "cache caches cached caching",
+        "query queries querying queried",
+        "connect connects connected connecting connection connections",
+        "environment environments",
+    ],
+)
+def test_forms_of_a_word_share_a_stem(family: str) -> None:
+    """Inflections and common derivations of one word are one term."""
+    assert len({stem(word) for word in family.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "pair", ["status state", "form format", "user use", "string strip", "class clash", "port sport"]
+)
+def test_different_words_stay_apart(pair: str) -> None:
+    """Stemming does not throw together words that programmers tell apart."""
+    one, other = pair.split()
+    assert stem(one) != stem(other)
+
+
+def test_identifiers_are_split_at_case_underscore_and_digits() -> None:
+    """camelCase, PascalCase, ACRONYMCase and snake_case give the same parts."""
+    assert split_identifier("getHTTPResponse_v2") == ["get", "http", "response", "v", "2"]
+    terms = Tokeniser().terms("readFile read_file ReadFile READ_FILE")
+    assert terms == [*[stem("read"), stem("file"), "readfile"] * 4]
+
+
+def test_scripts_without_spaces_become_pairs() -> None:
+    """Chinese, Japanese and Korean words match by overlapping pairs of characters."""
+    assert Tokeniser().terms("索引文件") == ["索引", "引文", "文件"]
+
+
+def test_questions_lose_their_stop_words_unless_nothing_else_is_there() -> None:
+    """A question is searched by what it is about."""
+    tokeniser = Tokeniser()
+    assert tokeniser.query_terms("How does the index work?") == ["index", "work"]
+    assert tokeniser.query_terms("what is it") == ["what", "is", "it"]
+    assert tokeniser.query_terms("") == []
+
+
+@given(st.text(max_size=300))
+def test_a_bag_counts_the_terms(text: str) -> None:
+    """``bag`` is the count of ``terms``, computed another way; terms hold no space, quote or NUL."""
+    tokeniser = Tokeniser(cache_size=5)
+    assert tokeniser.bag(text) == Counter(tokeniser.terms(text))
+    assert all(term and not set(term) & set(" \t\n\"'\0") for term in tokeniser.terms(text))
+
+
+def test_a_huge_word_is_not_a_term() -> None:
+    """Base64 and the like neither fill the index nor take time."""
+    assert Tokeniser().terms("a" * 1_000_000) == []
+
+
+def test_sentences_are_scored_from_zero_to_one() -> None:
+    """The sentence that shares the rarest words with the question scores 1, one that shares none 0."""
+    rank = LexicalSentenceRanker()
+    scores = rank("how are streams cut", ["Streams are cut at the idle clock.", "Streams flow.", "Nothing here."])
+    assert scores[0] == 1.0 and 0 < scores[1] < 1 and scores[2] == 0.0
+    assert rank("", ["a"]) == [0.0] and rank("a", []) == []
