@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.evaluator import budget_of
+from agentflow.runtime.hops import on_fresh_task
+from agentflow.runtime.strand import run_program
 
 if TYPE_CHECKING:
     from agentflow.runtime.evaluator import SexpEvaluator
@@ -27,10 +31,25 @@ class Programs:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
         return self._evaluator().diagnostics(text, grants=allow, bindings=names)
 
-    async def run(self, text: str, allow: frozenset[str] | None, inputs: Mapping[str, Any], call: CallContext) -> Any:
-        """Run a program within ``call``, ``inputs`` bound as its variables; ``allow`` None: the call's own authority."""
+    async def run(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any:
+        """Run a program within ``call``, ``inputs`` bound as its variables; ``allow`` None: the call's own authority.
+
+        ``steps`` bounds it below what the run has left. Raises what the program raises.
+        """
         place = call if allow is None else call.attenuate(allow)
         evaluator = self._evaluator()
         env = SexpEnvironment(dict(inputs))
         program = evaluator.compile(text, env=env, grants=place.grants)
-        return await evaluator.evaluate(program, env, place)
+        budget = budget_of(place)
+        if steps is not None:
+            budget = Budget(budget.limits, parent=budget, steps=steps)
+        # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
+        return await on_fresh_task(run_program(program, env, performer=evaluator.performer, call=place, budget=budget))

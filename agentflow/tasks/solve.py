@@ -40,9 +40,17 @@ class ProgramChecker(Protocol):
         ``names`` bound; empty when it may run."""
         ...
 
-    async def run(self, text: str, allow: frozenset[str] | None, inputs: Mapping[str, Any], call: CallContext) -> Any:
+    async def run(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any:
         """Run a checked program within ``call``, ``inputs`` bound as its variables. ``allow`` None: the call's own
-        authority. Raises what the program raises."""
+        authority; ``steps`` bounds it below what the run has left. Raises what the program raises."""
         ...
 
 
@@ -60,7 +68,8 @@ class Solver:
     """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
 
     Parameters: ``executor`` asks the model; ``checker`` checks and runs programs; ``card`` describes the language on a
-    page; ``templates`` and ``tools`` say what the granted names are. ``model`` writes the programs (None: the flow's).
+    page; ``templates`` and ``tools`` say what the granted names are; ``max_steps`` bounds one program, so that an endless
+    loop costs a round and not the run.
     """
 
     executor: AtomicTaskExecutor
@@ -68,6 +77,7 @@ class Solver:
     card: str
     templates: TemplatePort
     tools: ToolPort | None = None
+    max_steps: int = 1_000_000
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
         """Have a program written for ``effect.goal`` and run it.
@@ -85,6 +95,7 @@ class Solver:
         mark = _mark(effect, allow)
         depth = 1 + sum(known.startswith(("sub:", "solve:")) for known in call.subtask_chain)
         chain = (*call.subtask_chain, mark)
+        self._warn_of_unknown(allow, call)
         with call.scope(SubtaskStarted, request=request, depth=depth, subtask_chain=chain) as scope:
             if mark in call.subtask_chain:
                 result = _refused("a program asks to solve the very goal it was written for", "cycle", "solve/cycle")
@@ -130,6 +141,11 @@ class Solver:
         solved.notes = {**failed.notes, **solved.notes, "decomposed": True}
         solved.notes.pop("error", None)
         return solved
+
+    def _warn_of_unknown(self, allow: frozenset[str], call: CallContext) -> None:
+        for name in sorted(allow):
+            if self.templates.find_template(name) is None and (self.tools is None or self.tools.find(name) is None):
+                call.warn("solve/unknown-name", f"'{name}' is granted to solve, and no task or tool has that name")
 
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
         granted, variables = self.describe(allow), _variables(effect.inputs)
@@ -185,9 +201,12 @@ class Solver:
             return None
         attempt.stage = "running"
         try:
-            value = await self.checker.run(attempt.program, allow, inputs, call)
-        except LimitExceeded:
-            raise
+            value = await self.checker.run(attempt.program, allow, inputs, call, steps=self.max_steps)
+        except LimitExceeded as error:
+            if error.limit != "steps" or error.allowed != self.max_steps:
+                raise  # a limit of the run
+            attempt.errors.append(error.render())
+            return None
         except AgentflowError as error:
             attempt.errors.append(error.render())
             return None

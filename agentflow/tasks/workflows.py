@@ -41,8 +41,8 @@ from agentflow.tasks.solve import ProgramChecker
 
 MAGIC = ";;; agentflow workflow 1"
 MAX_FILE_BYTES = 4_000_000
-MAX_NESTING = 64
-"""Deepest nesting of workflow calls within each other; a run's own depth limit holds besides."""
+MAX_NESTING = 1_000
+"""Deepest nesting of workflow calls within each other (and at most the run's ``depth``)."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8}")
 
@@ -200,19 +200,23 @@ class WorkflowLibrary:
                     "hint": did_you_mean(effect.name, self._known),
                 },
             )
-        chain = (*call.subtask_chain, f"workflow:{workflow.name}")
+        nested = 1 + next((int(mark[9:]) for mark in call.subtask_chain if mark.startswith("workflow:")), 0)
+        # One mark that counts, not one a level: chains are copied at each call.
+        chain = (*(mark for mark in call.subtask_chain if not mark.startswith("workflow:")), f"workflow:{nested}")
         request = SubtaskRequest(subtype="workflow", name=workflow.name, inputs=dict(effect.arguments))
         with call.scope(TaskStarted, name=workflow.name, request=request, subtask_chain=chain) as scope:
-            result = await self._run(workflow, effect.arguments, scope.call)
+            result = await self._run(workflow, effect.arguments, scope.call, nested)
             scope.set(name=workflow.name, result=result, usage=result.usage)
         return result
 
-    async def _run(self, workflow: Workflow, arguments: Mapping[str, Any], call: CallContext) -> TaskResult:
-        nested = sum(mark.startswith("workflow:") for mark in call.subtask_chain)
-        if nested > MAX_NESTING:
+    async def _run(
+        self, workflow: Workflow, arguments: Mapping[str, Any], call: CallContext, nested: int
+    ) -> TaskResult:
+        allowed = min(MAX_NESTING, call.run.limits.depth)
+        if nested > allowed:
             return TaskResult.failure(
                 "execution_halted",
-                f"workflow '{workflow.name}' is nested {nested} deep; at most {MAX_NESTING} is allowed",
+                f"workflow '{workflow.name}' is nested {nested} deep; at most {allowed} is allowed",
                 details={"cause": "depth", "code": "workflow/depth"},
             )
         try:

@@ -163,7 +163,15 @@ class FakeChecker:
             if name not in allow
         ]
 
-    async def run(self, text: str, allow: frozenset[str] | None, inputs: Mapping[str, Any], call: CallContext) -> Any:
+    async def run(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any:
         self.ran.append((text, allow, dict(inputs)))
         value = self.programs[text]
         if isinstance(value, Callable):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider, TaskResult
+from agentflow import AgentFlow, ScriptedProvider, TaskError, TaskResult
 from agentflow.core.events import SubtaskStarted, TaskFinished, TaskStarted
 from agentflow.core.results import FunctionCallNode
 from agentflow.handler.tools import subtask_tool
@@ -137,6 +138,51 @@ async def test_a_plan_becomes_a_workflow_and_nests(root: Path) -> None:
     assert missing.notes["error"]["reason"] == "input_validation_failure"
     started = [event.name for event in events if isinstance(event, TaskStarted)]
     assert started == ["quadruple", "double", "double", "double"]
+
+
+async def test_an_endless_written_program_costs_a_round(root: Path) -> None:
+    """A written program that never ends is stopped at its own bound, and the model may try again."""
+    provider = ScriptedProvider(["(define (f n) (f (+ n 1))) (f 0)", "(+ 1 1)"])
+    async with AgentFlow(provider=provider, root=root) as flow:
+        object.__setattr__(flow.solver, "max_steps", 20_000)
+        result = await flow.eval('(solve "do" (allow))')
+    assert result.parsed_content == 2 and result.notes["rounds"] == 2
+    assert "limits/steps" in provider.requests[1].messages[-1].text
+
+
+async def test_workflows_nest_as_deep_as_said(root: Path) -> None:
+    """900 workflows within each other return; an error at the bottom arrives; cancelling there leaves no task; one that
+    never ends is stopped by a FAILED result."""
+    reached = asyncio.Event()
+    mode = "return"
+
+    async def inspect() -> str:
+        """Return, raise or wait, as told."""
+        if mode == "wait":
+            reached.set()
+            await asyncio.sleep(60)
+        if mode == "raise":
+            raise TaskError("at the bottom")
+        return "seen"
+
+    down = "(if (= n 0) (begin (value-of (inspect)) 0) (+ 1 (value-of (call-workflow down (n (- n 1))))))"
+    async with AgentFlow(provider=ScriptedProvider([]), root=root) as flow:
+        flow.tool(inspect)
+        await flow.workflows.save(make_workflow({"name": "down", "params": {"n": "integer"}, "program": down}))
+        program = "(call-workflow down (n 900))"
+        assert (await flow.eval(program)).parsed_content == 900
+        mode = "raise"
+        with pytest.raises(TaskError, match="at the bottom"):
+            await flow.eval(program)
+        mode = "wait"
+        task = asyncio.create_task(flow.eval(program))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        with pytest.raises(TaskError, match="nested 1001 deep; at most 1000 is allowed"):
+            await flow.eval("(call-workflow down (n -1))")
 
 
 async def test_a_task_too_large_is_decomposed(root: Path) -> None:

@@ -12,6 +12,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow
 from agentflow.core.errors import DataError, SexpEvaluationError
 from agentflow.core.events import TaskFinished, TaskStarted
+from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.tasks.workflows import MAGIC, Workflow, WorkflowLibrary, make_workflow, parse_workflow
 from tests.support.fake_tasks import FakeChecker
@@ -105,10 +106,10 @@ async def test_workflows_nest_within_bounds() -> None:
 
     made = library({"(hello who)": again})
     await made.save(workflow())
-    run = FakeRun()
+    run = FakeRun(limits=Limits(depth=20))
     result = await made.call_workflow(CallWorkflow("greet", {"who": "x"}), run.call())
-    assert result.notes["error"]["reason"] == "execution_halted" and "nested 65 deep" in result.content
-    assert len(run.of(TaskStarted)) == 65 and run.unbalanced() == []
+    assert result.notes["error"]["reason"] == "execution_halted" and "nested 21 deep" in result.content
+    assert len(run.of(TaskStarted)) == 21 and run.unbalanced() == []
 
 
 async def test_what_the_program_raises_passes() -> None:
