@@ -14,6 +14,7 @@ from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, check_program, compile_program
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.perform import Performer, SolverPort, WorkflowPort
 from agentflow.runtime.run import Run, Runs
 from agentflow.runtime.strand import call_closure, run_program
@@ -116,8 +117,8 @@ class SexpEvaluator:
         return await run_program(program, env, performer=self.performer, call=call, budget=budget_of(call))
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run what a CONTINUATION asks for."""
-        return await self.task_system.run_subtask(request, call)  # pyright: ignore
+        """Run what a CONTINUATION asks for, where the Python stack is empty: a subtask may ask for the next."""
+        return await on_fresh_task(self.task_system.run_subtask(request, call))  # pyright: ignore
 
     async def call_value(
         self, function: Any, arguments: tuple[Any, ...], call: CallContext, budget: Budget | None = None
