@@ -13,7 +13,6 @@ from agentflow.memory.window import best_window
 
 BACKGROUND_WEIGHT = 0.25
 """How much what is known already counts beside the question itself."""
-_TARGET_BONUS = 0.5
 _BACKGROUND_CHARS = 4_000
 _SHOWN_SYMBOLS = 12
 
@@ -39,16 +38,16 @@ def blended(found: Sequence[Ranked], near: Sequence[Ranked], weight: float) -> l
 
 
 def preferred(found: Sequence[Ranked], targets: Sequence[str]) -> list[Ranked]:
-    """``found`` with the files named by ``targets`` (absolute, or ending so) moved up."""
+    """``found`` with the files named by ``targets`` (absolute, or ending so) before all others, as long as they match at all."""
     wanted = tuple(target.removeprefix("./") for target in targets)
 
     def hit(item: Ranked) -> bool:
         full = os.path.join(item.file.root, item.file.path)
         return any(full == target or full.endswith("/" + target) for target in wanted)
 
-    return _ordered(
-        [replace(item, score=min(1.0, item.score + _TARGET_BONUS)) if hit(item) else item for item in found]
-    )
+    if not any(hit(item) for item in found):
+        return list(found)
+    return _ordered([replace(item, score=item.score / 2 + (0.5 if hit(item) else 0.0)) for item in found])
 
 
 def _ordered(items: Sequence[Ranked]) -> list[Ranked]:

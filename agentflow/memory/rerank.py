@@ -77,9 +77,12 @@ class LlmRanker:
                 except RerankFailed as failure:
                     failures.append(failure)
 
-        async with asyncio.TaskGroup() as group:
-            for index, shard in enumerate(parts):
-                group.create_task(ask(index, shard))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index, shard in enumerate(parts):
+                    group.create_task(ask(index, shard))
+        except BaseExceptionGroup as ended:
+            raise ended.exceptions[0] from None
         if failures:
             raise failures[0]
         scores = {path: score for answer in answers for path, score in answer.items()}

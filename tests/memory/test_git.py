@@ -69,7 +69,7 @@ async def test_messages_of_past_commits_find_the_files_they_touched(index: FileI
     commit(root, {"a.py": "x = 2"}, "stop the flamingo from leaking")
     report = await index.update(root)
     found = await index.search("flamingo leak")
-    assert report.commits == 2 and [item.file.path for item in found][0] == "a.py"
+    assert report.commits == 2 and found[0].file.path == "a.py"
     assert found[0].signals["messages"] == 1.0 and found[0].signals["commits"] == 1.0
     await index.update(root, history=False)
     assert await index.search("flamingo leak") == []

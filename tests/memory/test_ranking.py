@@ -76,7 +76,7 @@ async def test_the_lexical_ranker_orders_candidates(index: FileIndex, tmp_path: 
     """Only candidates that the index knows and that match come back."""
     write(tmp_path, {"a.py": "pelican", "b.py": "pelican pelican", "c.py": "heron"})
     await index.update(tmp_path)
-    top = str(tmp_path.resolve())
+    top = (await index.files())[0].root
     order = await LexicalRanker(index).rank("pelican", [f"{top}/a.py", f"{top}/c.py", f"{top}/gone.py"], 5)
     assert [path for path, _ in order] == [f"{top}/a.py"]
 

@@ -1,0 +1,115 @@
+"""A model as ranker: shares that fit, asked at once, answers checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.results import TaskResult
+from agentflow.memory import LlmRanker, RerankFailed
+from agentflow.memory.sharding import estimated_tokens, shards
+
+
+class Model:
+    """A task runner that answers as told and records what it was asked."""
+
+    def __init__(self, *answers: object | Callable[[dict[str, Any]], object]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.running = self.most = 0
+
+    async def __call__(self, template: str, inputs: dict[str, Any], call: CallContext | None) -> TaskResult:
+        self.asked.append((template, inputs))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0.01)
+        self.running -= 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        value = answer(inputs) if callable(answer) else answer
+        if isinstance(value, TaskResult):
+            return value
+        return TaskResult(content=value if isinstance(value, str) else json.dumps(value))
+
+
+async def describe(paths: Sequence[str], strategy: str) -> Mapping[str, str]:
+    return {path: f"{strategy} of {path} " * 40 for path in paths}
+
+
+def by_length(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    shown = json.loads(inputs["metadata"])
+    return [{"path": item["path"], "score": len(item["path"]) / 10, "relevance": "so"} for item in shown]
+
+
+async def test_the_models_scores_order_the_candidates() -> None:
+    """Best first, ties in the order given, at most ``limit``; scores are clipped, made-up paths dropped."""
+    model = Model([{"path": "b", "score": 0.9}, {"path": "nope", "score": 1}, {"path": "a", "score": 7}])
+    order = await LlmRanker(model, describe).rank("q", ["a", "b", "c"], 5)
+    assert order == [("a", 1.0), ("b", 0.9)]
+    template, inputs = model.asked[0]
+    assert template == "atomic:associative_matching" and inputs["query"] == "q" and inputs["max_results"] == 5
+    assert [item["path"] for item in json.loads(inputs["metadata"])] == ["a", "b", "c"]
+
+
+async def test_the_metadata_strategy_has_a_template_of_its_own() -> None:
+    """And is shown the metadata."""
+    model = Model({"matches": [{"path": "a", "score": 0.5}]})
+    assert await LlmRanker(model, describe, strategy="metadata").rank("q", ["a"], 5) == [("a", 0.5)]
+    assert model.asked[0][0] == "atomic:associative_matching_metadata"
+    assert "metadata of a" in model.asked[0][1]["metadata"]
+
+
+async def test_shares_are_asked_at_the_same_time() -> None:
+    """Many candidates become several requests that run together, at most ``concurrency``, joined into one order."""
+    model = Model(by_length)
+    paths = ["x" * n for n in range(1, 10)]
+    order = await LlmRanker(model, describe, budget_tokens=400, concurrency=3).rank("q", paths, 4)
+    assert len(model.asked) > 3 and model.most == 3
+    assert order == [("x" * n, n / 10) for n in (9, 8, 7, 6)]
+
+
+@pytest.mark.parametrize("bad", ["not json", '{"files": 3}', '[{"path": "a"}]', '["a"]', '[{"path":"a","score":true}]'])
+async def test_an_answer_that_is_no_ranking_is_asked_for_once_more(bad: str) -> None:
+    """The second answer counts; a second bad one is reported."""
+    good = [{"path": "a", "score": 0.5}]
+    assert await LlmRanker(Model(bad, good), describe).rank("q", ["a"], 5) == [("a", 0.5)]
+    with pytest.raises(RerankFailed) as caught:
+        await LlmRanker(Model(bad, bad), describe).rank("q", ["a"], 5)
+    assert caught.value.code == "memory/rerank" and caught.value.reason == "context_matching_failure"
+
+
+async def test_a_failed_task_is_reported_and_limits_pass() -> None:
+    """A FAILED result becomes RerankFailed with its message; a limit of the run goes through as it is."""
+    failed = TaskResult.failure("llm_error", "no credit left")
+    with pytest.raises(RerankFailed, match="no credit left"):
+        await LlmRanker(Model(failed), describe).rank("q", ["a"], 5)
+    limit = LimitExceeded("too many tokens", limit="tokens", allowed=1)
+    with pytest.raises(LimitExceeded) as caught:
+        await LlmRanker(Model(limit), describe).rank("q", ["a"], 5)
+    assert caught.value is limit
+
+
+async def test_no_candidates_ask_nobody() -> None:
+    """An empty list costs no model call."""
+    model = Model("x")
+    assert await LlmRanker(model, describe).rank("q", [], 5) == [] and model.asked == []
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=3_000), max_size=30), st.integers(100, 2_000))
+def test_shares_keep_every_candidate_in_order_and_fit(described: dict[str, str], budget: int) -> None:
+    """No candidate is lost or moved, and no share is larger than the budget (a lone candidate is cut to it)."""
+    made = shards(described, budget)
+    assert [path for share in made for path in share] == list(described)
+    assert all(share for share in made)
+    for share in made:
+        size = sum(estimated_tokens(path) + estimated_tokens(text) for path, text in share.items())
+        assert size <= budget or len(share) == 1
