@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import ValidationError
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, current_call
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, TaskMaterial
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
@@ -72,17 +71,16 @@ class ContextSources:
                 code="tasks/no-memory",
                 hint="give the task system a memory_system, or say fresh_context 'disabled'",
             )
-        with call.scope(ContextStarted, input=question) if call is not None else nullcontext() as scope:
+        if call is None:
+            return await _answer(memory, question)
+        with call.scope(ContextStarted, input=question) as scope:
+            # A memory that ranks with a model does so within this run.
+            token = current_call.set(scope.call)
             try:
-                found = await memory.get_relevant_context_for(question)
-            except (LimitExceeded, TaskError):
-                raise
-            except Exception as error:  # memory may be anybody's object: whatever it raises is the failed lookup
-                raise _lookup_failed(str(error) or type(error).__name__) from error
-            if scope is not None:
-                scope.set(paths=tuple(found.file_paths))
-            if found.error is not None:
-                raise _lookup_failed(found.error)
+                found = await _answer(memory, question)
+            finally:
+                current_call.reset(token)
+            scope.set(paths=tuple(found.file_paths))
             return found
 
     async def resolve(
@@ -154,6 +152,18 @@ class ContextSources:
             return await runner.execute_file_path_command(command)
         except AgentflowError as error:
             raise _lookup_failed(f"the command {command!r} failed: {error.message}") from error
+
+
+async def _answer(memory: MemoryPort, question: ContextGenerationInput) -> AssociativeMatchResult:
+    try:
+        found = await memory.get_relevant_context_for(question)
+    except (LimitExceeded, TaskError):
+        raise
+    except Exception as error:  # memory may be anybody's object: whatever it raises is the failed lookup
+        raise _lookup_failed(str(error) or type(error).__name__) from error
+    if found.error is not None:
+        raise _lookup_failed(found.error)
+    return found
 
 
 def _lookup_failed(why: str) -> TaskError:

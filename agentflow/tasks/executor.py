@@ -13,6 +13,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import TaskMaterial
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
+from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import HistoryConfig, TaskResult
@@ -172,15 +173,20 @@ class AtomicTaskExecutor:
 
         return FunctionCalls(builtin, run, depth=depth)
 
-    async def run_template(self, name: str, inputs: Mapping[str, Any], call: CallContext) -> TaskResult:
-        """Run a built-in template by name or ``type:subtype``, with no context, no history and no tools.
+    async def run_template(self, name: str, inputs: Mapping[str, Any], call: CallContext | None = None) -> TaskResult:
+        """Run a built-in template by its ``type:subtype``, with no context, no history and no tools.
 
-        What memory's ranker asks the model with. A failure is a FAILED result.
+        What memory's ranker asks the model with; without a ``call``, in a run of its own. A failure is a FAILED result.
         """
+        if call is None:
+            async with LocalOpener().open_call(f"task {name}") as opened:
+                return await self.run_template(name, inputs, opened)
         compiled = builtin(name)
         if compiled is None:
             return TaskResult.failure(
-                "input_validation_failure", f"there is no built-in template '{name}'", cause="template_not_found"
+                "input_validation_failure",
+                f"there is no built-in template '{name}'",
+                details={"cause": "template_not_found"},
             )
         try:
             values, _ = resolve_inputs(compiled.name, compiled.template.params, inputs)

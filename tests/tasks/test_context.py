@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentflow.core.call import current_call
 from agentflow.core.context import ContextGenerationInput, MatchItem, TaskMaterial
 from agentflow.core.errors import LimitExceeded, TaskError
 from agentflow.core.events import ContextFinished, ContextStarted
@@ -192,6 +193,23 @@ async def test_fresh_context_is_looked_up_and_read(root: Path) -> None:
     assert len(house.run.of(ContextStarted)) == 1
     assert house.run.of(ContextFinished)[0].paths == ("a.py", "b.py", "gone.py")
     assert house.run.unbalanced() == []
+
+
+async def test_a_memory_that_asks_a_model_does_so_within_the_run(root: Path) -> None:
+    """While memory answers, the executing call is the lookup's; afterwards it is what it was."""
+    seen: list[Any] = []
+
+    class Asking(FakeMemory):
+        async def get_relevant_context_for(self, input: ContextGenerationInput) -> Any:
+            seen.append(current_call.get())
+            return await super().get_relevant_context_for(input)
+
+    house = House(root, Asking(["a.py"]))
+    house.task(context_management={"fresh_context": "enabled"})
+    await house.ask()
+    (call,) = seen
+    assert call.run is house.run and call.parent == house.run.of(ContextStarted)[0].seq
+    assert current_call.get() is None
 
 
 async def test_explicit_files_take_precedence_over_the_lookup(root: Path) -> None:

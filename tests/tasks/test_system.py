@@ -23,6 +23,7 @@ from agentflow.core.errors import (
 from agentflow.core.events import TaskFinished, TaskStarted
 from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult
 from agentflow.core.session import Session
+from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.system import TaskSystem
 from tests.support.fake_memory import FakeMemory
 from tests.support.fake_tasks import FakePrompts
@@ -380,6 +381,18 @@ async def test_context_generation_asks_the_model_without_memory(strategy: Any) -
     assert found.skipped[0]["path"] == "/etc/passwd" and "a.py: much" in found.context_summary
     assert "find it" in prompts.text and "alpha" in prompts.text
     assert prompts.prompts[0].history == HistoryConfig(use_session_history=False, record_in_session_history=False)
+
+
+async def test_the_executor_runs_built_in_templates_alone() -> None:
+    """What memory's ranker is given: a built-in template by name, with or without a call; failures are results."""
+    executor = AtomicTaskExecutor(FakePrompts([{"path": "a", "score": 1, "relevance": "r"}]))
+    inputs = {"query": "q", "metadata": "[]"}
+    for call in (None, FakeRun().call()):
+        result = await executor.run_template("atomic:associative_matching:content", inputs, call)
+        assert result.parsed_content[0]["path"] == "a"
+    for name, given in (("atomic:nope", inputs), ("atomic:associative_matching:metadata", {})):
+        result = await executor.run_template(name, given)
+        assert result.notes["error"]["reason"] == "input_validation_failure"
 
 
 @pytest.mark.parametrize("reply", ["no json", {"nothing": 1}, RateLimited("no")])
