@@ -18,6 +18,7 @@ from agentflow.lang import ir
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.forms import FORMS, SCOPING
 from agentflow.lang.ir import IR, Function, Var
+from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
 
 Kind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
@@ -88,6 +89,8 @@ class Analyzer:
         self.lambdas: list[ir.Lambda] = []
         self.expanded = 0
         self.macro_depth = 0
+        self.level = 0
+        self.deepest = 0
 
     # -- errors ---------------------------------------------------------------------------------------------------
 
@@ -123,6 +126,7 @@ class Analyzer:
                 try:
                     items.append(self.expr(form, scope, None))
                 except AgentflowError as error:
+                    self.level = 0
                     self.collect(error)
             self.finish()
         except TooManyErrors:
@@ -193,6 +197,16 @@ class Analyzer:
 
     def expr(self, node: Node, scope: Scope, tail: Tail = None) -> IR:
         """One expression. Raises SexpEvaluationError for a malformed form."""
+        self.level += 1
+        if not self.level % LEVELS:
+            self.deepest = max(self.deepest, self.level)
+            made = on_fresh_stack(lambda: self.expr(node, scope, tail))
+        else:
+            made = self._expr(node, scope, tail)
+        self.level -= 1
+        return made
+
+    def _expr(self, node: Node, scope: Scope, tail: Tail) -> IR:
         kind = type(node)
         if kind is Name:
             assert isinstance(node, Name)
@@ -254,10 +268,12 @@ class Analyzer:
             return self.expr(nodes[0], scope, tail)
         items: list[IR] = []
         last = len(nodes) - 1
+        level = self.level
         for index, node in enumerate(nodes):
             try:
                 items.append(self.expr(node, scope, tail if index == last else None))
             except AgentflowError as error:
+                self.level = level
                 self.collect(error)
         return ir.Seq(at, items)
 

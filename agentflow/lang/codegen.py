@@ -19,6 +19,7 @@ from agentflow.core.source import Source
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.positions import Positions
+from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Node
 
 _MAX_HEIGHT = 20
@@ -102,6 +103,8 @@ class Generator:
         self.global_code: dict[str, Lambda] = {}
         self.global_py: dict[str, tuple[str, str]] = {}
         self.tails: dict[int, bool] = {}
+        self.level = 0
+        self.deepest = 0
 
     # -- small parts ----------------------------------------------------------------------------------------------
 
@@ -239,6 +242,12 @@ class Generator:
 
     def expr(self, node: IR) -> ast.expr:
         """``node`` as a Python expression, not yet evaluated."""
+        self.level += 1
+        if not self.level % LEVELS:
+            self.deepest = max(self.deepest, self.level)
+            value = on_fresh_stack(lambda: self.expr(node))
+            self.level -= 1
+            return value
         saved, self.p = self.p, self.place(node.at)
         method = _EXPR.get(type(node))
         if method is not None:
@@ -251,10 +260,17 @@ class Generator:
             _STMT[type(node)](self, node, Dest("assign", name))
             value = self.temp(name)
         self.p = saved
+        self.level -= 1
         return value
 
     def stmt(self, node: IR, dest: Dest) -> None:
         """``node`` as statements, its value put into ``dest``."""
+        self.level += 1
+        if not self.level % LEVELS:
+            self.deepest = max(self.deepest, self.level)
+            on_fresh_stack(lambda: self.stmt(node, dest))
+            self.level -= 1
+            return
         saved, self.p = self.p, self.place(node.at)
         method = _STMT.get(type(node))
         if method is not None:
@@ -262,6 +278,7 @@ class Generator:
         else:
             self.deliver(_EXPR[type(node)](self, node), dest)
         self.p = saved
+        self.level -= 1
 
     def deliver(self, value: ast.expr, dest: Dest) -> None:
         """Put a value into ``dest``."""

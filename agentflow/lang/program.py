@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import linecache
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from types import CodeType
+from typing import Any, Literal, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -20,17 +20,16 @@ from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.reader import read
-from agentflow.lang.syntax import Form, Name, Node
+from agentflow.lang.stack import on_fresh_stack
+from agentflow.lang.syntax import Node
 from agentflow.lang.trace import CodeInfo, stamp
 
 Main = Callable[..., Coroutine[Any, Any, Any]]
 KindOf = Callable[[str], Literal["variable", "task", "tool", "unknown"] | None]
-T = TypeVar("T")
 
 EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules whose functions write code for the nodes of a program; importing them is what declares them."""
-_SHALLOW = 40
-_DEPTH_PROBE = 4_000
+_SHALLOW = 30
 
 
 class Program:
@@ -141,7 +140,7 @@ def compile_program(
         if found is not None:
             return found
     forms = read(source, limits=limits)
-    program = _deep_enough(forms, lambda: _compile(source, forms, of, limits, granted))
+    program = _compile(source, forms, of, limits, granted)
     if cache is not None:
         cache.add(key, program)
     return program
@@ -213,7 +212,8 @@ def assemble(
     }
     module = _module(generator, tree, forms[0])
     filename = f"<agentflow {source.digest[:12]}>/{source.name}"
-    code = stamp(compile(module, filename, "exec", dont_inherit=True), CodeInfo(generator.positions, generator.names))
+    compiled = _compile_module(module, filename, deep=max(analyzer.deepest, generator.deepest) > _SHALLOW)
+    code = stamp(compiled, CodeInfo(generator.positions, generator.names))
     space: dict[str, Any] = {"__builtins__": {}}
     exec(code, space)
     return Program(
@@ -226,6 +226,15 @@ def assemble(
         allow,
         limits,
     )
+
+
+def _compile_module(module: ast.Module, filename: str, *, deep: bool) -> CodeType:
+    """Python's own compiler recurses over the tree: a deep one gets a stack of its own."""
+
+    def work() -> CodeType:
+        return compile(module, filename, "exec", dont_inherit=True)
+
+    return on_fresh_stack(work) if deep else work()
 
 
 def _module(g: Generator, tree: Any, first: Node) -> ast.Module:
@@ -261,48 +270,6 @@ def _forget_lines(filename: str, lines: list[str]) -> None:
     entry = linecache.cache.get(filename)
     if entry is not None and len(entry) > 2 and entry[2] is lines:
         linecache.cache.pop(filename, None)
-
-
-def _deep_enough(forms: list[Node], work: Callable[[], T]) -> T:
-    """Run ``work`` where the Python stack is deep enough: deeply nested text gets a fresh thread's stack."""
-    if _nesting(forms) <= _SHALLOW:
-        return work()
-    return on_fresh_stack(work)
-
-
-def on_fresh_stack(work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread of its own, whose stack is empty, and wait for it."""
-    result: list[T] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            result.append(work())
-        except BaseException as error:  # noqa: BLE001 - carried over to the waiting thread, and raised there
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="agentflow-compile")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return result[0]
-
-
-def _nesting(forms: list[Node]) -> int:
-    """Levels of nesting, as far as it matters; macros may make more, so a program with one counts as deep."""
-    deepest = 0
-    pending: list[tuple[Node, int]] = [(each, 1) for each in forms]
-    while pending:
-        node, depth = pending.pop()
-        deepest = max(deepest, depth)
-        if depth > _SHALLOW:
-            return depth
-        if isinstance(node, Form):
-            if node.items and isinstance(node.items[0], Name) and node.items[0].name == "defmacro":
-                return _DEPTH_PROBE
-            pending.extend((each, depth + 1) for each in node.items if type(each) is not Name)
-    return deepest
 
 
 __all__ = ["Program", "ProgramCache", "SexpEvaluationError", "check_program", "compile_program"]

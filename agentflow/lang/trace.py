@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from types import CodeType, TracebackType
 from typing import Any, cast
@@ -32,10 +32,23 @@ class CodeInfo:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read of an error's traceback so far: up to which entry, and the name of the outermost function."""
+    """What was read of an error's traceback so far: up to which entry, the name of the outermost function, and places.
+
+    A deep recursion passes the same few instructions a million times; ``places`` looks each up once.
+    """
 
     upto: TracebackType | None = None
     open_name: str | None = None
+    places: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
+    codes: list[CodeType] = field(default_factory=list[CodeType])
+
+    def place(self, code: CodeType, lasti: int) -> Span | None:
+        """The place of an instruction."""
+        key = (id(code), lasti)
+        if key not in self.places:
+            self.codes.append(code)
+            self.places[key] = place_of(code, lasti)
+        return self.places[key]
 
 
 def stamp(code: CodeType, info: CodeInfo) -> CodeType:
@@ -88,14 +101,16 @@ def annotate(error: BaseException) -> AgentflowError:
         code = tb.tb_frame.f_code
         info = info_of(code)
         if info is not None:
-            frames.append((info.names.get(code.co_name, ""), place_of(code, tb.tb_lasti)))
+            frames.append((info.names.get(code.co_name, ""), seen.place(code, tb.tb_lasti)))
         tb = tb.tb_next
         count += 1
     seen.upto = first
+    before: tuple[str, Span | None] | None = None
     for name, span in reversed(frames):
         if seen.open_name is None:
             made.at(span)
-        elif seen.open_name:
+        elif seen.open_name and (seen.open_name, span) != before:
+            before = (seen.open_name, span)
             made.add_frame(seen.open_name, span)
         # A part of a function that has no name of its own belongs to the function around it.
         seen.open_name = name or ""

@@ -117,9 +117,7 @@ async def ratios() -> None:
 
     ours, theirs = await compare(flow_for("(map (lambda (x) (* x 2)) xs)", bindings={"xs": numbers}), comprehension)
     row("map, pure lambda / list comprehension with await", f"{ours / theirs:.2f}x", "<= 2x")
-    ours, theirs = await compare(
-        flow_for("(define (f x) (* x 2)) (map f xs)", bindings={"xs": numbers}), comprehension
-    )
+    ours, theirs = await compare(flow_for("(define (f x) (* x 2)) (map f xs)", bindings={"xs": numbers}), comprehension)
     row("map, named procedure / the same", f"{ours / theirs:.2f}x", "<= 2x")
 
 
@@ -140,9 +138,17 @@ async def effects() -> None:
     tools = {"inc": plain_tool}
     lines = " ".join("(set! v (get-field (inc (x v)) 'parsedContent))" for _ in range(steps))
     ours, theirs = await compare(flow_for(f"(let ((v 0)) {lines} v)", tools=tools), in_tasks, 25)
-    row("chain of 100 tools (fake performer), each", f"{ours / steps * 1e6:.1f} us", f"<= 15 us; a task {theirs / steps * 1e6:.1f}")
+    row(
+        "chain of 100 tools (fake performer), each",
+        f"{ours / steps * 1e6:.1f} us",
+        f"<= 15 us; a task {theirs / steps * 1e6:.1f}",
+    )
     ours, theirs = await compare(flow_for("(pmap (lambda (i) (inc (x i))) (range 100))", tools=tools), fan_tasks, 25)
-    row("pmap of 100 tools (fake performer), each", f"{ours / steps * 1e6:.1f} us", f"<= 20 us; a task {theirs / steps * 1e6:.1f}")
+    row(
+        "pmap of 100 tools (fake performer), each",
+        f"{ours / steps * 1e6:.1f} us",
+        f"<= 20 us; a task {theirs / steps * 1e6:.1f}",
+    )
 
 
 def workflow_lines(lines: int) -> str:
@@ -153,13 +159,13 @@ def workflow_lines(lines: int) -> str:
         out += [
             f";; Step {index}: look at one part of the matter and keep what it says",
             f"(define (step-{index} question files)",
-            "  (let* ((prompt (string-append \"Summarise what these files say about: \" question))",
+            '  (let* ((prompt (string-append "Summarise what these files say about: " question))',
             f"         (found (summarize (text prompt) (files files)))",
-            "         (answer (if (failed? found) \"nothing\" (value-of found))))",
+            '         (answer (if (failed? found) "nothing" (value-of found))))',
             "    (cond ((null? files) (list 'empty answer))",
             f"          ((> (length files) {index}) (map (lambda (f) (list f answer)) files))",
             "          (else (try (list 'some answer)",
-            "                  (catch (e) (log-message \"failed\" (get-field e 'message)) nil))))))",
+            '                  (catch (e) (log-message "failed" (get-field e \'message)) nil))))))',
             "",
         ]
         index += 1
@@ -168,7 +174,10 @@ def workflow_lines(lines: int) -> str:
 
 def dense_text() -> str:
     """Dense data: rows of numbers, names, strings and short lists, without comments or indentation."""
-    rows = (f'("2026-03-{i % 28:02}" {i * 7919 % 100_003} {i % 97 / 8} item-{i % 50} (1 {i % 13} x{i % 7}) {{"ok" #t}})' for i in range(20_000))
+    rows = (
+        f'("2026-03-{i % 28:02}" {i * 7919 % 100_003} {i % 97 / 8} item-{i % 50} (1 {i % 13} x{i % 7}) {{"ok" #t}})'
+        for i in range(20_000)
+    )
     return "'(" + "\n".join(rows) + ")"
 
 
@@ -198,7 +207,11 @@ async def first_effect() -> None:
         began = time.perf_counter()
         await flow(compile_program(fresh, kinds=flow.performer.kind_of, limits=LIMITS))
         cold.append(time.perf_counter() - began)
-    row(f"text to first effect, {len(text.splitlines())} lines, cold", f"{statistics.median(cold) * 1e3:.2f} ms", "<= 10 ms")
+    row(
+        f"text to first effect, {len(text.splitlines())} lines, cold",
+        f"{statistics.median(cold) * 1e3:.2f} ms",
+        "<= 10 ms",
+    )
     cache = ProgramCache()
     compile_program(text, kinds=flow.performer.kind_of, limits=LIMITS, cache=cache)
     warm: list[float] = []
