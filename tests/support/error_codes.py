@@ -38,7 +38,7 @@ def raised() -> dict[str, Raised]:
     """All codes of the package, sorted."""
     found: dict[str, Raised] = {}
     literals: list[tuple[str, str, ast.Call | None]] = []
-    families: set[str] = set()
+    families: set[str] = {code.partition("/")[0] for code in documented()}
     for path in sorted((ROOT / "agentflow").rglob("*.py")):
         for code, node, sure in _codes(ast.parse(path.read_text("utf-8"))):
             if sure:

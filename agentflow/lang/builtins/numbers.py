@@ -21,7 +21,7 @@ def number(who: str, position: int, value: object) -> Number:
     if isinstance(value, int | float):
         return value
     if isinstance(value, str):
-        wrong_type(who, position, "a number", value, hint=f"(string->number {value[:20]!r}) reads a number from text")
+        wrong_type(who, position, "a number", value, hint="(string->number text) reads a number from text")
     wrong_type(who, position, "a number", value)
 
 

@@ -17,7 +17,7 @@ def result(who: str, value: object) -> TaskResult:
         return value
     if isinstance(value, dict) and "status" in value:
         try:
-            return TaskResult.of(cast("object", value))
+            return TaskResult.model_validate(value)
         except ValidationError as error:
             raise SexpEvaluationError(
                 f"{who}: the dict has a status and is no result: {error.errors()[0]['msg']}", code="type/result"

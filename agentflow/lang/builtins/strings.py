@@ -229,7 +229,7 @@ def format_text(rt: Bounded, template: Any, *values: Any) -> str:
             filled = filled[0]
         elif filled == "{}":
             if used >= len(positional):
-                raise _values(f"the template has more {{}} than the {len(positional)} values given")
+                raise _values(f"the template has more {{}} than values were given, which is {len(positional)}")
             filled = text_of(positional[used], rt.limits.string)
             used += 1
         else:
