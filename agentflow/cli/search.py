@@ -193,10 +193,11 @@ def _field(request: dict[str, Any], name: str, kind: type, default: Any = None) 
 async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
     """The lines of ``source``: a pipe, socket or terminal is read by the event loop, a plain file on a thread."""
     try:
-        plain_file = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+        kind = os.fstat(source.fileno()).st_mode
+        waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or source.isatty()
     except (OSError, ValueError):
-        plain_file = True
-    if plain_file:
+        waits = False
+    if not waits:
         while line := await asyncio.to_thread(source.readline, _MAX_LINE):
             yield line
         return

@@ -24,6 +24,14 @@ def names(paths: Sequence[str]) -> list[str]:
     return [os.path.basename(path) for path in paths]
 
 
+def real(path: str | Path) -> str:
+    return os.path.realpath(path)
+
+
+def lines_of(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
 async def test_matches_carry_path_lines_score_and_reason(tmp_path: Path) -> None:
     """Paths are absolute and exist; content is the lines named; the summary names what was found."""
     long = "\n".join(f"filler {n}" for n in range(300)) + "\ndef cut_off(): 'streams cut off'\n"
@@ -33,7 +41,7 @@ async def test_matches_carry_path_lines_score_and_reason(tmp_path: Path) -> None
     assert result.error is None and set(names(result.file_paths)) == {"stream.py", "long.py", "README.md"}
     assert "3 files" in result.context_summary and "src/stream.py" in result.context_summary
     for match in result.matches:
-        lines = Path(match.path).read_text().splitlines()
+        lines = lines_of(match.path)
         assert match.start_line is not None and match.end_line is not None
         assert match.content == "\n".join(lines[match.start_line - 1 : match.end_line])
         assert 0 < match.score <= 1 and match.kind == "file" and match.relevance.startswith("matched by")
@@ -49,7 +57,7 @@ async def test_relative_roots_and_the_same_root_twice(tmp_path: Path, monkeypatc
         report = await memory.index_git_repository(tmp_path)
         assert report.unchanged + report.added == 3
         result = await memory.get_relevant_context_with_description("backoff between attempts")
-        assert result.file_paths == [os.path.realpath("src/retry.py")]
+        assert result.file_paths == [real("src/retry.py")]
         described = await memory.describe(result.file_paths)
         assert "def backoff" in described[result.file_paths[0]]
 
@@ -101,7 +109,7 @@ async def test_the_global_index_says_what_is_there(tmp_path: Path) -> None:
         reports = await memory.update_global_index({"wiki://walrus": "how we feed the walrus"})
         assert reports[0].added == 3
         known = memory.global_index
-        assert known[os.path.realpath(tmp_path / "src/retry.py")] == "python, 2 lines; defines backoff"  # noqa: ASYNC240
+        assert known[real(tmp_path / "src/retry.py")] == "python, 2 lines; defines backoff"
         result = await memory.get_relevant_context_with_description("feeding the walrus")
         assert result.file_paths == ["wiki://walrus"] and result.matches[0].kind == "text"
 
@@ -159,7 +167,7 @@ async def test_an_index_is_kept_per_set_of_roots(tmp_path: Path) -> None:
         await memory.update_global_index()
     async with MemorySystem(config=config, roots=[tmp_path / "root"]) as memory:
         assert (await memory.update_global_index())[0].unchanged == 3
-    assert len(list((tmp_path / "cache").glob("*.db"))) == 1  # noqa: ASYNC240
+    assert len(list((tmp_path / "cache").glob("*.db"))) == 1
 
 
 class Reversing:
