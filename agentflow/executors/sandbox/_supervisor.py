@@ -54,7 +54,6 @@ def main(job: dict[str, Any]) -> None:
     """Run the job and report how it ended on its status descriptor. Never returns."""
     status: int = job["status"]
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    _join_group(job["group"])
     pid = os.fork()
     if pid == 0:
         _become(job)
@@ -125,12 +124,6 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError:
         pass  # the group is gone or not ours; killing goes on without it
-
-
-def _join_group(group: str) -> None:
-    if group:
-        with open(f"{group}/cgroup.procs", "w") as file:
-            file.write(str(os.getpid()))
 
 
 def _become(job: dict[str, Any]) -> None:

@@ -26,31 +26,33 @@ SYSTEM_PATHS: tuple[str, ...] = (
 )
 """Where programs and libraries live: readable and executable in every sandbox."""
 
-ETC_PATHS: tuple[str, ...] = (
-    "/etc/alternatives",
-    "/etc/ca-certificates",
+ETC_FILES: tuple[str, ...] = (
     "/etc/debian_version",
     "/etc/group",
     "/etc/host.conf",
     "/etc/hosts",
     "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
     "/etc/localtime",
     "/etc/mime.types",
     "/etc/nsswitch.conf",
     "/etc/os-release",
     "/etc/passwd",
-    "/etc/pki",
     "/etc/protocols",
-    "/etc/resolv.conf",
     "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
     "/etc/timezone",
 )
-"""The part of /etc that programs read and that holds no secret."""
+"""The files in /etc that programs read and that hold no secret."""
+ETC_DIRECTORIES: tuple[str, ...] = ("/etc/alternatives",)
+"""The directories likewise."""
+ETC_NETWORK: tuple[str, ...] = (
+    "/etc/ca-certificates",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/resolv.conf",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+)
+"""What is needed besides where the network is granted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

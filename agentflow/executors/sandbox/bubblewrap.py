@@ -18,12 +18,21 @@ from typing import Any
 from agentflow.core.errors import SandboxUnavailable
 from agentflow.executors.names import CONFIDENTIAL, PROTECTED, Protection
 from agentflow.executors.sandbox import seccomp
-from agentflow.executors.sandbox.base import ETC_PATHS, SYSTEM_PATHS, Ending, Running, Spawn
+from agentflow.executors.sandbox.base import (
+    ETC_DIRECTORIES,
+    ETC_FILES,
+    ETC_NETWORK,
+    SYSTEM_PATHS,
+    Ending,
+    Running,
+    Spawn,
+)
 from agentflow.executors.sandbox.channel import Status, attach
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.supervised import rlimits
 
 _GRACE_S = 0.9
+_GATE = "/tmp/.agentflow-limited"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -47,33 +56,23 @@ class Bubblewrap:
         if self._program is None:
             raise SandboxUnavailable(str(self.missing()), code="sandbox/unavailable")
         group = await asyncio.to_thread(PidGroup.make, spawn.limits.processes + 1)
-        arguments = await asyncio.to_thread(_walls, spawn)
         opened: list[int] = []
+        gate = transport = None
         try:
-            status_read, status_write = os.pipe()
-            opened.append(status_write)
             status = Status()
-            transport = await attach(status_read, status)
-        except BaseException:
-            _close(opened)
-            group.remove()
-            raise
-        go = -1
-        try:
-            gate, go = os.pipe()
-            opened.append(gate)
-            filter_read, filter_write = os.pipe()
-            opened.append(filter_read)
-            os.write(filter_write, seccomp.build(sockets=True, network=spawn.network, metadata=True))
-            os.close(filter_write)
+            read_end, write_end = os.pipe()
+            opened.append(write_end)
+            transport = await attach(read_end, status)
+            gate = Gate()
+            opened.append(gate.inner)
+            arguments = await asyncio.to_thread(_walls, spawn, opened)
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 *arguments,
-                *("--seccomp", str(filter_read)),
-                *("--json-status-fd", str(status_write), "--block-fd", str(gate)),
-                "--",
-                spawn.executable,
-                *spawn.argv[1:],
+                *("--seccomp", str(_filter(spawn, opened))),
+                # a file whose content ends when the limits are on: the last thing it sets up before the command
+                *("--json-status-fd", str(write_end), "--file", str(gate.inner), _GATE),
+                *("--chdir", spawn.cwd, "--", spawn.executable, *spawn.argv[1:]),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=spawn.stdout,
                 stderr=spawn.stderr,
@@ -83,30 +82,53 @@ class Bubblewrap:
                 start_new_session=True,
             )
         except BaseException:
-            transport.close()
+            if transport is not None:
+                transport.close()
+            if gate is not None:
+                gate.open()
             group.remove()
-            _close([go] if go >= 0 else [])
             raise
         finally:
-            _close(opened)
+            for fd in opened:
+                os.close(fd)
         running = Wrapped(process, status, transport, group)
         try:
-            await running.admit(spawn, go)
+            await running.admit(spawn)
         except BaseException:
             await asyncio.shield(running.end())
             raise
         finally:
-            os.close(go)
+            gate.open()
         return running
 
 
-def _close(descriptors: list[int]) -> None:
-    for fd in descriptors:
-        os.close(fd)
+class Gate:
+    """A pipe that somebody waits for the end of: ``inner`` is for them, :meth:`open` ends it."""
+
+    def __init__(self) -> None:
+        self.inner, self._outer = os.pipe()
+
+    def open(self) -> None:
+        """Let them go on."""
+        os.close(self._outer)
 
 
-def _walls(spawn: Spawn) -> list[str]:
-    """The options of bwrap that make the file system and the namespaces of ``spawn``."""
+def _filter(spawn: Spawn, opened: list[int]) -> int:
+    """A descriptor with the system-call filter, added to ``opened``."""
+    read_end, write_end = os.pipe()
+    opened.append(read_end)
+    try:
+        os.write(write_end, seccomp.build(sockets=True, network=spawn.network, metadata=True))
+    finally:
+        os.close(write_end)
+    return read_end
+
+
+def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
+    """The options of bwrap that make the file system and the namespaces of ``spawn``.
+
+    Small files are copied in through descriptors, which are added to ``opened``: a mount costs ten times as much.
+    """
     options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     if not spawn.network:
@@ -116,18 +138,29 @@ def _walls(spawn: Spawn) -> list[str]:
             options += ["--symlink", os.readlink(path), path]
         else:
             options += ["--ro-bind-try", path, path]
-    for path in ETC_PATHS:
-        options += ["--ro-bind-try", path, path]
-    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for path in (*ETC_FILES, *(ETC_NETWORK if spawn.network else ())):
+        if os.path.isfile(path):
+            opened.append(os.open(path, os.O_RDONLY))
+            options += ["--perms", "0444", "--file", str(opened[-1]), path]
+    for path in (*ETC_DIRECTORIES, *(ETC_NETWORK if spawn.network else ())):
+        if os.path.isdir(path):
+            options += ["--ro-bind", path, path]
+    # what is written to memory counts like memory
+    size = ["--size", str(int(spawn.limits.memory_bytes)), "--tmpfs"]
+    options += ["--proc", "/proc", "--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp"]
     for path in spawn.readable:
         options += ["--ro-bind-try", path, path]
-    for path in (*spawn.workspace, spawn.scratch):
+    if spawn.scratch.startswith("/tmp/"):
+        options += ["--dir", spawn.scratch]
+    else:
+        options += ["--bind", spawn.scratch, spawn.scratch]
+    for path in spawn.workspace:
         options += ["--bind", path, path]
         options += _masks(path)
     if any(os.path.commonpath((root, sys.prefix)) == root for root in spawn.workspace):
         # the environment this very process runs from: changed, it would run outside of the sandbox next
         options += ["--ro-bind", sys.prefix, sys.prefix]
-    return [*options, "--chdir", spawn.cwd]
+    return [*options, "--remount-ro", "/"]
 
 
 def _masks(root: str) -> list[str]:
@@ -162,8 +195,8 @@ class Wrapped:
         self._transport = transport
         self._group = group
 
-    async def admit(self, spawn: Spawn, go: int) -> None:
-        """Put the limits on the namespace's first process, which waits for that, and let it go."""
+    async def admit(self, spawn: Spawn) -> None:
+        """Put the limits on the namespace's first process, while it sets up the walls, and let it go on."""
         await self._status.line.wait()
         pid = self._field("child-pid")
         if pid is None:
@@ -173,9 +206,8 @@ class Wrapped:
                 _, hard = resource.prlimit(pid, number)
                 allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
                 resource.prlimit(pid, number, (allowed, allowed))
-            self._group.join(pid)
-            os.write(go, b"1")
-        except (ProcessLookupError, BrokenPipeError):
+            await asyncio.to_thread(self._group.join, pid)
+        except ProcessLookupError:
             return  # it died meanwhile; wait() says how
 
     def _field(self, name: str) -> Any:

@@ -13,7 +13,15 @@ import sys
 from typing import Any
 
 from agentflow.executors.sandbox import seccomp
-from agentflow.executors.sandbox.base import ETC_PATHS, SYSTEM_PATHS, Running, Spawn, existing
+from agentflow.executors.sandbox.base import (
+    ETC_DIRECTORIES,
+    ETC_FILES,
+    ETC_NETWORK,
+    SYSTEM_PATHS,
+    Running,
+    Spawn,
+    existing,
+)
 from agentflow.executors.sandbox.supervised import Walls, spawn_supervised
 
 LEAST_ABI = 3
@@ -77,8 +85,9 @@ def rules(spawn: Spawn, version: int) -> dict[str, Any]:
     """The ruleset for ``spawn`` as the supervisor takes it: what is handled, and ``(path, access)`` for what is allowed."""
     handled = _ALL_V3 | (_IOCTL_DEVICE if version >= 5 else 0)
     inside = handled & ~_MAKE_DEVICES
+    etc = (*ETC_FILES, *ETC_DIRECTORIES, *(ETC_NETWORK if spawn.network else ()))
     allowed: list[tuple[str, int]] = [(path, _LOOK) for path in existing(SYSTEM_PATHS)]
-    allowed += [(path, _only_file(path, _LOOK)) for path in existing((*ETC_PATHS, *_PROC))]
+    allowed += [(path, _only_file(path, _LOOK)) for path in existing((*etc, *_PROC))]
     allowed += [(path, _only_file(path, _LOOK)) for path in spawn.readable]
     allowed += [(path, _FILE_WRITE) for path in existing(_DEVICES)]
     allowed += [(path, inside) for path in (*spawn.workspace, spawn.scratch)]

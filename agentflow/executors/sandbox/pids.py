@@ -42,9 +42,9 @@ class PidGroup:
         return cls()
 
     def join(self, pid: int) -> None:
-        """Move the process ``pid`` into the group."""
+        """Move the process ``pid``, if it still lives, into the group. Blocking, for many milliseconds."""
         if self.path:
-            with open(f"{self.path}/cgroup.procs", "w") as file:
+            with suppress(ProcessLookupError), open(f"{self.path}/cgroup.procs", "w") as file:
                 file.write(str(pid))
 
     def remove(self) -> None:

@@ -120,6 +120,12 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     finally:
         os.close(write_end)
     running = Supervised(process, status, transport, group)
+    try:
+        # joining a group waits for the kernel as long as the interpreter takes to start: so both at once
+        await asyncio.to_thread(group.join, process.pid)
+    except BaseException:
+        await running.end()
+        raise
     assert process.stdin is not None
     process.stdin.write(len(payload).to_bytes(8, "little") + payload)
     return running

@@ -1,0 +1,173 @@
+"""Secrets are found in every disguise, whole or in pieces, and shown by nothing that holds them."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import pickle
+import urllib.parse
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from agentflow.core.redact import MARK, Redactor, Secret
+from agentflow.core.values import plain
+
+VALUE = 'pl+nted/s3cret-Ünï"x'
+
+
+class Holder(BaseModel):
+    key: Secret
+
+
+def test_a_secret_shows_itself_nowhere() -> None:
+    """repr, str, format, JSON, models and errors show a mark; only reveal() gives it."""
+    secret = Secret(VALUE)
+    holder = Holder.model_validate({"key": VALUE})
+    shown = (
+        f"{secret} {secret!r} {secret:>30} {holder} {holder!r} {holder.model_dump_json()} {plain(secret)} {[secret]}"
+    )
+    assert VALUE not in shown and json.dumps(VALUE)[1:-1] not in shown and MARK in shown
+    assert secret.reveal() == VALUE == holder.key.reveal()
+    assert secret == Secret(VALUE) and secret != Secret("other") and secret != VALUE and bool(secret)
+    assert copy.deepcopy(secret) is secret and hash(secret) == hash(Secret(VALUE))
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
+@pytest.mark.parametrize("after", ["", "z", "yz", "xyz"])
+def test_base64_at_every_alignment(before: str, after: str) -> None:
+    """Whatever stands around it in the encoded text, in both alphabets."""
+    redactor = Redactor([VALUE])
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        encoded = encode((before + VALUE + after).encode()).decode()
+        shown = redactor.redact(encoded)
+        left = shown.replace(MARK, "").rstrip("=")
+        # at most the two characters at each edge that the secret shares with its neighbours
+        assert MARK in shown and len(left) <= (len(before) + len(after)) * 4 / 3 + 3
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        VALUE,
+        json.dumps(VALUE),
+        json.dumps(VALUE, ensure_ascii=False),
+        json.dumps({"inner": json.dumps(VALUE)}),
+        repr(VALUE),
+        urllib.parse.quote(VALUE),
+        urllib.parse.quote(VALUE, safe=""),
+        urllib.parse.quote_plus(VALUE),
+        VALUE.encode().hex(),
+        VALUE.encode().hex().upper(),
+    ],
+)
+def test_other_disguises(form: str) -> None:
+    """JSON, repr, percent encoding and hexadecimal."""
+    assert VALUE not in Redactor([VALUE]).redact(f"x={form};") and MARK in Redactor([VALUE]).redact(f"x={form};")
+
+
+KEYS = [
+    "sk-ant-api03-AbCdEf0123456789_-AbCdEf",
+    "sk-proj-AbCdEf0123456789AbCdEf0123456789",
+    "sk-AbCdEf0123456789AbCdEf0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIzaSyA-1234567890abcdefghijklmnopqrstu",
+    "ghp_AbCdEf0123456789AbCdEf0123456789abcd",
+    "github_pat_11ABCDEFG0123456789_abcdefghij",
+    "glpat-AbCdEf0123456789abcd",
+    "xoxb-123456789012-abcdefghij",
+    "hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nabc\n-----END RSA PRIVATE KEY-----",
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_looks_like_a_key_goes(key: str) -> None:
+    """Keys of the usual kinds, unknown to anybody, in text and in headers."""
+    redactor = Redactor()
+    assert redactor.redact(f"before {key} after") == f"before {MARK} after"
+    assert redactor.redact(f'{{"authorization": "Bearer {key}"}}').count(key) == 0
+
+
+def test_headers_keep_their_scheme() -> None:
+    """Bearer and Basic stay, what follows goes."""
+    assert Redactor().redact("Authorization: Bearer abcdefghijklmnop1234") == f"Authorization: Bearer {MARK}"
+    assert Redactor().redact("authorization: basic dXNlcjpwYXNzd29yZA==") == f"authorization: basic {MARK}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a task-force of risk-averse people",
+        "the bearer of news",
+        "ask-me-anything-about-it-please-now",
+        "eyJ",
+        "sk-learn",
+        "hello\n",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    """Words that merely resemble keys are left alone."""
+    assert Redactor([VALUE]).redact(text) == text
+
+
+def test_short_secrets_are_not_searched_for() -> None:
+    """A secret of a few characters would redact ordinary words."""
+    assert Redactor(["a", "the", ""]).redact("the cat") == "the cat"
+
+
+def test_data_and_bytes() -> None:
+    """JSON data in all its places, and bytes that are no text."""
+    redactor = Redactor([Secret(VALUE)])
+    found = redactor.value({"a": [VALUE, {"b": (f"x{VALUE}", 1, None)}], VALUE: Secret("q")})
+    assert found == {"a": [MARK, {"b": (f"x{MARK}", 1, None)}], MARK: MARK}
+    assert redactor.data(b"\xff" + VALUE.encode() + b"\x00") == b"\xff" + MARK.encode() + b"\x00"
+
+
+def test_the_environments_secrets() -> None:
+    """Values of variables that are named like secrets are known; others are not."""
+    redactor = Redactor.from_environment(
+        {"MY_API_KEY": "abcdefgh1", "HOME": "/home/someone", "DB_PASSWORD": "hunter2hunter2"}
+    )
+    assert redactor.redact("abcdefgh1 /home/someone hunter2hunter2") == f"{MARK} /home/someone {MARK}"
+
+
+PIECES = st.sampled_from(
+    [VALUE, *KEYS, "Bearer abcdefghijklmnop12", "bearer ", "hello ", "sk-", "-----", "pl+n", "eyJ", "x", "\n", "=",
+     base64.b64encode(b"q" + VALUE.encode()).decode(), base64.b64encode(KEYS[0].encode()).decode(), VALUE[:9], "A"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=6).map("".join), st.lists(st.integers(1, 30), min_size=1, max_size=20))
+def test_pieces_give_what_the_whole_gives(text: str, sizes: list[int]) -> None:
+    """However a text is cut, the stream gives what redacting the whole gives, and holds back nothing at the end."""
+    redactor = Redactor([VALUE, "another secret"])
+    stream = redactor.stream()
+    out, at, turn = "", 0, 0
+    while at < len(text):
+        size = sizes[turn % len(sizes)]
+        out += stream.feed(text[at : at + size])
+        at, turn = at + size, turn + 1
+    assert out + stream.finish() == redactor.redact(text)
+    assert stream.finish() == ""
+
+
+def test_ordinary_pieces_pass_at_once() -> None:
+    """Text that begins no secret is not held back."""
+    stream = Redactor([VALUE]).stream()
+    assert stream.feed("Good morning, ") == "Good morning, "
+
+
+@pytest.mark.parametrize(
+    "text", ["s" * 300_000, "Bearer " * 50_000, "-----BEGIN " * 30_000, "sk-" * 100_000, "eyJa." * 60_000]
+)
+def test_hostile_text_is_redacted_in_linear_time(text: str) -> None:
+    """Text made of beginnings of keys costs no more than its length; the test's time limit is the judge."""
+    Redactor([VALUE]).redact(text)
