@@ -37,11 +37,6 @@ class SseParser:
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
         """The events that ``chunk`` completes, in order. Raises ProtocolError for an oversized line or event."""
-        if not self._begun:
-            if not chunk:
-                return []
-            self._begun = True
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
         if self._carriage or b"\r" in chunk:
             chunk = self._line_ends(chunk)
         end = chunk.rfind(b"\n")
@@ -55,7 +50,11 @@ class SseParser:
             self._partial_size = 0
         else:
             text = chunk[:end]
-        events = self._lines(text.split(b"\n"))
+        lines = text.split(b"\n")
+        if not self._begun:
+            self._begun = True
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        events = self._lines(lines)
         if end + 1 < len(chunk):
             self._keep(chunk[end + 1 :])
         return events

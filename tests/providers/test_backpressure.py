@@ -1,0 +1,72 @@
+"""A consumer that is slow slows the server, not the machine; and its time counts on no clock."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import psutil
+import pytest
+
+from agentflow.core.messages import ModelRequest, user
+from agentflow.providers import Clocks, open_provider
+from tests.support.fault_server import chunk
+from tests.support.model_server import ModelServer, Raw, Request, stream_head
+from tests.support.model_server_wire import Reply, events
+
+DIALECTS = ("anthropic", "openai-chat", "openai")
+WORD = "w" * 1_000
+
+
+@pytest.mark.parametrize("aiohttp", [False, True], ids=["httpx", "aiohttp"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_slow_consumer_holds_the_server_back(dialect: str, aiohttp: bool) -> None:
+    """Of a stream without end, memory grows by at most 8 MB while the consumer takes one chunk every 20 ms."""
+    sent = 0
+
+    async def endless(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        whole = events(request.dialect, Reply(chunks=[WORD, WORD]), "m")
+        at = next(index for index, event in enumerate(whole) if WORD.encode() in event)
+        writer.write(stream_head() + b"".join(chunk(event) for event in whole[:at]))
+        many = chunk(whole[at]) * 20
+        while not writer.is_closing():
+            writer.write(many)
+            sent += 20
+            await writer.drain()
+
+    async with ModelServer([Raw(endless)], repeat=True) as server:
+        adapter = open_provider(
+            dialect, base_url=server.url, api_key="k", clocks=Clocks(idle_s=0.5, wall_s=2), aiohttp=aiohttp
+        )
+        seen = 0
+        process = psutil.Process()
+        async with aclosing(adapter.stream(ModelRequest((user("hi"),), model="m"))) as deltas:
+            async for delta in deltas:
+                if not delta.text:
+                    continue
+                if seen == 5:
+                    before = process.memory_info().rss
+                seen += 1
+                await asyncio.sleep(0.02)
+                if seen == 50:
+                    break
+        grown = process.memory_info().rss - before
+        await adapter.aclose()
+    assert grown <= 8 * 1024 * 1024
+    assert sent * len(WORD) <= 16 * 1024 * 1024, "the server was not held back"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_consumers_time_counts_on_no_clock(dialect: str) -> None:
+    """A consumer that thinks longer than idle and wall clocks allow still gets the whole answer."""
+    async with ModelServer([{"chunks": ["a ", "b ", "c "], "chunk_s": 0.02}]) as server:
+        adapter = open_provider(dialect, base_url=server.url, api_key="k", clocks=Clocks(idle_s=0.2, wall_s=0.6))
+        text = ""
+        async with aclosing(adapter.stream(ModelRequest((user("hi"),), model="m"))) as deltas:
+            async for delta in deltas:
+                text += delta.text
+                if delta.text:
+                    await asyncio.sleep(0.3)
+        await adapter.aclose()
+    assert text == "a b c "

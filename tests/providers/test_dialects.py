@@ -1,0 +1,357 @@
+"""What each dialect says and hears: nothing of a conversation is lost on the way there and back."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import ConfigurationError, ProtocolError
+from agentflow.core.messages import (
+    DocumentPart,
+    ImagePart,
+    Message,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    OtherPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+    ToolSpec,
+    user,
+)
+from agentflow.core.ports import ProviderAdapter
+from agentflow.providers import open_provider
+from agentflow.providers.anthropic_wire import MessagesDecoder
+from agentflow.providers.openai_chat_wire import ChatDecoder
+from agentflow.providers.openai_responses_wire import ResponsesDecoder
+from agentflow.providers.wire import Decoder, ToolNames, dump_json, estimate_tokens, strict_schema
+from tests.support.model_server import ModelServer
+
+DIALECTS = ("anthropic", "openai-chat", "openai")
+TOOL = ToolSpec("add", "Adds", {"type": "object", "properties": {"a": {"type": "integer"}}})
+
+
+async def sent(dialect: str, request: ModelRequest, **options: Any) -> dict[str, Any]:
+    """The body that goes out for ``request``."""
+    async with ModelServer(["fine"]) as server:
+        provider = open_provider(dialect, base_url=server.url, api_key="k", **options)
+        async for _ in provider.stream(request):
+            pass
+        await provider.aclose()
+        return {**server.requests[0].body, "headers": server.requests[0].headers}
+
+
+async def answer(provider: ProviderAdapter, request: ModelRequest) -> ModelResponse:
+    """The response to one call."""
+    responses = [delta.response async for delta in provider.stream(request) if delta.response is not None]
+    return responses[-1]
+
+
+def heard(decoder: Decoder, *events: dict[str, Any] | bytes) -> tuple[list[ModelDelta], ModelResponse]:
+    """Deltas and response of a decoder that is given ``events``."""
+    out: list[ModelDelta] = []
+    for event in events:
+        decoder.event(b"", event if isinstance(event, bytes) else dump_json(event), out)
+    return out, decoder.finish()
+
+
+def decoder(kind: type[Any], *tools: str) -> Any:
+    request = ModelRequest((), tools=tuple(ToolSpec(name, "", {}) for name in tools))
+    return kind(ToolNames(request), provider="p", model="m")
+
+
+# --- What goes out ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_system_prompt_tools_and_limits_go_out(dialect: str) -> None:
+    """System prompt, tools, tool choice, output limit and schema stand where the dialect wants them."""
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "string"}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    body = await sent(
+        dialect,
+        ModelRequest(
+            (user("hi"),),
+            system="be brief",
+            model="m",
+            tools=(TOOL,),
+            tool_choice="add",
+            max_output_tokens=77,
+            output_schema=schema,
+        ),
+    )
+    if dialect == "anthropic":
+        assert body["system"] == "be brief"
+        assert body["tools"][0] == {"name": "add", "description": "Adds", "input_schema": TOOL.input_schema}
+        assert body["tool_choice"] == {"type": "tool", "name": "add"}
+        assert body["max_tokens"] == 77
+        assert body["output_config"]["format"]["schema"]["required"] == ["x"]
+    elif dialect == "openai-chat":
+        assert body["messages"][0] == {"role": "system", "content": "be brief"}
+        assert body["tools"][0]["function"]["parameters"] == TOOL.input_schema
+        assert body["tool_choice"] == {"type": "function", "function": {"name": "add"}}
+        assert body["max_tokens"] == 77, "a local server knows only the older name"
+        assert body["response_format"]["json_schema"]["strict"] is True
+    else:
+        assert body["instructions"] == "be brief"
+        assert body["tools"][0]["name"] == "add"
+        assert body["tool_choice"] == {"type": "function", "name": "add"}
+        assert body["max_output_tokens"] == 77
+        assert body["text"]["format"]["schema"] == schema
+        assert body["store"] is False
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_native_settings_are_merged_over_ours(dialect: str) -> None:
+    """Settings of the adapter and of the request are fields of the body, the request's last; extra headers are headers."""
+    request = ModelRequest((user("hi"),), model="m", settings={"b": 3, "extra_headers": {"x-mine": "yes"}})
+    body = await sent(dialect, request, settings={"a": 1, "b": 2})
+    assert (body["a"], body["b"]) == (1, 3)
+    assert body["headers"]["x-mine"] == "yes"
+    assert "extra_headers" not in body
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_images_and_documents_go_out(dialect: str) -> None:
+    """Pictures and files travel by data or by URL, as the dialect has it."""
+    picture = ImagePart("image/png", data="AAAA")
+    document = DocumentPart("application/pdf", data="BBBB", name="paper")
+    body = await sent(dialect, ModelRequest((Message("user", (TextPart("look"), picture, document)),), model="m"))
+    parts = body["input" if dialect == "openai" else "messages"][0]["content"]
+    assert [part["type"] for part in parts] == {
+        "anthropic": ["text", "image", "document"],
+        "openai-chat": ["text", "image_url", "file"],
+        "openai": ["input_text", "input_image", "input_file"],
+    }[dialect]
+    by_url = Message("user", (DocumentPart(url="https://example.com/a.pdf"),))
+    if dialect == "openai-chat":
+        with pytest.raises(ConfigurationError, match="documents by URL"):
+            await sent(dialect, ModelRequest((by_url,), model="m"))
+    else:
+        assert "https://example.com/a.pdf" in str(await sent(dialect, ModelRequest((by_url,), model="m")))
+
+
+async def test_text_documents_travel_as_text() -> None:
+    """Anthropic takes plain text as such rather than as base64."""
+    document = DocumentPart("text/plain", data=base64.b64encode(b"words").decode())
+    body = await sent("anthropic", ModelRequest((Message("user", (document,)),), model="m"))
+    assert body["messages"][0]["content"][0]["source"]["data"] == "words"
+
+
+async def test_cache_marks_go_out_where_they_mean_something() -> None:
+    """Anthropic gets cache breakpoints; OpenAI caches by itself and gets none."""
+    marked = ModelRequest((Message("user", (TextPart("long", cache=True),)),), system="s", model="m", cache_system=True)
+    body = await sent("anthropic", marked)
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral"}
+    for dialect in ("openai-chat", "openai"):
+        assert "cache_control" not in str(await sent(dialect, marked))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_tool_names_are_made_acceptable_and_given_back(dialect: str) -> None:
+    """``system:read_files`` goes out without its colon and comes back with it; colliding names stay apart."""
+    tools = tuple(ToolSpec(name, "", {"type": "object"}) for name in ("system:read", "system_read", "a" * 100))
+    calls = [{"name": "system_read", "arguments": {}}]
+    async with ModelServer([{"tool_calls": calls}, "fine"]) as server:
+        provider = open_provider(dialect, base_url=server.url, api_key="k")
+        response = await answer(provider, ModelRequest((user("hi"),), model="m", tools=tools))
+        wire = [tool.get("name") or tool["function"]["name"] for tool in server.requests[0].body["tools"]]
+        assert len(set(wire)) == 3 and all(len(name) <= 64 and ":" not in name for name in wire)
+        assert response.tool_calls[0].name == "system_read"
+        names = ToolNames(ModelRequest((), tools=tools))
+        assert [names.back(name) for name in wire] == [tool.name for tool in tools]
+        await provider.aclose()
+
+
+async def test_other_dialects_thinking_is_left_out() -> None:
+    """Signed thinking goes back verbatim to its own dialect and is dropped for others; calls and text are kept."""
+    async with ModelServer([{"text": "so", "thinking": "hm", "tool_calls": [{"name": "add"}]}]) as server:
+        provider = open_provider("anthropic", base_url=server.url, api_key="k")
+        response = await answer(provider, ModelRequest((user("hi"),), model="m", tools=(TOOL,)))
+        await provider.aclose()
+    call_id = response.tool_calls[0].id
+    messages = (user("hi"), response.message(), Message("user", (ToolResultPart(call_id, "add", "2"),)))
+    own = await sent("anthropic", ModelRequest(messages, model="m"))
+    assert own["messages"][1]["content"][0] == {"type": "thinking", "thinking": "hm", "signature": "c2lnbmF0dXJl"}
+    for dialect in ("openai-chat", "openai"):
+        body = str(await sent(dialect, ModelRequest(messages, model="m")))
+        assert "c2lnbmF0dXJl" not in body and "'so'" in body and call_id in body
+
+
+async def test_reasoning_models_give_their_reasoning_encrypted() -> None:
+    """Nothing is stored with OpenAI, so a reasoning model is asked for its encrypted reasoning, others are not."""
+    assert (await sent("openai", ModelRequest((user("hi"),), model="gpt-5")))["include"]
+    assert (await sent("openai", ModelRequest((user("hi"),), model="o3-mini")))["include"]
+    assert "include" not in await sent("openai", ModelRequest((user("hi"),), model="gpt-4o"))
+
+
+async def test_tool_results_come_first_for_anthropic() -> None:
+    """The API refuses a user turn in which text stands before the answers to its tool calls."""
+    mixed = Message("user", (TextPart("and"), ToolResultPart("c1", "add", "2", is_error=True)))
+    body = await sent("anthropic", ModelRequest((mixed,), model="m"))
+    assert [block["type"] for block in body["messages"][0]["content"]] == ["tool_result", "text"]
+    assert body["messages"][0]["content"][0]["is_error"] is True
+
+
+def test_an_unwritable_request_is_a_configuration_error() -> None:
+    """A setting that is no JSON is refused with words, not with a TypeError."""
+    with pytest.raises(ConfigurationError) as caught:
+        dump_json({"x": object()})
+    assert caught.value.code == "provider/request-not-json"
+
+
+# --- What comes back -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_usage_is_normalised(dialect: str) -> None:
+    """Input tokens count everything that was read, whichever way the dialect counts its cache."""
+    usage = {"input_tokens": 100, "output_tokens": 7, "cache_read": 40}
+    async with ModelServer([{"text": "x", "usage": usage}], repeat=True) as server:
+        provider = open_provider(dialect, base_url=server.url, api_key="k")
+        for stream in (True, False):
+            response = await answer(provider, ModelRequest((user("hi"),), model="m", stream=stream))
+            made = response.usage
+            assert (made.input_tokens, made.cache_read_tokens, made.output_tokens) == (140, 40, 7)
+        await provider.aclose()
+
+
+def test_anthropic_blocks_survive_verbatim() -> None:
+    """Redacted thinking, server tools with streamed input, citations and signatures are kept to be sent back."""
+    start = {"type": "message_start", "message": {"id": "m1", "model": "m", "usage": {"input_tokens": 1}}}
+    blocks: list[dict[str, Any]] = [
+        {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"url": "u"}]},
+        {"type": "text", "text": ""},
+    ]
+    events: list[dict[str, Any]] = [start]
+    for index, block in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+    query = {"type": "input_json_delta", "partial_json": '{"query": "q"}'}
+    events.append({"type": "content_block_delta", "index": 1, "delta": query})
+    events.append({"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "found"}})
+    citation = {"type": "citations_delta", "citation": {"url": "u"}}
+    events.append({"type": "content_block_delta", "index": 3, "delta": citation})
+    events.append({"type": "a_new_event"})
+    events.append({"type": "content_block_delta", "index": 3, "delta": {"type": "a_new_delta"}})
+    events.append({"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"output_tokens": 3}})
+    events.append({"type": "message_stop"})
+    _, response = heard(decoder(MessagesDecoder), *events)
+    assert response.stop_reason == "pause"
+    assert response.unknown_events == 2
+    natives = [part.native.data for part in response.parts if isinstance(part, OtherPart)]
+    assert natives == [blocks[0], {**blocks[1], "input": {"query": "q"}}, blocks[2]]
+    text = response.parts[3]
+    assert isinstance(text, TextPart) and text.text == "found" and text.native is not None
+    assert text.native.data["citations"] == [{"url": "u"}]
+
+
+def test_blocks_without_an_index_follow_the_last_begun() -> None:
+    """Servers that imitate Anthropic leave the index out; deltas then belong to the block that began last."""
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m", "model": "m"}}]
+    for text in ("one", "two"):
+        events.append({"type": "content_block_start", "index": None, "content_block": {"type": "text", "text": ""}})
+        events.append({"type": "content_block_delta", "index": None, "delta": {"type": "text_delta", "text": text}})
+    events += [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}]
+    assert [part.text for part in heard(decoder(MessagesDecoder), *events)[1].parts if isinstance(part, TextPart)] == [
+        "one",
+        "two",
+    ]
+
+
+def chat(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_chat_calls_are_told_apart_by_id(index: int | None) -> None:
+    """Real servers send null or constant indexes: a new id is a new call, a delta without one belongs to the last."""
+    events: list[dict[str, Any]] = []
+    for call_id, arguments in (("x", '{"a":1}'), ("y", '{"a":2}')):
+        function = {"name": "add", "arguments": ""}
+        events.append(chat({"tool_calls": [{"index": index, "id": call_id, "function": function}]}))
+        more = {"index": index, "function": {"arguments": arguments}}
+        events.append(chat({"tool_calls": [more if index is None else {**more, "id": call_id}]}))
+    _, response = heard(decoder(ChatDecoder), *events, chat({}, "tool_calls"), b"[DONE]")
+    assert [(call.id, call.arguments) for call in response.tool_calls] == [("x", {"a": 1}), ("y", {"a": 2})]
+
+
+def test_chat_calls_without_ids_get_some() -> None:
+    """Local servers send calls whole and without ids."""
+    calls = [{"function": {"name": "add", "arguments": '{"a":1}'}}]
+    _, response = heard(decoder(ChatDecoder), chat({"tool_calls": calls}), chat({}, "stop"), b"[DONE]")
+    assert response.tool_calls[0].id
+    assert response.stop_reason == "tool_calls", "some finish with stop after tool calls"
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+async def test_chat_reasoning_is_kept_under_its_key(key: str) -> None:
+    """Servers differ in what they call reasoning; it is replayed under the name it came with."""
+    deltas, response = heard(decoder(ChatDecoder), chat({key: "hm"}), chat({"content": "so"}, "stop"), b"[DONE]")
+    assert [delta.thinking for delta in deltas if delta.thinking] == ["hm"]
+    assert isinstance(response.parts[0], ThinkingPart)
+    body = await sent("openai-chat", ModelRequest((user("hi"), response.message()), model="m"))
+    assert body["messages"][1] == {"role": "assistant", "content": "so", key: "hm"}
+
+
+def test_responses_items_survive_verbatim_and_unknown_events_are_counted() -> None:
+    """Items nobody here knows are kept; delta events without an item id find their call by its place."""
+    call = {"type": "function_call", "id": None, "call_id": "k", "name": "add", "arguments": ""}
+    search = {"type": "web_search_call", "id": "w", "status": "completed"}
+    done = {**call, "arguments": '{"a": 1}'}
+    response_object = {"id": "r", "status": "completed", "model": "m", "output": [], "usage": None}
+    deltas, response = heard(
+        decoder(ResponsesDecoder),
+        {"type": "response.created", "response": {}},
+        {"type": "response.output_item.done", "output_index": 0, "item": search},
+        {"type": "response.output_item.added", "output_index": 1, "item": call},
+        {"type": "response.function_call_arguments.delta", "item_id": None, "output_index": 1, "delta": '{"a": 1}'},
+        {"type": "response.output_item.done", "output_index": 1, "item": done},
+        {"type": "response.something.brand_new"},
+        {"type": "response.completed", "response": response_object},
+    )
+    assert [delta.arguments for delta in deltas if delta.arguments] == ['{"a": 1}']
+    assert {delta.tool_call_id for delta in deltas} == {"k"}
+    assert response.parts[0] == OtherPart(response.parts[0].native) and response.parts[0].native.data == search  # type: ignore[union-attr]
+    assert isinstance(response.parts[1], ToolCallPart) and response.parts[1].arguments == {"a": 1}
+    assert response.unknown_events == 1
+
+
+@pytest.mark.parametrize("kind", [MessagesDecoder, ChatDecoder, ResponsesDecoder])
+def test_a_surrogate_or_nonsense_number_is_a_protocol_error(kind: type[Any]) -> None:
+    """What JSON parsers disagree about never reaches a caller as something else than a ProtocolError."""
+    for data in (b'{"type": "\\ud800"}', b'{"type": 01}', b"", b"nul", b'{"a":1}{"b":2}'):
+        with pytest.raises(ProtocolError):
+            decoder(kind).event(b"", data, [])
+
+
+def test_strict_schemas_are_recognised() -> None:
+    """OpenAI's strict mode wants every object closed and every property required."""
+    closed = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert strict_schema(closed)
+    assert not strict_schema({**closed, "required": []})
+    assert not strict_schema({"type": "object", "properties": {"a": {"type": "object"}}})
+    assert strict_schema({"type": "array", "items": closed})
+
+
+def test_tokens_are_estimated_from_all_parts() -> None:
+    """Text, tools, calls, results and pictures all count."""
+    small = estimate_tokens(ModelRequest((user("hi"),)))
+    many = (user("hi" * 400), Message("assistant", (ToolCallPart("c", "add", {"a": "x" * 400}),)))
+    assert estimate_tokens(ModelRequest(many, tools=(TOOL,))) > small + 250
+    assert estimate_tokens(ModelRequest((Message("user", (ImagePart(data="A" * 9_000),)),))) > 1_000
