@@ -10,9 +10,15 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, TaskError, TaskResult
 from agentflow.core.events import SubtaskStarted, TaskFinished, TaskStarted
-from agentflow.core.results import FunctionCallNode
+from agentflow.core.results import FunctionCallNode, SubtaskRequest
 from agentflow.handler.tools import subtask_tool
+from agentflow.memory.rerank import LlmRanker
+from agentflow.memory.system import MemorySystem
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.system import TaskSystem
 from agentflow.tasks.workflows import Workflow, make_workflow
+from tests.support.fake_tasks import DirectoryFiles, FakePrompts, text_of
+from tests.support.fakes import FakeRun
 
 
 @pytest.fixture
@@ -254,3 +260,39 @@ async def test_calls_from_python_join_or_open_runs(root: Path) -> None:
         flow.subscribe(lambda event: runs.add(event.run_id))
         assert (await flow.eval('(outer (x "two"))')).content == "re: T two"
         assert len(runs) == 1
+
+
+@pytest.mark.parametrize("strategy", ["content", "metadata"])
+async def test_memory_ranks_with_the_matching_templates(root: Path, strategy: Any) -> None:
+    """Memory's model ranker runs on the executor: its call belongs to the task's run, its order is the context's."""
+
+    def reply(prompt: Any, call: Any) -> Any:
+        if "Candidates" not in text_of(prompt):
+            return "done"
+        return [{"path": path, "score": 0.9 if path.endswith("b.txt") else 0.1, "relevance": "so"} for path in paths]
+
+    prompts = FakePrompts(reply)
+    executor = AtomicTaskExecutor(prompts, DirectoryFiles(root))
+    memory = MemorySystem(roots=[root])
+    try:
+        memory.ranker = LlmRanker(executor.run_template, memory.describe, strategy=strategy)
+        (root / "a.txt").write_text("parsing words\n" * 5)
+        (root / "b.txt").write_text("parsing words, a little\n")
+        paths = [str(root / "a.txt"), str(root / "b.txt"), "a.txt", "b.txt"]
+        system = TaskSystem(memory_system=memory, executor=executor)
+        system.register_template(
+            {
+                "name": "t",
+                "params": "x",
+                "instructions": "{{x}}",
+                "description": "parsing words",
+                "context_management": {"fresh_context": "enabled"},
+            }
+        )
+        run = FakeRun()
+        result = await system.run_request(SubtaskRequest(name="t", inputs={"x": "parsing"}), run.call())
+    finally:
+        await memory.aclose()
+    assert result.status == "COMPLETE", result.content
+    assert [Path(path).name for path in result.notes["context_files"]] == ["b.txt", "a.txt"]
+    assert [call.run for call in prompts.calls] == [run, run] and run.unbalanced() == []

@@ -20,6 +20,7 @@ FILES: Mapping[str, str] = MappingProxyType(
         "atomic:associative_matching": "associative_matching",
         "atomic:associative_matching:content": "associative_matching",
         "atomic:associative_matching:metadata": "associative_matching_metadata",
+        "atomic:associative_matching_metadata": "associative_matching_metadata",
         "atomic:format_json": "format_json",
         "atomic:solve": "solve",
         "atomic:solve_repair": "solve_repair",
