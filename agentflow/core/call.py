@@ -258,10 +258,9 @@ class Scope:
     def __enter__(self) -> Scope:
         self._began = _time.perf_counter()
         call = self.call
-        if call.run.listening:
-            seq = call.emit(self._started, **self._fields).seq
-        else:
-            seq = call.run.next_seq()  # an event that nobody takes is not made, but it is numbered
+        run = call.run
+        # An event that nobody takes is not made, but it is numbered.
+        seq = call.emit(self._started, **self._fields).seq if run.listening else run.next_seq()
         self._seq = call.parent = seq
         return self
 
