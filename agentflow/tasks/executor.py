@@ -89,6 +89,8 @@ class AtomicTaskExecutor:
         if prepared is None:
             return execution
         prompt, material = self._prompt(compiled, prepared, settings, execution.goal)
+        if material.skipped:
+            call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
         call.material = TaskMaterial(given.inherited if given else "", tuple(material.paths))
         try:
             outcome = await (settings.prompts or self.prompts).run_prompt(prompt, call)

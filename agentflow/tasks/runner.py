@@ -79,10 +79,12 @@ class TaskRunner:
     ) -> TaskResult:
         """Run a template for a request, between Task events; usage and cost are on the Finished one.
 
-        Within another task's turn the session is a fork: what nested tasks say is no part of the conversation.
+        Within another task (called by its tools, or while its prompt is rendered) the session is a fork: what nested
+        tasks say is no part of the conversation.
         """
         chain = (*call.subtask_chain, f"task:{fingerprint(compiled.name, request)}")
-        session = call.session.fork() if call.material is not None else None
+        nested = call.material is not None or options.functions is not None
+        session = call.session.fork() if nested else None
         with call.scope(
             TaskStarted, name=compiled.name, request=request, subtask_chain=chain, session=session
         ) as scope:
@@ -163,6 +165,9 @@ class TaskRunner:
         inherited = self._inherited(request, values, settings, call, options)
         previous = options.previous_outputs if settings.accumulate_data else ""
         explicit = await self._explicit(compiled, request, values, call, options)
+        paths: dict[str, str] = {}
+        for path in (*explicit, *inherited.paths):
+            paths.setdefault(self._absolute(path), path)
         sources: list[str] = []
         if request.file_paths:
             sources.append("explicit_request")
@@ -174,10 +179,11 @@ class TaskRunner:
         if settings.fresh_context == "enabled" and not request.file_paths:
             found = await self._fresh(compiled, request, values, inherited.text, previous, call, options)
             if found is not None:
-                matches, summary = tuple(found.matches), found.context_summary
+                matches = tuple(match for match in found.matches if self._absolute(match.path) not in paths)
+                summary = found.context_summary
                 sources.append("fresh_lookup")
         return GivenContext(
-            paths=tuple(dict.fromkeys([*explicit, *inherited.paths])),
+            paths=tuple(paths.values()),
             matches=matches,
             inherited=inherited.text,
             previous_outputs=previous,

@@ -11,7 +11,7 @@ import pytest
 from agentflow.core.call import current_call
 from agentflow.core.context import ContextGenerationInput, MatchItem, TaskMaterial
 from agentflow.core.errors import LimitExceeded, TaskError
-from agentflow.core.events import ContextFinished, ContextStarted
+from agentflow.core.events import ContextFinished, ContextStarted, Warning
 from agentflow.core.messages import DocumentPart, ImagePart, TextPart
 from agentflow.core.results import ContextManagement, SubtaskRequest, TaskResult
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
@@ -188,11 +188,26 @@ async def test_fresh_context_is_looked_up_and_read(root: Path) -> None:
     assert "<context_summary>\ntwo files" in text
     assert result.notes["context_source"] == "fresh_lookup" and result.notes["context_files_count"] == 2
     assert [skipped["path"] for skipped in result.notes["skipped_files"]] == ["gone.py"]
+    assert house.run.of(Warning)[0].code == "tasks/skipped-files"
     (asked,) = memory.asked
     assert asked.template_description == "Work on things" and asked.inputs == {"x": "it"}
     assert len(house.run.of(ContextStarted)) == 1
     assert house.run.of(ContextFinished)[0].paths == ("a.py", "b.py", "gone.py")
     assert house.run.unbalanced() == []
+
+
+async def test_a_file_is_given_once(root: Path) -> None:
+    """Named twice, by the request, the template, the parent and memory, a file is one element."""
+    house = House(root, FakeMemory([str(root / "a.py"), "b.py"]))
+    house.task(file_paths=["a.py"], context_management={"fresh_context": "enabled"})
+    result = await house.ask()
+    assert result.notes["context_files"] == [str(root / "a.py"), "b.py"]
+    call = house.run.call()
+    call.material = TaskMaterial("", (str(root / "b.py"), "a.py"))
+    keep = ContextManagement(inherit_context="full")
+    result = await house.ask(call, file_paths=["a.py", str(root / "a.py")], context_management=keep)
+    assert result.notes["context_files"] == ["a.py", str(root / "b.py")]
+    assert result.notes["context_source"] == "explicit_request+inherited"
 
 
 async def test_a_memory_that_asks_a_model_does_so_within_the_run(root: Path) -> None:

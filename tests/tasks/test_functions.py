@@ -9,6 +9,7 @@ import pytest
 from agentflow.core.errors import RateLimited, UnboundSymbolError
 from agentflow.core.events import TaskStarted
 from agentflow.core.results import FunctionCallNode, SubtaskRequest
+from agentflow.core.session import Session
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.system import TaskSystem
 from tests.support.fake_tasks import FakePrompts
@@ -60,8 +61,10 @@ async def test_a_task_as_function_is_its_answer() -> None:
     tasks.register_template({"name": "sub", "subtype": "sub", "params": "q", "instructions": "Q: {{q}}"})
     tasks.register_template({"name": "t", "subtype": "t", "params": "x", "instructions": "Use {{sub(x)}}"})
     run = FakeRun()
-    result = await tasks.run_request(SubtaskRequest(name="t", inputs={"x": "why"}), run.call())
+    session = Session()
+    result = await tasks.run_request(SubtaskRequest(name="t", inputs={"x": "why"}), run.call(session))
     assert result.content == "final" and prompts.text == "Use inner answer"
+    assert [call.session is session for call in prompts.calls] == [False, True]
     outer, inner = run.of(TaskStarted)
     assert (outer.name, inner.name, inner.parent) == ("t", "sub", outer.seq) and run.unbalanced() == []
 

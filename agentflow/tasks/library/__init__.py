@@ -27,7 +27,14 @@ FILES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Identifier to file, for the templates that are always there."""
-TEST_FILES: Mapping[str, str] = MappingProxyType({"greeting": "greeting", "format_date": "format_date"})
+TEST_FILES: Mapping[str, str] = MappingProxyType(
+    {
+        "greeting": "greeting",
+        "format_date": "format_date",
+        "atomic:greeting": "greeting",
+        "atomic:format_date": "format_date",
+    }
+)
 """Identifier to file, for the templates of test mode."""
 
 
