@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,11 +46,10 @@ class Ranked:
 
 _FLATTEN = 0.7
 """Exponent of the normalised signals: below one, a file that several signals know beats one that a single signal loves."""
-_CANDIDATES = 300
+_CANDIDATES = 200
 _SEEDS = 15
-_PAST_COMMITS = 150
+_PAST_COMMITS = 60
 _COMMITS_OF_A_SEED = 60
-_TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
 
 
 def rank(
@@ -128,26 +126,20 @@ def _cochange(store: Store, seeds: Sequence[int], scores: Mapping[int, float]) -
 def _kin(rows: Mapping[int, FileRow], seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
     by_name: dict[str, float] = {}
     for seed in seeds:
-        name = _bare(rows[seed].path)
+        name = rows[seed].bare
         by_name[name] = max(by_name.get(name, 0.0), scores[seed])
     best = max(by_name.values(), default=0.0)
     if best <= 0:
         return {}
-    return {file: by_name[name] / best for file, row in rows.items() if (name := _bare(row.path)) in by_name}
-
-
-def _bare(path: str) -> str:
-    """The file's name without ending and without what marks a test: ``tests/test_x.py`` and ``x.py`` are kin."""
-    name = path.rsplit("/", 1)[-1]
-    return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
+    return {file: by_name[name] / best for file, row in rows.items() if (name := row.bare) in by_name}
 
 
 def _named(tokeniser: Tokeniser, rows: Mapping[int, FileRow], terms: frozenset[str]) -> dict[int, float]:
     """The share of the terms of a file's name, without ending, that the question says."""
     found: dict[int, float] = {}
     for file, row in rows.items():
-        said = tokeniser.word_terms(_bare(row.path).replace("-", "_").replace(".", "_"))
-        held = sum(term in terms for term in said)
+        said = tokeniser.name_terms(row.bare)
+        held = len(terms.intersection(said))
         if held:
             found[file] = held / len(said)
     return found

@@ -7,6 +7,7 @@ and the index stays a quarter of the text's size.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,10 @@ SCHEMA_VERSION = 1
 FIELDS = ("body", "path", "symbols", "messages")
 """The fields searched, each an FTS5 table of its own, so that each has its own statistics and length."""
 
-_MAX_REPEATS = 8
+_MAX_REPEATS = 4
+_KEPT_ROWS = 20_000
+_COMMON = 0.25
+"""Terms that more than this share of the rows hold are left out of a search that has rarer ones."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -53,6 +57,8 @@ class FileRow:
     lines: int
     symbols: tuple[str, ...]
     recency: float
+    bare: str
+    """The file's name without its ending and without what marks a test: ``tests/test_x.py`` and ``x.py`` share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,9 @@ class Store:
     """
 
     def __init__(self, database: Path | None) -> None:
+        self._rows: dict[int, FileRow] = {}
+        self._holding: dict[tuple[str, str], int] = {}
+        self._counts: dict[str, int] = {}
         try:
             if database is not None:
                 database.parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +144,9 @@ class Store:
     @contextmanager
     def transaction(self) -> Generator[None]:
         """All of it or none of it."""
+        self._rows.clear()
+        self._holding.clear()
+        self._counts.clear()
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -257,18 +269,39 @@ class Store:
         self._db.execute("UPDATE roots SET head = ?, commits = ? WHERE id = ?", (head, commits, root))
 
     def search(self, field: str, terms: Sequence[str], limit: int) -> dict[int, float]:
-        """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term."""
-        if not terms:
+        """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term.
+
+        A term that many rows hold is worth little to BM25 and costs the most, so it is left out beside rarer ones.
+        """
+        rows = self._count(field)
+        rare = [term for term in terms if 0 < self._held(field, term) <= rows * _COMMON]
+        wanted = " OR ".join(f'"{term}"' for term in rare or terms)
+        if not wanted:
             return {}
-        wanted = " OR ".join(f'"{term}"' for term in terms)
-        rows = self._db.execute(
+        found = self._db.execute(
             f"SELECT rowid, -rank FROM {field} WHERE {field} MATCH ? ORDER BY rank LIMIT ?", (wanted, limit)
         )
-        return dict(rows.fetchall())
+        return dict(found.fetchall())
 
     def count_holding(self, term: str) -> int:
         """In how many files' bodies ``term`` occurs."""
-        return self._db.execute("SELECT count(*) FROM body WHERE body MATCH ?", (f'"{term}"',)).fetchone()[0]
+        return self._held("body", term)
+
+    def _held(self, field: str, term: str) -> int:
+        key = (field, term)
+        count = self._holding.get(key)
+        if count is None:
+            if len(self._holding) >= _KEPT_ROWS:
+                self._holding.clear()
+            found = self._db.execute(f"SELECT count(*) FROM {field} WHERE {field} MATCH ?", (f'"{term}"',))
+            count = self._holding[key] = found.fetchone()[0]
+        return count
+
+    def _count(self, field: str) -> int:
+        count = self._counts.get(field)
+        if count is None:
+            count = self._counts[field] = self._db.execute(f"SELECT count(*) FROM {field}_docsize").fetchone()[0]
+        return count
 
     def commit_files(self, commits: Sequence[int]) -> list[tuple[int, int]]:
         """``(commit, file)`` for each file the commits touched."""
@@ -286,13 +319,17 @@ class Store:
 
     def rows(self, files: Sequence[int]) -> dict[int, FileRow]:
         """The files with these ids."""
-        found: dict[int, FileRow] = {}
-        for start in range(0, len(files), 500):
-            some = tuple(files[start : start + 500])
+        known = self._rows
+        missing = [file for file in files if file not in known]
+        if missing and len(known) + len(missing) > _KEPT_ROWS:
+            known.clear()
+            missing = list(files)
+        for start in range(0, len(missing), 500):
+            some = tuple(missing[start : start + 500])
             marks = ",".join("?" * len(some))
             for row in self._db.execute(f"{_FILE_ROWS} WHERE files.id IN ({marks})", some):
-                found[row[0]] = _file_row(row)
-        return found
+                known[row[0]] = _file_row(row)
+        return {file: known[file] for file in files if file in known}
 
     def all_rows(self) -> list[FileRow]:
         """Every file, by root and path."""
@@ -316,7 +353,18 @@ _FILE_ROWS = (
 
 def _file_row(row: tuple[int, str, str, str, int, str, float]) -> FileRow:
     id, root, path, language, lines, symbols, recency = row
-    return FileRow(id, root, path, language, lines, tuple(symbols.split("\n")) if symbols else (), recency)
+    return FileRow(
+        id, root, path, language, lines, tuple(symbols.split("\n")) if symbols else (), recency, bare_name(path)
+    )
+
+
+_TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
+
+
+def bare_name(path: str) -> str:
+    """A file's name in lower case, without directories, ending and what marks a test."""
+    name = path.rsplit("/", 1)[-1]
+    return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
 
 
 def _text(bag: Mapping[str, int]) -> str:
