@@ -89,6 +89,7 @@ class Analyzer:
         self.lambdas: list[ir.Lambda] = []
         self.expanded = 0
         self.macro_depth = 0
+        self.expansions = 0
         self.level = 0
         self.deepest = 0
 
@@ -247,6 +248,7 @@ class Analyzer:
                 hint="let the expansion be a loop",
             )
         self.macro_depth += 1
+        self.expansions += 1
         try:
             made = macro.expand(self, node)
             if scope.parent is None:
@@ -493,7 +495,10 @@ class Analyzer:
             self.global_lambdas[self_global] = made
         if not body:
             raise self.error(node, "form/body", "a lambda needs a body", "write (lambda (x ...) body ...)")
+        expansions = self.expansions
         made.body = self.block(body, inner, function, node)
+        made.body_place = (body[0].start, body[-1].end)
+        made.portable = expansions == self.expansions
         return made
 
     def parameters(self, params: Node) -> tuple[list[Name], Name | None]:

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from agentflow.core.source import Source, Span
-from agentflow.lang.environment import UNBOUND, SexpEnvironment
+from agentflow.lang.environment import SexpEnvironment
 
 Code = Callable[..., Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LambdaInfo:
-    """What all closures of one lambda share.
+    """What all closures of one lambda share: its name, parameters and place; ``body`` is where its body is.
 
-    ``free`` maps the lexical variables it uses from outside to their Python names, ``globals`` names the variables of
-    the environment it uses; ``least`` is the number of parameters before the rest parameter.
+    ``portable`` is false when a macro made part of it, whose definition its text would lack elsewhere.
     """
 
     name: str | None
@@ -26,8 +25,8 @@ class LambdaInfo:
     source: Source
     start: int
     end: int
-    free: dict[str, str]
-    globals: frozenset[str]
+    body: tuple[int, int]
+    portable: bool
 
     @property
     def least(self) -> int:
@@ -39,12 +38,19 @@ class LambdaInfo:
         """Where it is written."""
         return Span(self.source, self.start, self.end)
 
+    @property
+    def text(self) -> str:
+        """The text of a lambda form that means the same, whichever form it was written as."""
+        names = [*self.params, *([".", self.rest] if self.rest else [])]
+        start, end = self.body
+        return f"(lambda ({' '.join(names)}) {self.source.text[start:end]})"
+
 
 class Closure:
     """A procedure made by ``lambda`` or ``define``: compiled code with the variables it was made among.
 
     ``code`` is ``async (rt, d, *arguments)``; ``n`` the number of arguments it takes, -1 with a rest parameter. Prints
-    as its source; :func:`agentflow.lang.program.dump_closure` makes JSON of it when what it captured is data.
+    as its source; :func:`agentflow.lang.portable.dump_closure` makes JSON of it when what it captured is data.
     """
 
     __slots__ = ("__weakref__", "code", "env", "info", "n")
@@ -76,20 +82,6 @@ class Closure:
     def span(self) -> Span:
         """Where it was defined."""
         return self.info.span
-
-    def captured(self) -> dict[str, Any]:
-        """The lexical variables it uses from outside, with their present values."""
-        code: Any = self.code
-        cells = dict(zip(code.__code__.co_freevars, code.__closure__ or (), strict=True))
-        found: dict[str, Any] = {}
-        for name, py in self.info.free.items():
-            cell = cells.get(py)
-            if cell is not None:
-                try:
-                    found[name] = cell.cell_contents
-                except ValueError:
-                    found[name] = UNBOUND
-        return found
 
     def __repr__(self) -> str:
         return f"#<closure {self.name or 'lambda'} at {self.info.span}>"

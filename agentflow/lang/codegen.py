@@ -17,6 +17,7 @@ from typing import Any
 
 from agentflow.core.source import Source
 from agentflow.lang.calling import AGAIN
+from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.positions import Positions
 from agentflow.lang.stack import LEVELS, on_fresh_stack
@@ -94,8 +95,8 @@ class Generator:
         self.main = self.fn
         self.owner: dict[str, PyFn] = {}
         self.out: list[ast.stmt] = []
-        self.p: dict[str, int] = {}
-        self.places: dict[tuple[int, int], dict[str, int]] = {}
+        self.p: dict[str, Any] = {}
+        self.places: dict[tuple[int, int], dict[str, Any]] = {}
         self.counter = 0
         self.loops: dict[Var, Loop] = {}
         self.lambda_py: dict[int, str] = {}
@@ -103,12 +104,13 @@ class Generator:
         self.global_code: dict[str, Lambda] = {}
         self.global_py: dict[str, tuple[str, str]] = {}
         self.tails: dict[int, bool] = {}
+        self.lambdas: dict[str, LambdaInfo] = {}
         self.level = 0
         self.deepest = 0
 
     # -- small parts ----------------------------------------------------------------------------------------------
 
-    def place(self, node: Node) -> dict[str, int]:
+    def place(self, node: Node) -> dict[str, Any]:
         """The place of a program node, as keyword arguments of Python nodes."""
         start, end = node.start, node.end
         found = self.places.get((start, end))
@@ -363,7 +365,7 @@ class Generator:
             jump, _ = self.capture(lambda: self._go_round(loop))
         else:
             self.fn.crossing = fn.crossing
-            jump = [ast.Return(self.k(AGAIN, "AGAIN"), **self.p)]
+            jump: list[ast.stmt] = [ast.Return(self.k(AGAIN, "AGAIN"), **self.p)]
         self.out.append(ast.If(test, jump, [], **self.p))
         self.deliver(result, dest)
 

@@ -78,21 +78,22 @@ def code_name(g: Generator, node: Lambda) -> str:
         stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in (node.name or "lambda"))[:40]
         py = g.lambda_py[id(node)] = f"f{g.counter}_{stem}"
         g.names[py] = node.name or "lambda"
+        g.lambdas[py] = LambdaInfo(
+            name=node.name,
+            params=tuple(each.name for each in node.params),
+            rest=node.rest.name if node.rest else None,
+            source=g.source,
+            start=node.at.start,
+            end=node.at.end,
+            body=node.body_place,
+            portable=node.portable,
+        )
     return py
 
 
 def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
     """The procedure value around a function."""
-    info = LambdaInfo(
-        name=node.name,
-        params=tuple(each.name for each in node.params),
-        rest=node.rest.name if node.rest else None,
-        source=g.source,
-        start=node.at.start,
-        end=node.at.end,
-        free={name: var.py for name, var in node.free.items()},
-        globals=frozenset(node.globals),
-    )
+    info = g.lambdas[py]
     count = -1 if node.rest else len(node.params)
     return g.call(g.k(Closure, "CL"), [g.name(py), g.const(count), g.k(info), environment(g)])
 
@@ -113,9 +114,9 @@ def _has_tail_call(node: Lambda) -> bool:
     while pending:
         at, nested = pending.pop()
         if isinstance(at, ir.Call):
-            if not at.self_tail or captured or nested or node.self_global is not None:
-                if not (isinstance(at.operator, ir.Local) and at.self_tail and at.operator.var.looping):
-                    return True
+            again = isinstance(at.operator, ir.Local) and at.self_tail and at.operator.var.looping
+            if not again and (not at.self_tail or captured or nested or node.self_global is not None):
+                return True
         elif isinstance(at, ir.If):
             pending += [(at.then, nested), (at.other, nested)]
         elif isinstance(at, ir.Cond):

@@ -287,9 +287,13 @@ def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHa
     assert node.handler is not None
     handled = node.handler
 
+    def separately() -> None:
+        g.own(var)
+        g.stmt(handled, RETURN)
+
     def inside() -> None:
         if g.fn.loops and var.captured:
-            g.helper([var], [g.name("e_")], lambda: (g.own(var), g.stmt(handled, RETURN)), target)
+            g.helper([var], [g.name("e_")], separately, target)
             return
         g.bind(var, g.name("e_"))
         g.stmt(handled, target)

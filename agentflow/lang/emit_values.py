@@ -229,12 +229,16 @@ def fresh(value: Any) -> Any:
         made: Any = at
         if isinstance(at, list):
             made = list(cast(list[Any], at))
-            pending.extend((item, made, i) for i, item in enumerate(made) if isinstance(item, list | dict))
+            pending.extend((item, made, i) for i, item in enumerate(cast(list[Any], made)) if _mutable(item))
         elif isinstance(at, dict):
             made = dict(cast(dict[Any, Any], at))
-            pending.extend((item, made, k) for k, item in made.items() if isinstance(item, list | dict))
+            pending.extend((item, made, k) for k, item in cast(dict[Any, Any], made).items() if _mutable(item))
         if target is out:
             out.append(made)
         else:
             target[key] = made
     return out[0]
+
+
+def _mutable(value: object) -> bool:
+    return isinstance(value, list | dict)

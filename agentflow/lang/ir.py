@@ -247,8 +247,8 @@ class Lambda:
     self_var: Var | None = None
     self_tail: bool = False
     self_global: str | None = None
-    free: dict[str, Var] = field(default_factory=dict[str, Var])
-    globals: set[str] = field(default_factory=set[str])
+    body_place: tuple[int, int] = (0, 0)
+    portable: bool = True
 
 
 @dataclass(slots=True)

@@ -213,7 +213,8 @@ def assemble(
     module = _module(generator, tree, forms[0])
     filename = f"<agentflow {source.digest[:12]}>/{source.name}"
     compiled = _compile_module(module, filename, deep=max(analyzer.deepest, generator.deepest) > _SHALLOW)
-    code = stamp(compiled, CodeInfo(generator.positions, generator.names))
+    cells = {py: name for name, py in generator.cells.items()}
+    code = stamp(compiled, CodeInfo(generator.positions, generator.names, cells, generator.lambdas))
     space: dict[str, Any] = {"__builtins__": {}}
     exec(code, space)
     return Program(
@@ -250,9 +251,10 @@ def _module(g: Generator, tree: Any, first: Node) -> ast.Module:
 
     main = g.function("main", [], None, fn, build, prologue=False)
     params = ["E", *(name for name, _ in g.constants), *g.cells.values()]
-    args = ast.arguments([], [ast.arg(each, None, **g.p) for each in params], None, [], [], None, [])
+    args = ast.arguments([], [ast.copy_location(ast.arg(each), main) for each in params], None, [], [], None, [])
     body: list[ast.stmt] = [main, ast.Return(g.name("main"), **g.p)]
-    link = ast.FunctionDef("link", args, body, [], None, **g.p)
+    link = ast.FunctionDef("link", args, body, [])
+    ast.copy_location(link, main)
     link.type_params = []  # type: ignore[attr-defined]
     return ast.Module([link], [])
 

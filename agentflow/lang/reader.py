@@ -131,7 +131,8 @@ class _Reader:
         size = len(text)
         names: set[str] = set()
         numbers: dict[str, Any] = {}
-        top: list[Node] = []
+        new_list = list[Node]
+        top = new_list()
         items = top
         stack = self.stack
         prefixed = False
@@ -166,7 +167,7 @@ class _Reader:
                         elif type(node) is Atom:
                             numbers[word] = node.value
                 elif kind == _OPEN:
-                    items = []
+                    items = new_list()
                     if len(stack) >= self.limits.nesting:
                         self._too_deep(start)
                     stack.append(Frame(_DICT if token[0] == "{" else _LIST, items, start, token[0]))
@@ -188,7 +189,7 @@ class _Reader:
                 else:
                     word = token.rstrip()
                     if kind == _PREFIXES or word == "#;":
-                        items = []
+                        items = new_list()
                         if len(stack) >= self.limits.nesting:
                             self._too_deep(start)
                         stack.append(Frame(_DROPPED if word == "#;" else _PREFIX, items, start, word))

@@ -7,14 +7,15 @@ when an error passes a boundary, its traceback is read once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from types import CodeType, TracebackType
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError
 from agentflow.core.source import Span
+from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
 from agentflow.lang.positions import Positions
 
@@ -24,10 +25,16 @@ _MAX_WALK = 2_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodeInfo:
-    """What generated code knows of its program: places, and the program's names for Python's."""
+    """What generated code knows of its program.
+
+    ``positions`` are places; ``names`` the program's names for Python's, ``cells`` those of environment variables;
+    ``lambdas`` describe the functions.
+    """
 
     positions: Positions
     names: dict[str, str]
+    cells: dict[str, str]
+    lambdas: dict[str, LambdaInfo]
 
 
 @dataclass(slots=True)
@@ -78,7 +85,8 @@ def place_of(code: CodeType, lasti: int) -> Span | None:
     info = info_of(code)
     if info is None or lasti < 0:
         return None
-    position = next(islice(cast(Callable[[], Any], code.co_positions)(), lasti // 2, None), None)
+    positions: Iterable[Any] = code.co_positions()
+    position: Any = next(islice(iter(positions), lasti // 2, None), None)
     return info.positions.span(position) if position is not None else None
 
 

@@ -59,14 +59,14 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
         plan = await phase("director", given, i)
         result = await phase("executor", plan, i)
         feedback = await phase("evaluator", result, plan, i)
-        decision: Any = await phase("controller", feedback, plan, result, i)
-        pair = cast("list[Any]", decision) if isinstance(decision, list | tuple) else []
+        decision = await phase("controller", feedback, plan, result, i)
+        pair: list[Any] = list(cast("list[Any]", decision)) if isinstance(decision, list | tuple) else []
         word = name_of(pair[0]) if len(pair) == 2 else None
         if word == "stop":
             return pair[1]
         if word != "continue":
             raise SexpEvaluationError(
-                f"controller, iteration {i}: {print_value(decision, limit=200)} is no decision",
+                f"controller, iteration {i}: {print_value(cast(object, decision), limit=200)} is no decision",
                 code="director/decision",
                 span=span,
                 hint="give (list 'continue next-input) or (list 'stop value)",

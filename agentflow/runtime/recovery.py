@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
 from agentflow.core.effects import Solve, TaskCall, Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
-from agentflow.core.results import TaskResult
+from agentflow.core.results import TaskResult, TaskTemplate
 from agentflow.core.source import Span
 from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
@@ -19,7 +19,7 @@ from agentflow.lang.trace import annotate
 from agentflow.runtime.budget import Budget
 
 if TYPE_CHECKING:
-    from agentflow.runtime.strand import Strand
+    from agentflow.runtime.strand import Performer, Strand
 
 Code = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -129,11 +129,20 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
 class _NoModels:
     """A performer that starts no model call: what a ``finally`` has when a run is being stopped."""
 
-    def __init__(self, performer: Any) -> None:
+    def __init__(self, performer: Performer) -> None:
         self._performer = performer
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._performer, name)
+    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
+        return self._performer.kind_of(name, grants)
+
+    def known_names(self) -> Iterable[str]:
+        return self._performer.known_names()
+
+    def define_task(self, template: TaskTemplate, strand: Strand) -> None:
+        self._performer.define_task(template, strand)
+
+    def parameters_of(self, name: str) -> Sequence[str] | None:
+        return self._performer.parameters_of(name)
 
     async def perform(self, strand: Strand, effect: Any, span: Span | None) -> Any:
         if isinstance(effect, TaskCall | Solve):
@@ -154,8 +163,9 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
             code="timeout/seconds",
             span=span,
         )
+    scope = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as scope:
+        async with scope:
             return await _to_end(rt, thunk, d)
     except TimeoutError:
         if not scope.expired():

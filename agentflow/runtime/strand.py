@@ -550,8 +550,9 @@ async def _within_time(work: Coroutine[Any, Any, Any], budget: Budget) -> Any:
         return await work
     loop = asyncio.get_running_loop()
     when = loop.time() + max(0.0, budget.deadline - time.monotonic())
+    scope = asyncio.timeout_at(when)
     try:
-        async with asyncio.timeout_at(when) as scope:
+        async with scope:
             return await work
     except TimeoutError:
         if not scope.expired():

@@ -160,7 +160,7 @@ def workflow_lines(lines: int) -> str:
             f";; Step {index}: look at one part of the matter and keep what it says",
             f"(define (step-{index} question files)",
             '  (let* ((prompt (string-append "Summarise what these files say about: " question))',
-            f"         (found (summarize (text prompt) (files files)))",
+            "         (found (summarize (text prompt) (files files)))",
             '         (answer (if (failed? found) "nothing" (value-of found))))',
             "    (cond ((null? files) (list 'empty answer))",
             f"          ((> (length files) {index}) (map (lambda (f) (list f answer)) files))",

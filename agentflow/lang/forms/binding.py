@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentflow.lang import ir
 from agentflow.lang.forms.form import bindings, distinct, form, head, operands
 from agentflow.lang.ir import IR, Function, Var
-from agentflow.lang.syntax import Form, Name, Node
+from agentflow.lang.syntax import Form, Name, Node, head_name
 
 if TYPE_CHECKING:
     from agentflow.lang.analyzer import Analyzer, Scope, Tail
@@ -87,9 +87,8 @@ def letrec(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 def _bound_value(a: Analyzer, var: Var, node: Node, scope: Scope) -> IR:
     """The value a variable gets where it is in sight: a lambda may call itself by it."""
-    if type(node) is Form and node.items and type(node.items[0]) is Name and node.items[0].name == "lambda":
-        if scope.find("lambda") is None and len(node.items) > 1:
-            return a.lambda_(node, node.items[1], node.items[2:], scope, var.name, var)
+    if isinstance(node, Form) and len(node.items) > 1 and head_name(node) == "lambda" and scope.find("lambda") is None:
+        return a.lambda_(node, node.items[1], node.items[2:], scope, var.name, var)
     return _value(a, var, node, scope)
 
 
@@ -109,11 +108,14 @@ def _named_let(a: Analyzer, node: Form, name: Name, rest: list[Node], scope: Sco
     function = Function("lambda", scope.function)
     inner = type(scope)(outer, function)
     params = [a.var(each.name, inner) for each, _ in pairs]
+    expansions = a.expansions
     body = a.block(rest[1:], inner, loop, node)
     if loop.looping:
         function.merged = True
         return ir.NamedLoop(node, params, inits, body, loop)
     made = ir.Lambda(node, name.name, params, None, body, function, loop)
+    made.body_place = (rest[1].start, rest[-1].end)
+    made.portable = expansions == a.expansions
     loop.value = made
     a.lambdas.append(made)
     call = ir.Call(node, ir.Local(name, loop), inits)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.suggest import did_you_mean
-from agentflow.core.values import pairs_to_dict
+from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.forms.failure import clause
 from agentflow.lang.forms.form import form, operands
@@ -64,20 +64,21 @@ def _option(a: Analyzer, fields: dict[str, Any], key: str, option: Form) -> None
     if key in ("file_paths", "tools"):
         values = [_unquoted(each) for each in option.items[1:]]
         if len(values) == 1 and isinstance(values[0], list):
-            values = values[0]
-        if not all(isinstance(each, str) or hasattr(each, "name") for each in values):
+            values = cast("list[Any]", values[0])
+        names = [name_of(each) for each in values]
+        if None in names:
             raise a.error(option, "defatom/option", f"'{key}' lists names", f'write ({key} "..." ...)')
-        fields[key] = [each if isinstance(each, str) else each.name for each in values]
+        fields[key] = names
         return
     if key in _TEXT or key == "instructions":
         value = _unquoted(option.items[1]) if len(option.items) == 2 else None
-        text = value if isinstance(value, str) else getattr(value, "name", None)
+        text = name_of(value)
         if text is None:
             raise a.error(option, "defatom/option", f"'{key}' is one string", f'write ({key} "...")')
         fields[key] = text
         return
     values = [_unquoted(each) for each in option.items[1:]]
-    value = values[0] if len(values) == 1 and not _is_pair(values[0]) else values
+    value = cast(Any, values[0] if len(values) == 1 and not _is_pair(values[0]) else values)
     if key == "output_format" and len(values) == 1 and not isinstance(value, list | dict):
         value = [["type", value]]
     pairs = pairs_to_dict(value)
@@ -89,15 +90,16 @@ def _option(a: Analyzer, fields: dict[str, Any], key: str, option: Form) -> None
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and not isinstance(value[0], list)  # pyright: ignore[reportUnknownArgumentType]
+    pair = cast("list[Any]", value) if isinstance(value, list) else []
+    return len(pair) == 2 and not isinstance(pair[0], list)
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "name") and not isinstance(value, str):
+    if isinstance(value, Symbol):
         return value.name
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return [_plain(v) for v in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+        return {str(key): _plain(each) for key, each in cast("dict[Any, Any]", value).items()}
+    return [_plain(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _unquoted(node: Node) -> Any:

@@ -1,0 +1,201 @@
+"""Procedures as JSON: the text of a closure with what it captured, to be run elsewhere.
+
+``{"v": 1, "root": 0, "closures": [{"name", "source", "text", "bindings"}]}``: each closure is its lambda's text and the
+values of the variables it uses from outside, lexical or of the environment. Numbers, strings, booleans, null, lists and
+objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``,
+``{"$closure": index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the
+rest. Variables are copied: two closures that share one no longer do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+from agentflow.core.errors import DataError, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source
+from agentflow.core.values import MAX_DATA_DEPTH, Symbol
+from agentflow.lang.builtins import PRIMITIVES, Primitive
+from agentflow.lang.closure import Closure
+from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
+from agentflow.lang.printer import print_value
+from agentflow.lang.program import compile_program
+from agentflow.lang.trace import info_of
+
+VERSION = 1
+
+
+def dump_closure(closure: Closure) -> dict[str, Any]:
+    """``closure`` as JSON data.
+
+    Raises SexpEvaluationError (``closure/not-data``) naming the variable whose value is neither data nor a procedure of
+    the language, and ``closure/macro`` when a macro made part of its body.
+    """
+    dump = _Dump()
+    dump.index(closure)
+    position = 0
+    while position < len(dump.closures):
+        dump.describe(position)
+        position += 1
+    return {"v": VERSION, "root": 0, "closures": dump.entries}
+
+
+def captured(closure: Closure) -> dict[str, Any]:
+    """The variables from outside that a closure uses, with their present values; uninitialised ones are left out."""
+    code: Any = closure.code
+    info = info_of(code.__code__)
+    found: dict[str, Any] = {}
+    if info is None:
+        return found
+    for py, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue
+        if py in info.cells:
+            held = cast(Cell, value).v
+            if held is not UNBOUND:
+                found[info.cells[py]] = held
+        elif py in info.lambdas and callable(value):
+            lam = info.lambdas[py]
+            if lam.name:
+                count = -1 if lam.rest else len(lam.params)
+                found[lam.name] = Closure(cast(Any, value), count, lam, closure.env)
+        elif py in info.names and not py.startswith(("code_", "closure_")) and value is not UNBOUND:
+            found[info.names[py]] = value
+    return found
+
+
+class _Dump:
+    def __init__(self) -> None:
+        self.closures: list[Closure] = []
+        self.entries: list[dict[str, Any]] = []
+        self.known: dict[int, int] = {}
+
+    def index(self, closure: Closure) -> int:
+        """The number of a closure; the same code with the same variables is the same closure."""
+        key = id(closure.code)
+        if key not in self.known:
+            self.known[key] = len(self.closures)
+            self.closures.append(closure)
+        return self.known[key]
+
+    def describe(self, position: int) -> None:
+        closure = self.closures[position]
+        info = closure.info
+        if not info.portable:
+            raise SexpEvaluationError(
+                f"{info.name or 'this lambda'} was made in part by a macro, which its text lacks elsewhere",
+                code="closure/macro",
+                span=info.span,
+                hint="write the expansion out, or call a procedure instead",
+            )
+        bindings = {name: self.encode(value, name, closure, 0) for name, value in captured(closure).items()}
+        self.entries.append(
+            {
+                "name": info.name,
+                "source": info.source.name,
+                "text": info.text,
+                "bindings": bindings,
+            }
+        )
+
+    def encode(self, value: Any, name: str, closure: Closure, depth: int) -> Any:
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if isinstance(value, Symbol):
+            return {"$symbol": value.name}
+        if isinstance(value, Primitive):
+            return {"$primitive": value.name}
+        if isinstance(value, Closure):
+            return {"$closure": self.index(value)}
+        if depth < MAX_DATA_DEPTH // 4:
+            if isinstance(value, list | tuple):
+                return [self.encode(each, name, closure, depth + 1) for each in cast("list[Any]", value)]
+            if isinstance(value, dict):
+                pairs = cast("dict[Any, Any]", value)
+                if all(isinstance(key, str) and not key.startswith("$") for key in pairs):
+                    return {key: self.encode(each, name, closure, depth + 1) for key, each in pairs.items()}
+                return {
+                    "$dict": [
+                        [self.encode(key, name, closure, depth + 1), self.encode(each, name, closure, depth + 1)]
+                        for key, each in pairs.items()
+                    ]
+                }
+        raise SexpEvaluationError(
+            f"'{name}', which {closure.name or 'the lambda'} uses, is {print_value(value, limit=80)}: it is no data",
+            code="closure/not-data",
+            span=closure.span,
+            hint="pass it as an argument, or let the closure use data only",
+        )
+
+
+def load_closure(data: Any, *, kinds: Callable[[str], Any] | None = None, limits: Limits | None = None) -> Closure:
+    """The closure that :func:`dump_closure` described; ``kinds`` says what its free names are (see compile_program).
+
+    Raises DataError (``closure/data``) for what is no such description, and what compiling its text raises.
+    """
+    try:
+        if data["v"] != VERSION:
+            raise KeyError("v")
+        entries: list[dict[str, Any]] = data["closures"]
+        made: list[Closure] = []
+        for entry in entries:
+            names = frozenset(cast("dict[str, Any]", entry["bindings"]))
+            env = SexpEnvironment()
+            program = compile_program(
+                Source(str(entry["source"]), str(entry["text"])), kinds=kinds, limits=limits, env_names=names
+            )
+            value = _run(program.link(env))
+            if not isinstance(value, Closure):
+                raise TypeError("text")
+            made.append(value)
+        for entry, closure in zip(entries, made, strict=True):
+            for name, value in entry["bindings"].items():
+                closure.env.own(name).v = _decode(value, made)
+        root: int = data["root"]
+        return made[root]
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise DataError(
+            f"this is no closure written by dump_closure: {type(error).__name__}: {error}",
+            code="closure/data",
+            hint="give what dump_closure gave, unchanged",
+        ) from error
+
+
+def _run(main: Any) -> Any:
+    """The value of a program that is one lambda: it neither waits nor needs a strand."""
+    work = main(None, 0)
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    finally:
+        work.close()
+    raise TypeError("text")
+
+
+def _decode(value: Any, made: list[Closure]) -> Any:
+    if isinstance(value, list):
+        return [_decode(each, made) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    found = cast("dict[str, Any]", value)
+    if len(found) == 1:
+        (key, inner), *_ = found.items()
+        if key == "$symbol":
+            return Symbol(inner)
+        if key == "$float":
+            return float(inner)
+        if key == "$primitive":
+            return PRIMITIVES[inner]
+        if key == "$closure":
+            number: int = inner
+            return made[number]
+        if key == "$dict":
+            return {_decode(k, made): _decode(v, made) for k, v in inner}
+    return {key: _decode(each, made) for key, each in found.items()}
