@@ -87,19 +87,24 @@ class Arena:
         self._ticker.cancel()
         await asyncio.wait([self._ticker])
         assert self._outside() == self._before, "something outside of the root changed"
-        await _until(lambda: not (asyncio.all_tasks() - self._tasks - {asyncio.current_task()}), "a task is left")
-        await _until(lambda: not (_children() - self._children), lambda: f"a child is left: {_named(self._children)}")
-        await _until(
+        await until(lambda: not (asyncio.all_tasks() - self._tasks - {asyncio.current_task()}), "a task is left")
+        await until(lambda: not (_children() - self._children), lambda: f"a child is left: {_named(self._children)}")
+        await until(
             lambda: not (_descriptors().keys() - self._descriptors.keys()),
             lambda: f"a descriptor is left: {_new(self._descriptors)}",
         )
         assert self._lag <= LAG_S, f"the event loop was held up for {self._lag:.3f} s"
         everything = "\n".join(self.seen)
         for form in (SECRET, base64.b64encode(SECRET.encode()).decode()[:-4], SECRET.encode().hex()):
-            assert form not in everything, "the planted secret got out"
+            assert form not in everything, f"the planted secret got out: {_around(everything, form)}"
 
 
-async def _until(holds: Any, message: Any, seconds: float = 1.5) -> None:
+def _around(text: str, form: str) -> str:
+    at = text.index(form)
+    return text[max(0, at - 300) : at] + "<HERE>"
+
+
+async def until(holds: Any, message: Any, seconds: float = 1.5) -> None:
     """What is closed on a worker thread or by the kernel may take a moment, but no longer than this."""
     deadline = time.monotonic() + seconds
     while not holds():

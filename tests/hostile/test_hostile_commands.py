@@ -20,7 +20,7 @@ from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.base import CommandLimits
 from agentflow.executors.sandbox.pids import PidGroup
-from tests.hostile.arena import SECRET, Arena
+from tests.hostile.arena import SECRET, Arena, until
 from tests.hostile.backends import CONFINING, granted, needed
 
 INTERPRETER = Path(sys.executable).resolve()
@@ -395,3 +395,74 @@ async def test_the_interpreter_is_never_taken_from_the_workspace(arena: Arena) -
     needed("landlock")
     async with CommandExecutor([arena.root, INTERPRETER.parent.parent], sandbox="landlock") as commands:
         assert (await commands.execute_command_safely("true")).code == "sandbox/interpreter"
+
+
+@pytest.mark.parametrize("backend", CONFINING)
+async def test_the_hosts_death_ends_its_commands(backend: str, arena: Arena) -> None:
+    """A host that is killed takes its commands with it, daemons included."""
+    needed(backend)
+    mark = f"86{os.getpid()}"
+    host = (
+        "import asyncio, sys\nfrom agentflow.executors.command_executor import CommandExecutor\n"
+        "script = f'setsid sleep {sys.argv[3]} & sleep {sys.argv[3]}'\n"
+        "run = CommandExecutor(sys.argv[1], sandbox=sys.argv[2]).execute_command_safely\n"
+        "asyncio.run(run(['/bin/sh', '-c', script]))\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", host, str(arena.root), backend, mark)
+
+    def sleeping() -> int:
+        found = 0
+        for one in psutil.process_iter():
+            with suppress(psutil.Error):
+                found += one.cmdline()[-2:] == ["sleep", mark] or one.cmdline()[-1:] == [mark]
+        return found
+
+    await until(lambda: sleeping() >= 3, "it never started", 15)  # the host itself, and two sleepers
+    process.kill()
+    await process.wait()
+    await until(lambda: not sleeping(), "a command outlived its host", 3)
+    for left in arena.base.joinpath("scratch").iterdir():
+        left.rmdir()  # a killed host cannot tidy up
+
+
+@pytest.mark.parametrize("backend", CONFINING)
+async def test_a_granted_network_is_the_internets_only(backend: str, arena: Arena) -> None:
+    """With the network granted a connection is made; a daemon's socket file outside stays out of reach."""
+    needed(backend)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        async with CommandExecutor(arena.root, sandbox=backend, network=True) as commands:
+            result = await py(arena, commands, f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)")
+            assert result.success, result
+            connect = "import socket; socket.socket(socket.AF_UNIX).connect('/run/dbus/system_bus_socket')"
+            assert not (await py(arena, commands, connect)).success
+
+
+async def test_bubblewrap_hides_what_is_protected(arena: Arena) -> None:
+    """Secrets at the top of the workspace are empty, what runs by itself is read-only, the own environment too."""
+    needed("bubblewrap")
+    for name in (".git/hooks", ".ssh"):
+        (arena.root / name).mkdir(parents=True)
+    for name, text in (
+        (".git/config", "[core]\n"),
+        (".ssh/id", SECRET),
+        ("agentflow.toml", "# own\n"),
+        (".bashrc", ""),
+    ):
+        (arena.root / name).write_text(text)
+    async with CommandExecutor(arena.root, sandbox="bubblewrap") as commands:
+        result = await sh(arena, commands, "cat .env .ssh/id agentflow.toml; ls -A .ssh")
+        assert result.stdout == "# own\n"
+        for path in (
+            ".env",
+            ".git/config",
+            ".git/hooks/x",
+            "agentflow.toml",
+            ".bashrc",
+            ".ssh/x",
+            "/etc/x",
+            "/x",
+            "/usr/x",
+        ):
+            assert not (await sh(arena, commands, f"echo x > {path}")).success, path
+        assert (await sh(arena, commands, "echo x > .git/index && echo x > /tmp/x && echo x > /dev/shm/x")).success
