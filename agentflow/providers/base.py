@@ -29,7 +29,7 @@ from agentflow.core.errors import (
 from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse
 from agentflow.providers import faults
 from agentflow.providers.clocks import Clocks, Watch
-from agentflow.providers.lanes import Lanes, Turns
+from agentflow.providers.lanes import Lane, Lanes, Turns
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.sse import SseParser
@@ -328,7 +328,7 @@ class HttpAdapter(ABC):
             await self._pass_gate(opened, call)
             lane = opened.lanes.take()
             try:
-                answer = await self._send(lane.client, opened.errors, call)
+                answer = await self._send(lane, opened.errors, call)
                 try:
                     return int(parse_json(await read_whole(answer), "a token count")["input_tokens"])
                 finally:
@@ -373,7 +373,7 @@ class HttpAdapter(ABC):
         await self._pass_gate(opened, call)
         lane = opened.lanes.take()
         try:
-            answer = await self._send(lane.client, opened.errors, call)
+            answer = await self._send(lane, opened.errors, call)
             try:
                 if not self._is_stream(answer.response, call):
                     yield [ModelDelta(response=await self._read_body(answer, call, decoder))]
@@ -405,15 +405,15 @@ class HttpAdapter(ABC):
         finally:
             call.watch.disarm()
 
-    async def _send(self, client: Any, errors: SdkErrors, call: Call) -> Answer:
+    async def _send(self, lane: Lane, errors: SdkErrors, call: Call) -> Answer:
         """The response, its body unread. Raises ProviderError for failures and failure statuses."""
         clocks, watch = call.clocks, call.watch
         first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
         watch.arm(call.due(clocks.connect_s, first))
         options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
         try:
-            response = await client.post(
-                call.path,
+            response = await lane.client.post(
+                lane.base_url + call.path,  # Whole, so that the SDK need not take its base URL apart on every call.
                 cast_to=errors.response,
                 content=call.body,
                 options=options,
@@ -428,12 +428,12 @@ class HttpAdapter(ABC):
             raise self._status_error(error, call) from None
         except errors.timeout as error:
             if errors.connect_timeout(error):
-                raise ConnectTimeout(f"no connection to {_where(client)} in time") from error
+                raise ConnectTimeout(f"no connection to {lane.base_url} in time") from error
             raise FirstByteTimeout("the model did not answer in time") from error
         except (errors.base, *errors.transport, ExceptionGroup) as error:
             if (own := _own_error(error)) is not None:
                 raise own from None
-            raise ConnectionLost(f"no connection to {_where(client)}: {_said(error)}") from error
+            raise ConnectionLost(f"no connection to {lane.base_url}: {_said(error)}") from error
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"the answer cannot be read: {_said(error)}") from error
         finally:
@@ -561,10 +561,6 @@ async def read_whole(answer: Answer) -> bytes:
         pieces.append(chunk)
         answer.progress()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _where(client: Any) -> str:
-    return clip(str(client.base_url), 200)
 
 
 def _request_id(response: Any) -> str | None:

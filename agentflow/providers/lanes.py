@@ -14,10 +14,11 @@ _PER_TURN = 12
 class Lane:
     """One SDK client with a pool of its own, and how many calls are on it."""
 
-    __slots__ = ("active", "client")
+    __slots__ = ("active", "base_url", "client")
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self.base_url = str(client.base_url).rstrip("/")
         self.active = 0
 
 
@@ -32,11 +33,6 @@ class Lanes:
         self._make = make
         self._size = size
         self._lanes = [Lane(client)]
-
-    @property
-    def base_url(self) -> str:
-        """Where the calls go."""
-        return str(self._lanes[0].client.base_url)
 
     def take(self) -> Lane:
         """The first lane with room. Give it back by counting ``active`` down."""

@@ -182,13 +182,13 @@ class Flow:
 
     name = "flow"
     ONE = '(ask (question "go on"))'
-    DEFINE = '(defatom ask (params (question string?)) (instructions "{{question}}"))'
 
-    def __init__(self, dialect: str, url: str, *, aiohttp: bool = False, gate: int = 256) -> None:
+    def __init__(self, dialect: str, url: str, *, aiohttp: bool = False, gate: int = 256, tools: bool = False) -> None:
         self.dialect = dialect
         self.url = url
         self.aiohttp = aiohttp
         self.gate = gate
+        self.tools = tools
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Flow:
@@ -206,9 +206,14 @@ class Flow:
             gate=self.gate,
             prices=Prices(lookup=False),
         )
-        self.flow: Any = await self._stack.enter_async_context(AgentFlow(model=MODEL, provider=adapter, tools=[add]))
+        self.flow: Any = await self._stack.enter_async_context(
+            AgentFlow(model=MODEL, provider=adapter, tools=[add] if self.tools else [])
+        )
         self._stack.push_async_callback(adapter.aclose)
-        self.program = self.flow.compile(self.DEFINE + self.ONE)
+        self.flow.task_system.register_template(
+            {"name": "ask", "type": "atomic", "params": ["question"], "instructions": "{{question}}"}
+        )
+        self.program = self.flow.compile(self.ONE)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -72,11 +72,13 @@ class Table:
         print(f"{what:18} {dialect:10} {who:16} {value:>22} {shown:>6} {goal:8} {met}", flush=True)
 
 
-async def contenders(level: str, dialect: str, url: str, gate: int = 256) -> list[Any]:
-    kind = Flow if level == "flow" else Adapter
-    made = [Bare(dialect, url), kind(dialect, url), kind(dialect, url, aiohttp=True)]
-    for gated in made[1:]:
-        gated.gate = gate
+async def contenders(level: str, dialect: str, url: str, tools: bool = False) -> list[Any]:
+    made: list[Any] = [Bare(dialect, url)]
+    for aiohttp in (False, True):
+        if level == "flow":
+            made.append(Flow(dialect, url, aiohttp=aiohttp, tools=tools))
+        else:
+            made.append(Adapter(dialect, url, aiohttp=aiohttp))
     return [await each.__aenter__() for each in made]
 
 
@@ -88,7 +90,7 @@ async def ratios(table: Table, level: str, dialect: str, what: str, unit: int, t
         "chunk": [{"chunks": ["word "] * CHUNKS}],
     }
     async with model_server_process(replies[what], by_turn=what == "tools") as url:
-        who = await contenders(level, dialect, url)
+        who = await contenders(level, dialect, url, what == "tools")
         works = [{"call": w.call, "tools": w.tool_turns, "chunk": w.stream}[what] for w in who]
         measured = await interleaved(works, times, rounds)
         for each, seconds in zip(who, measured, strict=True):
