@@ -54,7 +54,7 @@ _FIELDS = frozenset(TaskTemplate.model_fields) | {
     "instructions", "taskPrompt", "task_prompt", "body", "system", "systemPrompt", "system_prompt", "output_format",
     "outputFormat", "context_management", "file_paths", "filePaths",
 }  # fmt: skip
-_NAME = re.compile(r"[^\s()\[\]{}\"'`;,]+")
+MAX_NAME = 200
 _PARAMETER = re.compile(r"[^\W\d][\w-]*")
 
 
@@ -115,9 +115,11 @@ def _normalise(given: Mapping[str, Any]) -> dict[str, Any]:
 def compile_template(template: TaskTemplate) -> CompiledTemplate:
     """Check a template and parse its texts. Raises DataError naming the template and what is wrong with it."""
     name = template.name
-    if _NAME.fullmatch(name) is None:
+    if not name.isprintable() or not name.strip() or len(name) > MAX_NAME:
         raise DataError(
-            f"'{name}' is no template name", code="tasks/template", hint="names have no spaces, quotes or parentheses"
+            f"{name[:MAX_NAME]!r} is no template name",
+            code="tasks/template",
+            hint=f"a name is one line of at most {MAX_NAME} characters; programs can call it when it has no spaces",
         )
     for parameter, declared in template.params.items():
         if _PARAMETER.fullmatch(parameter) is None:

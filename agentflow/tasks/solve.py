@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
@@ -19,7 +20,7 @@ from agentflow.core.errors import AgentflowError, LimitExceeded, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
 from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.results import Parameter, SubtaskRequest, TaskResult
 from agentflow.core.values import to_json
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.registry import CompiledTemplate
@@ -54,6 +55,15 @@ class ProgramChecker(Protocol):
         ...
 
 
+class NamedProgram(Protocol):
+    """What is told of a saved workflow."""
+
+    @property
+    def params(self) -> Mapping[str, Parameter]: ...
+    @property
+    def description(self) -> str: ...
+
+
 @dataclass(slots=True)
 class _Round:
     """One attempt: the program, and what was wrong when (checking or running)."""
@@ -69,7 +79,7 @@ class Solver:
 
     Parameters: ``executor`` asks the model; ``checker`` checks and runs programs; ``card`` describes the language on a
     page; ``templates`` and ``tools`` say what the granted names are; ``max_steps`` bounds one program, so that an endless
-    loop costs a round and not the run.
+    loop costs a round and not the run; ``find_workflow`` looks up saved workflows that may be granted too.
     """
 
     executor: AtomicTaskExecutor
@@ -78,6 +88,7 @@ class Solver:
     templates: TemplatePort
     tools: ToolPort | None = None
     max_steps: int = 1_000_000
+    find_workflow: Callable[[str], NamedProgram | None] | None = None
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
         """Have a program written for ``effect.goal`` and run it.
@@ -144,8 +155,8 @@ class Solver:
 
     def _warn_of_unknown(self, allow: frozenset[str], call: CallContext) -> None:
         for name in sorted(allow):
-            if self.templates.find_template(name) is None and (self.tools is None or self.tools.find(name) is None):
-                call.warn("solve/unknown-name", f"'{name}' is granted to solve, and no task or tool has that name")
+            if self._described(name) is None:
+                call.warn("solve/unknown-name", f"'{name}' is granted to solve, and nothing has that name", name=name)
 
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
         granted, variables = self.describe(allow), _variables(effect.inputs)
@@ -225,19 +236,37 @@ class Solver:
 
     def describe(self, allow: frozenset[str]) -> str:
         """What each granted name is, one a line: how it is called, and what it does."""
-        lines: list[str] = []
-        for name in sorted(allow):
-            template = self.templates.find_template(name)
-            tool = self.tools.find(name) if template is None and self.tools is not None else None
-            if template is not None:
-                params = "".join(f" ({key} {parameter.type})" for key, parameter in template.params.items())
-                about = template.description or clip(template.instructions, 200)
-                lines.append(f"({name}{params}) task: {_line(about)} [files: (files (list path ...))]")
-            elif tool is not None:
-                properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
-                params = "".join(f" ({key} {_type(given)})" for key, given in properties.items())
-                lines.append(f"({name}{params}) tool: {_line(tool.spec.description)}")
+        lines = [line for name in sorted(allow) if (line := self._described(name)) is not None]
         return "\n".join(lines) or "(none: the program can only compute)"
+
+    def _described(self, name: str) -> str | None:
+        if name in _EFFECTS:
+            return _EFFECTS[name]
+        template = self.templates.find_template(name)
+        if template is not None:
+            about = _line(template.description or clip(template.instructions, 200))
+            return f"({name}{_params(template.params)}) task: {about} [files: (files (list path ...))]"
+        tool = self.tools.find(name) if self.tools is not None else None
+        if tool is not None:
+            properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
+            params = "".join(f" ({key} {_type(given)})" for key, given in properties.items())
+            return f"({name}{params}) tool: {_line(tool.spec.description)}"
+        workflow = self.find_workflow(name) if self.find_workflow is not None else None
+        if workflow is not None:
+            return f"(call-workflow {name}{_params(workflow.params)}) workflow: {_line(workflow.description)}"
+        return None
+
+
+_EFFECTS: Mapping[str, str] = MappingProxyType(
+    {
+        "get_context": '(get_context (query "...")) language: the paths of files relevant to a question, best first',
+        "solve": '(solve "goal" (allow name ...)) language: has a program written and run for a smaller goal',
+    }
+)
+
+
+def _params(params: Mapping[str, Parameter]) -> str:
+    return "".join(f" ({key} {parameter.type})" for key, parameter in params.items())
 
 
 def _type(schema: Any) -> str:

@@ -258,7 +258,7 @@ class TaskSystem:
                 {
                     "type": task_type,
                     "subtype": task_subtype,
-                    "inputs": dict(inputs),
+                    "inputs": dict(inputs or {}),
                     **{key: kwargs[key] for key in _KWARGS[3:] if kwargs.get(key) is not None},
                 }
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Solve
 from agentflow.core.errors import LimitExceeded, RateLimited, ResourceExhausted, SexpEvaluationError
-from agentflow.core.events import SubtaskFinished, SubtaskStarted
+from agentflow.core.events import SubtaskFinished, SubtaskStarted, Warning
 from agentflow.core.limits import Limits
 from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.solve import Solver, program_of
 from agentflow.tasks.system import TaskSystem
+from agentflow.tasks.workflows import make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakeChecker, FakePrompts, text_of
 from tests.support.fakes import FakeRun
 
@@ -78,6 +81,26 @@ async def test_nothing_runs_that_is_not_granted() -> None:
     assert "shell" not in text_of(prompts.prompts[0]) and checker.ran == []
 
 
+async def test_what_is_granted_is_described() -> None:
+    """Tasks, tools, workflows and granted effects of the language are described; a name that is nothing is warned of."""
+    solver, prompts, _ = house({"(p)": 1}, "(p)")
+    tools = ToolRegistry()
+
+    async def shout(text: str) -> str:
+        """Say it loudly."""
+        return text.upper()
+
+    tools.add(shout)
+    flow = make_workflow({"name": "flow", "params": "a", "program": "(p)", "description": "A plan"})
+    solver = replace(solver, tools=tools, find_workflow={"flow": flow}.get)
+    run = FakeRun()
+    await solver.solve(goal(allow=("summarise", "shout", "flow", "get_context", "nothing")), run.call())
+    text = text_of(prompts.prompts[0])
+    assert "(shout (text string)) tool: Say it loudly." in text and "(get_context (query" in text
+    assert "(call-workflow flow (a any)) workflow: A plan" in text
+    assert [(event.code, event.details) for event in run.of(Warning)] == [("solve/unknown-name", {"name": "nothing"})]
+
+
 async def test_rounds_are_bounded_and_nothing_is_lost() -> None:
     """When the rounds are used up the result is subtask_failure with every attempt and what was wrong with it."""
     solver, prompts, _ = house({}, "(one)", "no program here", "(three)")
@@ -123,7 +146,7 @@ async def test_solving_within_itself_is_bounded() -> None:
     async def again(inputs: Any, call: CallContext) -> Any:
         return await solver.solve(goal(rounds=1), call)
 
-    object.__setattr__(solver, "checker", FakeChecker({"(p)": again}))
+    solver = replace(solver, checker=FakeChecker({"(p)": again}))
     run = FakeRun()
     result = await solver.solve(goal(rounds=1), run.call())
     assert result.failed and "the very goal" in result.content
@@ -132,7 +155,7 @@ async def test_solving_within_itself_is_bounded() -> None:
     async def other(inputs: Any, call: CallContext) -> Any:
         return await solver.solve(goal(f"goal {next(counter)}", rounds=1), call)
 
-    object.__setattr__(solver, "checker", FakeChecker({"(p)": other}))
+    solver = replace(solver, checker=FakeChecker({"(p)": other}))
     run = FakeRun(limits=Limits(subtask_depth=3))
     result = await solver.solve(goal(rounds=1), run.call())
     assert result.failed and "nested 4 deep" in result.content
