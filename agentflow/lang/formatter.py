@@ -105,6 +105,8 @@ def _parse(source: Source) -> _Node:
         assert children is not None
         if token.kind in ("prefix", "skip"):
             prefix += token.text
+            if len(prefix) > 2 * MAX_NESTING:
+                raise _too_deep(source, token)
             continue
         if token.kind == "close":
             _close(source, stack, token, prefix)
@@ -122,13 +124,7 @@ def _parse(source: Source) -> _Node:
         children.append(node)
         if token.kind == "open":
             if len(stack) > MAX_NESTING:
-                raise LimitExceeded(
-                    f"the text is nested deeper than {MAX_NESTING} levels",
-                    limit="nesting",
-                    allowed=MAX_NESTING,
-                    span=source.span(token.start, token.start + 1),
-                    hint="name the inner parts with define",
-                )
+                raise _too_deep(source, token)
             node.children, node.closer = [], CLOSERS[token.text]
             stack.append((node, token))
     if len(stack) > 1:
@@ -157,6 +153,16 @@ def _close(source: Source, stack: list[tuple[_Node, Token | None]], token: Token
 def _error(source: Source, token: Token, message: str, hint: str | None = None) -> SexpSyntaxError:
     span = source.span(token.start, token.start + max(1, min(len(token.text), 40)))
     return SexpSyntaxError(message, code="syntax/format", span=span, hint=hint)
+
+
+def _too_deep(source: Source, token: Token) -> LimitExceeded:
+    return LimitExceeded(
+        f"the text is nested deeper than {MAX_NESTING} levels",
+        limit="nesting",
+        allowed=MAX_NESTING,
+        span=source.span(token.start, token.start + 1),
+        hint="name the inner parts with define",
+    )
 
 
 def _measure(root: _Node) -> None:

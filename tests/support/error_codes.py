@@ -1,12 +1,14 @@
 """Every error and warning code in the source, with the messages and hints it is raised with.
 
-``python -m tests.support.error_codes`` drafts rows for ``docs/errors.md`` for the codes that have none yet.
+``python -m tests.support.error_codes`` drafts rows for ``docs/errors.md`` for the codes that have none yet; with
+``--write`` it puts them into the page, to be read over.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,8 +123,24 @@ def _class_text(kind: type[AgentflowError], code: str) -> str:
     return next((text for each in kind.__subclasses__() if (text := _class_text(each, code))), "")
 
 
+def with_rows(page: str, rows: dict[str, str]) -> str:
+    """The page with a row added for each code, in its family's table; a new family gets a section at the end."""
+    for code, row in sorted(rows.items()):
+        heading = f"## {code.partition('/')[0]}\n"
+        at = page.find(heading)
+        if at < 0:
+            page = page.rstrip("\n") + f"\n\n{heading}\n| code | cause | mend |\n|---|---|---|\n{row}\n"
+            continue
+        end = page.find("\n## ", at)
+        end = len(page) if end < 0 else end
+        section = page[at:end].rstrip("\n") + f"\n{row}\n"
+        page = page[:at] + section + page[end:]
+    return page
+
+
 if __name__ == "__main__":
-    known = set(documented())
-    for code, entry in raised().items():
-        if code not in known:
-            print(draft(entry), "  <!--", ", ".join(entry.places[:3]), "-->")
+    listed = set(documented())
+    missing = {code: draft(entry) for code, entry in raised().items() if code not in listed}
+    print("\n".join(missing.values()))
+    if "--write" in sys.argv:
+        PAGE.write_text(with_rows(PAGE.read_text("utf-8"), missing), "utf-8")

@@ -155,6 +155,8 @@ def equal_numbers(*numbers: Any) -> bool:
 @primitive("<", usage="(< number number ...)", arity=(1, None))
 def less(*numbers: Any) -> bool:
     """Whether each number is less than the next."""
+    if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
+        return numbers[0] < numbers[1]
     given = _ordered("<", numbers)
     return all(a < b for a, b in pairwise(given))
 
@@ -162,6 +164,8 @@ def less(*numbers: Any) -> bool:
 @primitive(">", usage="(> number number ...)", arity=(1, None))
 def greater(*numbers: Any) -> bool:
     """Whether each number is greater than the next."""
+    if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
+        return numbers[0] > numbers[1]
     given = _ordered(">", numbers)
     return all(a > b for a, b in pairwise(given))
 
@@ -169,6 +173,8 @@ def greater(*numbers: Any) -> bool:
 @primitive("<=", usage="(<= number number ...)", arity=(1, None))
 def at_most(*numbers: Any) -> bool:
     """Whether no number is greater than the next."""
+    if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
+        return numbers[0] <= numbers[1]
     given = _ordered("<=", numbers)
     return all(a <= b for a, b in pairwise(given))
 
@@ -176,6 +182,8 @@ def at_most(*numbers: Any) -> bool:
 @primitive(">=", usage="(>= number number ...)", arity=(1, None))
 def at_least(*numbers: Any) -> bool:
     """Whether no number is less than the next."""
+    if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
+        return numbers[0] >= numbers[1]
     given = _ordered(">=", numbers)
     return all(a >= b for a, b in pairwise(given))
 
