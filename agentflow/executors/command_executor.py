@@ -23,8 +23,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
-
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import CommandResult
@@ -35,7 +33,7 @@ from agentflow.executors.policy import CommandPolicy, split_command
 from agentflow.executors.process import run_process
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
 from agentflow.executors.sandbox.choice import SandboxChoice
-from agentflow.executors.waiting import settled
+from agentflow.executors.waiting import finished, settled
 
 PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Where programs are looked for: never in the working directory, never where this process's PATH says."""
@@ -295,8 +293,7 @@ class CommandExecutor:
                 spawn = await self._harden_git(spawn, sandbox)
             return await run_process(spawn, sandbox, timeout)
         finally:
-            with anyio.CancelScope(shield=True):
-                await asyncio.to_thread(_clear, (scratch, cwd_fd))
+            await finished(asyncio.to_thread(_clear, (scratch, cwd_fd)))
 
     def _prepare(self, cwd: str) -> tuple[str, int]:
         """A directory of its own for the command's temporary files, and its working directory held open. Blocking."""

@@ -9,12 +9,10 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-import anyio
-
 from agentflow.core.ports import CommandResult
 from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.channel import Output, attach
-from agentflow.executors.waiting import settled
+from agentflow.executors.waiting import finished, settled
 
 _DRAIN_S = 0.25
 """How long to wait for the end of an output after the process ended: what still holds it is no concern of ours."""
@@ -63,8 +61,7 @@ async def _watch(running: Running, timeout: float) -> Ending | None:
     except TimeoutError:
         return None
     finally:
-        with anyio.CancelScope(shield=True):
-            await running.end()
+        await finished(running.end())
 
 
 def _result(ending: Ending | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:

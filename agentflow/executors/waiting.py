@@ -1,9 +1,13 @@
-"""Waiting for work that must not be abandoned half done."""
+"""Waiting for work that must not be abandoned half done, however often its waiter is cancelled.
+
+A shield of asyncio protects the work and lets the waiter go; one of anyio holds back cancellation by scopes, but not
+``Task.cancel()``, which may come twice. So the work is a task of its own, and its waiter stays until it is done.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import anyio
@@ -11,25 +15,46 @@ import anyio
 T = TypeVar("T")
 
 
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end. A cancellation that came meanwhile is raised then, in place of the result."""
+    task, cancelled = await _outlast(work)
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
 async def settled(
     work: Coroutine[Any, Any, T],
     *,
     undo: Callable[[T], object] | None = None,
-    undo_async: Callable[[T], Awaitable[object]] | None = None,
+    undo_async: Callable[[T], Coroutine[Any, Any, object]] | None = None,
 ) -> T:
     """Await ``work``. When cancelled meanwhile, let it finish, undo its result, and only then go on cancelling.
 
     So what it opened is never lost, and no worker thread still uses what its caller closes next.
     """
+    task, cancelled = await _outlast(work)
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled() and task.exception() is None:
+        if undo is not None:
+            undo(task.result())
+        if undo_async is not None:
+            await _outlast(undo_async(task.result()))
+    raise cancelled
+
+
+async def _outlast(work: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T], asyncio.CancelledError | None]:
     task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([task])
-            if not task.cancelled() and task.exception() is None:
-                if undo is not None:
-                    undo(task.result())
-                if undo_async is not None:
-                    await undo_async(task.result())
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            if cancelled is None:
+                await asyncio.wait([task])
+            else:
+                # a host's anyio scope would cancel again and again until it is obeyed
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    return task, cancelled

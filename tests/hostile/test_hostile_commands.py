@@ -217,13 +217,29 @@ async def test_a_survivor_that_holds_the_pipe_keeps_nobody_waiting(arena: Arena)
     await asyncio.sleep(2)
 
 
+async def test_cancelled_during_the_self_test(arena: Arena) -> None:
+    """The examination of a back-end, cancelled, leaves nothing and is made again."""
+    for backend in CONFINING:
+        needed(backend)
+        async with CommandExecutor(arena.root, sandbox=backend) as commands:
+            for turn in range(8):
+                work = asyncio.ensure_future(sh(arena, commands, "true"))
+                await asyncio.sleep(0.002 + turn * 0.008)
+                work.cancel()
+                with suppress(asyncio.CancelledError):
+                    await work
+            assert (await sh(arena, commands, "true")).success
+
+
 @pytest.mark.parametrize("delay", [0, 0.001, 0.003, 0.01, 0.02, 0.05])
 async def test_cancelled_at_any_moment_of_the_start(delay: float, arena: Arena, commands: CommandExecutor) -> None:
-    """A call cancelled while it starts leaves no process, pipe or directory."""
+    """A call cancelled while it starts, once or again and again, leaves no process, pipe or directory."""
     for turn in range(4):
         work = asyncio.ensure_future(sh(arena, commands, "sleep 30"))
         await asyncio.sleep(delay + turn * 0.0007)
-        work.cancel()
+        for _ in range(turn + 1):
+            work.cancel()
+            await asyncio.sleep(0.0005)
         with suppress(asyncio.CancelledError):
             await work
 

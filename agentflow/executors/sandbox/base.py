@@ -127,7 +127,7 @@ class Running(Protocol):
         """Wait for the command's own end; everything it left behind has been killed by then."""
         ...
 
-    async def end(self) -> None:
+    def end(self) -> Coroutine[Any, Any, None]:
         """Kill the command and everything that came of it, and wait for that, at most a second. Idempotent."""
         ...
 

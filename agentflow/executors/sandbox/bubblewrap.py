@@ -30,6 +30,7 @@ from agentflow.executors.sandbox.base import (
 from agentflow.executors.sandbox.channel import Status, attach
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.supervised import rlimits
+from agentflow.executors.waiting import finished
 
 _GRACE_S = 0.9
 _GATE = "/tmp/.agentflow-limited"
@@ -95,7 +96,7 @@ class Bubblewrap:
         try:
             await running.admit(spawn)
         except BaseException:
-            await asyncio.shield(running.end())
+            await finished(running.end())
             raise
         finally:
             gate.open()

@@ -17,6 +17,7 @@ from agentflow.executors.sandbox.bubblewrap import Bubblewrap
 from agentflow.executors.sandbox.landlock import Landlock
 from agentflow.executors.sandbox.selftest import examine
 from agentflow.executors.sandbox.unconfined import Unconfined
+from agentflow.executors.waiting import finished
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class SandboxChoice:
                 raise self._failure.with_traceback(None)
             if self._found is None:
                 try:
-                    self._found = await self._choose()
+                    self._found = await finished(self._choose())
                 except SandboxUnavailable as error:
                     self._failure = error
                     raise
