@@ -361,11 +361,12 @@ class Generator:
         result = self.spill(value)
         loop = self.loops[fn.crossing]
         test = self.is_(result, self.k(AGAIN, "AGAIN"))
+        jump: list[ast.stmt]
         if loop.fn is self.fn:
             jump, _ = self.capture(lambda: self._go_round(loop))
         else:
             self.fn.crossing = fn.crossing
-            jump: list[ast.stmt] = [ast.Return(self.k(AGAIN, "AGAIN"), **self.p)]
+            jump = [ast.Return(self.k(AGAIN, "AGAIN"), **self.p)]
         self.out.append(ast.If(test, jump, [], **self.p))
         self.deliver(result, dest)
 

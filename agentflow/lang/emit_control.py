@@ -172,10 +172,7 @@ def named_loop(g: Generator, node: ir.NamedLoop, dest: Dest) -> None:
     fresh = any(each.captured for each in node.params)
     places = node.params
     if fresh:
-        places = []
-        for each in node.params:
-            place = Var(each.name, g.tmp(), each.function)
-            places.append(place)
+        places = [Var(each.name, g.tmp(), each.function) for each in node.params]
     _in_loop(g, dest, lambda inner: _rounds(g, node, places, values, inner, fresh=fresh))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MACRO_STEPS = 100_000
 """Steps one expansion may take."""
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 """Nodes all expansions of a program may make together."""
 
 

@@ -253,11 +253,11 @@ class Strand:
             raise LimitExceeded(
                 f"calls are nested {limit:,} deep", limit="depth", allowed=limit, used=depth, span=_place(1)
             )
-        first = max(0, HOP - (limit - depth))
+        first = max(0, HOP - (limit - depth - 1))
 
         async def hop(rt: Strand, d: int, *arguments: Any) -> Any:
             base = rt._base
-            rt._base = depth - first
+            rt._base = depth + 1 - first
             try:
                 result = await on_fresh_task(code(rt, first, *arguments))
                 return await rt.bounce(first) if result is TAIL else result

@@ -77,9 +77,9 @@ def _option(a: Analyzer, fields: dict[str, Any], key: str, option: Form) -> None
             raise a.error(option, "defatom/option", f"'{key}' is one string", f'write ({key} "...")')
         fields[key] = text
         return
-    values = [_unquoted(each) for each in option.items[1:]]
-    value = cast(Any, values[0] if len(values) == 1 and not _is_pair(values[0]) else values)
-    if key == "output_format" and len(values) == 1 and not isinstance(value, list | dict):
+    values: list[Any] = [_unquoted(each) for each in option.items[1:]]
+    value: Any = cast(Any, values[0] if len(values) == 1 and not _is_pair(values[0]) else values)
+    if key == "output_format" and len(values) == 1 and type(value) not in (list, dict):
         value = [["type", value]]
     pairs = pairs_to_dict(value)
     if pairs is None:
