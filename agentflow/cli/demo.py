@@ -21,7 +21,7 @@ from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter
 from agentflow.settings import load_settings
 
-QUESTION = "how are streams cut off in the middle detected?"
+QUESTION = "how are paths opened beneath a root so that symlinks cannot escape?"
 EXAMPLE = "explain_repo.sexp"
 
 
@@ -51,6 +51,12 @@ def state_directory() -> Path:
     except OSError:
         return Path(tempfile.gettempdir()) / f"agentflow-{os.getuid()}"
     return path
+
+
+def _within(path: str, root: Path) -> str:
+    """``path`` as it reads from the root."""
+    relative = os.path.relpath(path, root)
+    return path if relative.startswith("..") else relative
 
 
 class Answer:
@@ -130,7 +136,9 @@ async def run_demo(
         else:
             if not answer.text:
                 answer(clean(str(value["answer"])) + "\n")
-            write_out("\nfiles it rests on:\n" + "".join(f"  {clean(path)}\n" for path in value["files"]))
+            write_out(
+                "\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"])
+            )
         usage = result.usage
         cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
         print(
