@@ -18,7 +18,7 @@ class RankWeights:
     ``recency``: it was touched recently and often. ``cochange``: it changes together with the best files. ``kin``: it is
     named like one of the best files (header, test, translation unit).
     ``name``: how much of the file's own name the question says. ``prose``, ``data``, ``text``: factors for files
-    that are documents, data, or of a kind unknown. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
+    that are documents, data, or of a kind unknown; ``tests`` for tests. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
     """
 
     body: float = 1.0
@@ -33,6 +33,7 @@ class RankWeights:
     prose: float = 0.5
     data: float = 0.5
     text: float = 0.5
+    tests: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,11 @@ def _sum(
         for file, value in found.items():
             scores[file] = scores.get(file, 0.0) + weight * value
     factor = {"prose": weights.prose, "data": weights.data, "text": weights.text}
-    return {file: score * factor.get(rows[file].language, 1.0) for file, score in scores.items() if file in rows}
+    return {
+        file: score * factor.get(rows[file].language, 1.0) * (weights.tests if rows[file].is_test else 1.0)
+        for file, score in scores.items()
+        if file in rows
+    }
 
 
 def _normalised(scores: dict[int, float]) -> dict[int, float]:

@@ -57,6 +57,7 @@ class FileRow:
     lines: int
     symbols: tuple[str, ...]
     recency: float
+    is_test: bool
     bare: str
     """The file's name without its ending and without what marks a test: ``tests/test_x.py`` and ``x.py`` share one."""
 
@@ -353,11 +354,11 @@ _FILE_ROWS = (
 
 def _file_row(row: tuple[int, str, str, str, int, str, float]) -> FileRow:
     id, root, path, language, lines, symbols, recency = row
-    return FileRow(
-        id, root, path, language, lines, tuple(symbols.split("\n")) if symbols else (), recency, bare_name(path)
-    )
+    names = tuple(symbols.split("\n")) if symbols else ()
+    return FileRow(id, root, path, language, lines, names, recency, _TEST.search(path) is not None, bare_name(path))
 
 
+_TEST = re.compile(r"(?:^|/)(?:tests?|testing|spec)/|(?:^|/)test_[^/]*$|[_.-](?:tests?|spec)\.\w+$")
 _TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
 
 

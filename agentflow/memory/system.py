@@ -32,6 +32,10 @@ from agentflow.memory.rules import IndexRules
 
 _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
+_FOR_QUESTIONS = RankWeights(tests=0.75)
+"""A question wants the code before its tests; a change (what the plain index is tuned for) concerns both."""
+_LOOK_SHARE = 10
+"""Looking for changes takes at most one part in this of the time: very large roots are looked at less often."""
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
 
 
@@ -40,7 +44,7 @@ class MemorySystem:
 
     Parameters: ``handler`` is the specification's back-reference, kept and not used for ranking (a ``ranker`` is); ``config``
     may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (how old the
-    index may be before a question looks for changes, default 1.0 seconds), ``history``, ``max_bytes``, ``max_files`` and
+    index may be before a question looks for changes, default 1.0 seconds, longer where looking takes long; 0 always looks), ``history``, ``max_bytes``, ``max_files`` and
     ``max_commits``; ``roots`` directories to index, at the first question or by :meth:`update_global_index` (default:
     those of ``files``); ``ranker`` re-orders the best candidates; ``files`` the flow's file access; ``weights`` of the
     ranking. Without ``cache_dir`` the index lives in memory. Raises ConfigurationError for an unknown setting.
@@ -71,10 +75,10 @@ class MemorySystem:
         )
         cache_dir = settings.get("cache_dir")
         database = database_path(Path(cache_dir), self._roots) if cache_dir else None
-        self.index = FileIndex(database, rules=rules, weights=weights)
+        self.index = FileIndex(database, rules=rules, weights=weights or _FOR_QUESTIONS)
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
-        self._looked: dict[str, float] = {}
+        self._next_look: dict[str, float] = {}
         self._tops: dict[str, None] = {}
         self._history: dict[str, bool] = {}
         self._stated: dict[str, str] = {}
@@ -187,8 +191,7 @@ class MemorySystem:
         await self.aclose()
 
     async def _refresh(self) -> None:
-        now = time.monotonic()
-        stale = [r for r in self._roots if r not in self._looked or now - self._looked[r] > self._refresh_s]
+        stale = [root for root in self._roots if time.monotonic() >= self._next_look.get(root, 0.0)]
         changed = False
         for root in stale:
             changed = (await self._look(root)).changed or changed
@@ -197,7 +200,8 @@ class MemorySystem:
 
     async def _look(self, root: str) -> UpdateReport:
         report = await self.index.update(root, history=self._history.get(root))
-        self._looked[root] = time.monotonic()
+        pause = max(self._refresh_s, _LOOK_SHARE * report.duration_s) if self._refresh_s else 0.0
+        self._next_look[root] = time.monotonic() + pause
         self._tops[report.root] = None
         return report
 

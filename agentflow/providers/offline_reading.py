@@ -33,6 +33,7 @@ _CLOSING = re.compile(r"\s*(?:\*/|\"\"\"|'''|-->)\s*$")
 _CODE_MARK = re.compile(
     r"[{};=]|\w\(|^\s*(?:def|class|import|from|return|if|for|while|fn|func|let|const|var|public)\b|\)$|,$"
 )
+_STATEMENT = re.compile(r"^[\w.\[\]]+\s*(?::\s*[\w.\[\], |]+)?[+|]?=\s|[(\[{,;\\]$|\w\([\"'fr]|^\(|\)\.\w+\(")
 _IMPORT = re.compile(r"(?:import|from|use|using|require|include|#include)\b")
 
 
@@ -238,6 +239,8 @@ def _sentence_like(line: str) -> bool:
         re.match(r"(?:async |def |class |return |for |if |while |with |assert |raise |@)", line)
         and line[-1:] not in ".?!"
     ):
+        return False
+    if _STATEMENT.search(line):
         return False
     plain = sum(word.strip(".,:;()'\"`").isalpha() for word in words)
     return len(words) >= 5 and plain * 3 >= len(words) * 2
