@@ -1,0 +1,59 @@
+"""What an atomic task costs beside its model call: ``python tests/benchmarks/task_cost.py``.
+
+CPU per task with a turn loop that answers at once, beside awaiting that turn loop bare, interleaved, medians.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from agentflow.core.call import CallContext
+from agentflow.core.local_run import LocalRun
+from agentflow.core.messages import ModelResponse, TextPart, Usage
+from agentflow.core.ports import Prompt, PromptOutcome
+from agentflow.tasks.inputs import request_from_arguments
+from agentflow.tasks.system import TaskSystem
+
+ROUNDS, TASKS = 9, 500
+
+
+class Answering:
+    """A turn loop that answers at once."""
+
+    async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
+        response = ModelResponse((TextPart("x"),), "end", Usage(1, 1, requests=1), "m")
+        return PromptOutcome(response=response, turn=(), usage=response.usage, cost_usd=0.0, turns=1)
+
+
+async def main() -> None:
+    prompts = Answering()
+    system = TaskSystem(prompts=prompts)
+    system.register_template({"name": "t", "params": {"x": "string"}, "instructions": "Say {{x}}"})
+    template = system.find_template("t")
+    assert template is not None
+    call = CallContext(LocalRun())
+    prompt = Prompt(parts=(TextPart("Say hi"),))
+    task: list[float] = []
+    bare: list[float] = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(TASKS):
+            await system.run_request(request_from_arguments(template, {"x": "hi"}), call)
+        middle = time.process_time()
+        for _ in range(TASKS):
+            await prompts.run_prompt(prompt, call)
+        task.append((middle - began) / TASKS)
+        bare.append((time.process_time() - middle) / TASKS)
+    own = statistics.median(task) - statistics.median(bare)
+    print(f"task {statistics.median(task) * 1e6:.0f} us, its turn loop bare {statistics.median(bare) * 1e6:.0f} us")
+    print(f"a task adds {own * 1e6:.0f} us of CPU: {own / 500e-6:.2f} of a 0.5 ms model call")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
