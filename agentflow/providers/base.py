@@ -116,6 +116,11 @@ class Call:
         """Seconds left of the whole call."""
         return None if self.deadline is None else self.deadline - self.loop.time()
 
+    def resume(self, paused: float) -> None:
+        """The consumer had what came since loop time ``paused``: that time is not the provider's."""
+        if self.deadline is not None:
+            self.deadline += self.loop.time() - paused
+
     def timed_out(self, otherwise: type[ProviderError], what: str) -> ProviderError:
         """The error of the clock that ran out: the wall clock, or the one that was being watched."""
         if self.deadline is not None and self.loop.time() >= self.deadline:
@@ -446,7 +451,7 @@ class HttpAdapter(ABC):
         self, answer: Answer, call: Call, decoder: Decoder
     ) -> AsyncGenerator[list[ModelDelta], None]:
         parser = SseParser()
-        loop = call.loop
+        begun = False
         while not decoder.done:
             chunk = await answer.read()
             if not chunk:
@@ -457,11 +462,17 @@ class HttpAdapter(ABC):
                 moved = self._decode(decoder, name, data, batch) or moved
                 if decoder.done:
                     break
+                if batch and not begun:
+                    # The first word is waited for; it does not wait for what else came with it.
+                    begun = True
+                    paused = call.loop.time()
+                    yield batch
+                    call.resume(paused)
+                    batch = []
             if batch:
-                paused = loop.time()
+                paused = call.loop.time()
                 yield batch
-                if call.deadline is not None:
-                    call.deadline += loop.time() - paused
+                call.resume(paused)
             if moved:
                 answer.progress()
         response = self._finished(decoder.finish(), call)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from contextlib import AsyncExitStack, aclosing
+from functools import cache
 from typing import Any
 
 import anthropic
 import openai
 
 from agentflow.core.messages import Message, ModelRequest, TextPart, ToolResultPart, ToolSpec, user
+from agentflow.core.session import Session
 from agentflow.providers import Clocks, Prices, open_provider
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -18,12 +20,21 @@ PREFIX = {"anthropic": "anthropic", "chat": "openai-chat", "responses": "openai"
 MODEL = "bench-model"
 
 
+@cache
 def conversation(count: int) -> list[tuple[str, str]]:
     """``count`` messages, user first, of ordinary length."""
     return [
         ("user" if n % 2 == 0 else "assistant", f"message {n}: " + "some words of a conversation " * 6)
         for n in range(count)
     ]
+
+
+@cache
+def messages_of(count: int) -> tuple[Message, ...]:
+    """The same as agentflow's messages."""
+    return tuple(
+        Message("user" if role == "user" else "assistant", (TextPart(text),)) for role, text in conversation(count)
+    )
 
 
 class Bare:
@@ -152,8 +163,7 @@ class Adapter:
         return response
 
     async def call(self, count: int = 1) -> str:
-        messages = tuple(Message(role, (TextPart(text),)) for role, text in conversation(count))  # pyright: ignore
-        return (await self._answer(messages)).text
+        return (await self._answer(messages_of(count))).text
 
     async def tool_turns(self) -> str:
         messages = (user("add and add again"),)
@@ -190,6 +200,7 @@ class Flow:
         self.gate = gate
         self.tools = tools
         self._stack = AsyncExitStack()
+        self._sessions: dict[int, Session] = {}
 
     async def __aenter__(self) -> Flow:
         from agentflow import AgentFlow
@@ -219,15 +230,19 @@ class Flow:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
+    def _history(self, count: int) -> Session:
+        """A session that holds all of the conversation but the last question."""
+        if count not in self._sessions:
+            session = self._sessions[count] = Session()
+            messages = messages_of(count)
+            for index in range(0, count - 1, 2):
+                session.commit(messages[index : index + 2])
+        return self._sessions[count]
+
     async def call(self, count: int = 1) -> str:
         session = None
         if count > 1:
-            from agentflow.core.session import Session
-
-            session = Session()
-            for index in range(0, count - 1, 2):
-                pair = conversation(count)[index : index + 2]
-                session.commit(tuple(Message(role, (TextPart(text),)) for role, text in pair))  # pyright: ignore
+            session = self._history(count).fork()
         result = await (self.flow.run(self.program, session=session) if session else self.flow.run(self.program))
         return result.value.content
 
