@@ -67,7 +67,7 @@ async def fuzz(first: int, count: int) -> Report:
     for number in range(first, first + count):
         text = make(number, texts)
         faulthandler.dump_traceback_later(HANG_S, exit=True)
-        began = time.perf_counter()
+        began = time.process_time()  # a machine that is busy with other things is no hang
         try:
             await World().run(text, limits=LIMITS)
         except AgentflowError as error:
@@ -80,7 +80,7 @@ async def fuzz(first: int, count: int) -> Report:
                 break
         else:
             report.outcomes["value"] += 1
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         report.slowest = max(report.slowest, took)
         if took > SLOW_S + (LIMITS.wall_s or 0):
             report.broken.append(f"program {number}: took {took:.1f} s\n{text}")
