@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers import anthropic_wire as wire
-from agentflow.providers.base import Call, HttpAdapter, SdkErrors
+from agentflow.providers.base import HttpAdapter
+from agentflow.providers.exchange import Call, SdkErrors
 from agentflow.providers.lanes import Lanes
 from agentflow.providers.wire import Decoder, ToolNames
 

@@ -9,7 +9,8 @@ from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers import openai_chat_wire as chat
 from agentflow.providers import openai_responses_wire as responses
 from agentflow.providers import openai_wire as common
-from agentflow.providers.base import Call, HttpAdapter, SdkErrors
+from agentflow.providers.base import HttpAdapter
+from agentflow.providers.exchange import Call, SdkErrors
 from agentflow.providers.lanes import Lanes
 from agentflow.providers.wire import Decoder, ToolNames
 
