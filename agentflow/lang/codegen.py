@@ -135,7 +135,12 @@ class Generator:
 
     def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.expr:
         made = ast.Call(function, list(args), [], **self.p)
-        made._h = 1 + max(map(height, args), default=0)  # type: ignore[attr-defined]
+        tallest = 0
+        for each in args:
+            h = getattr(each, "_h", 0)
+            if h > tallest:
+                tallest = h
+        made._h = tallest + 1  # type: ignore[attr-defined]
         return made
 
     def await_(self, value: ast.expr) -> ast.expr:

@@ -218,8 +218,8 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
             same = g.is_(g.attr(cell, "v"), g.name(made))
             args = [environment(g), cell, g.const(operator.name), g.const(count), g.name("d")]
             test = ast.BoolOp(ast.And(), [near, same], **g.p)
-            # The guard fails when the host or another program has bound the name anew; what it is then may tail call.
-            return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), True
+            # The guard fails when the host or another program has bound the name anew: the runtime finishes such a call.
+            return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), may_tail(g, known)
     function = g.atom(_operator(g, operator))
     tests: list[ast.expr] = [
         near,

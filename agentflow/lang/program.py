@@ -7,7 +7,6 @@ import linecache
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
-from pathlib import Path
 from types import CodeType
 from typing import Any, Literal, cast
 
@@ -20,7 +19,7 @@ from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.reader import read
-from agentflow.lang.stack import on_fresh_stack
+from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Node
 from agentflow.lang.trace import CodeInfo, stamp
 
@@ -115,7 +114,7 @@ class ProgramCache:
 
 
 def compile_program(
-    source: Source | str | Path,
+    source: Source | str,
     *,
     kinds: KindOf | None = None,
     limits: Limits | None = None,
@@ -139,15 +138,15 @@ def compile_program(
         found = cache.find(key, of)
         if found is not None:
             return found
-    forms = read(source, limits=limits)
-    program = _compile(source, forms, of, limits, granted)
+    with collector_paused():
+        program = _compile(source, read(source, limits=limits), of, limits, granted)
     if cache is not None:
         cache.add(key, program)
     return program
 
 
 def check_program(
-    source: Source | str | Path,
+    source: Source | str,
     *,
     kinds: KindOf | None = None,
     limits: Limits | None = None,
@@ -163,10 +162,8 @@ def check_program(
     return []
 
 
-def as_source(source: Source | str | Path) -> Source:
-    """Text as a Source; a Path is read as UTF-8."""
-    if isinstance(source, Path):
-        return Source(str(source), source.read_text(encoding="utf-8"))
+def as_source(source: Source | str) -> Source:
+    """Text as a Source."""
     return Source("<string>", source) if isinstance(source, str) else source
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from typing import Any, NoReturn
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
+from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node
 
 _TOKEN = re.compile(
@@ -111,15 +111,11 @@ class _Reader:
             )
 
     def read(self) -> list[Node]:
-        """All forms. Building a large tree is no time to look for garbage in it, so the collector pauses meanwhile."""
-        pause = len(self.text) > _QUIET and gc.isenabled()
-        if pause:
-            gc.disable()
-        try:
+        """All forms."""
+        if len(self.text) < _QUIET:
             return self._read()
-        finally:
-            if pause:
-                gc.enable()
+        with collector_paused():
+            return self._read()
 
     def _read(self) -> list[Node]:
         """One loop over tokens; the stack holds what is open, ``items`` collects the innermost.

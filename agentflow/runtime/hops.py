@@ -21,7 +21,7 @@ async def on_fresh_task(work: Coroutine[Any, Any, Any]) -> Any:
     done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     task = asyncio.Task(_resolve(work, done), loop=loop)
     try:
-        value, error = await asyncio.shield(done) if False else await done
+        value, error = await done
     except asyncio.CancelledError:
         task.cancel()
         with anyio.CancelScope(shield=True):

@@ -199,9 +199,15 @@ class Strand:
         return code
 
     def pick_global(self, env: SexpEnvironment, cell: Cell, name: str, count: int, d: int) -> Code:
-        """Like :meth:`pick`, for a variable of the environment."""
+        """Like :meth:`pick`, for a variable of the environment; calling the code makes its tail calls too."""
         value = cell.v
-        return self.pick(self.unbound(env, name) if value is UNBOUND else value, count, d)
+        code = self.pick(self.unbound(env, name) if value is UNBOUND else value, count, d)
+
+        async def finished(rt: Strand, d: int, *arguments: Any) -> Any:
+            result = await code(rt, d, *arguments)
+            return result if result is not TAIL else await rt.bounce(d)
+
+        return finished
 
     def shape(self, function: Any) -> bool:
         """Whether a value in operator position takes named arguments: it names a task or tool.
