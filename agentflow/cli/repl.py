@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import sys
@@ -227,6 +228,16 @@ def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def default_history() -> Path | None:
+    """``agentflow/history`` in the user's state directory (XDG base directories); None where it cannot be made."""
+    place = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agentflow"
+    try:
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return None
+    return place / "history"
+
+
 async def repl(
     flow: Flow,
     *,
@@ -239,12 +250,12 @@ async def repl(
     """Read forms, evaluate them in one environment, show values, until the input ends. Gives the exit code 0.
 
     ``flow`` is an AgentFlow; ``bindings`` are variables defined from the start; ``editor`` and ``write`` replace the
-    terminal; ``history`` is the file that keeps what was typed.
+    terminal; ``history`` is the file that keeps what was typed (default: :func:`default_history`).
     """
     env = SexpEnvironment(bindings)
     output = write or _to_terminal
     shell = Shell(flow, env, output)
-    lines = editor or PromptEditor(lambda: names_in_sight(flow, env), history=history)
+    lines = editor or PromptEditor(lambda: names_in_sight(flow, env), history=history or default_history())
     unsubscribe = flow.subscribe(shell.watch)
     try:
         if banner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,28 @@ async def test_completion_knows_the_live_environment(flow: AgentFlow) -> None:
     completer = editor.completer
     found = [c.text for c in completer.get_completions(Document("(list my-v"), None)]  # type: ignore[arg-type]
     assert found == ["my-variable"]
+
+
+async def test_the_command_on_a_terminal(tmp_path: Path) -> None:
+    """On a real terminal: a form over two lines, its value, a clean end; what was typed is in the history file."""
+    master, slave = os.openpty()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "agentflow", "repl", "--model", "offline", "--root", str(tmp_path),
+        stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    try:
+        async with asyncio.timeout(60):
+            for typed, wait in ((b"(* 6\r", b">"), (b"7)\r", b"\n\x1b[0m."), (b",quit\r", b"42\r\n")):
+                while wait not in shown:
+                    shown += await asyncio.to_thread(os.read, master, 4_096)
+                os.write(master, typed)
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(master)
+    assert "+(* 6" in (tmp_path / "agentflow" / "history").read_text("utf-8")
