@@ -28,6 +28,7 @@ from agentflow.handler.turn_loop import TurnLoop
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.memory.rerank import LlmRanker
 from agentflow.memory.system import MemorySystem
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
@@ -124,7 +125,12 @@ class AgentFlow:
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         programs = Programs(lambda: self.evaluator)
-        self.memory_system: Any = memory if memory is not None else MemorySystem(files=self.files)
+        ranker = (
+            LlmRanker(executor.run_template, lambda paths, strategy: self.memory_system.describe(paths, strategy))
+            if settings.rerank
+            else None
+        )
+        self.memory_system: Any = memory if memory is not None else MemorySystem(files=self.files, ranker=ranker)
         self.task_system = TaskSystem(
             memory_system=self.memory_system,
             executor=executor,
@@ -132,10 +138,18 @@ class AgentFlow:
             commands=self.commands,
             run_opener=self.runs,
             decomposer=lambda: self.solver,
+            decompose=settings.decompose,
         )
         for template in read_directory(Path(directory)) if (directory := tasks or settings.tasks) else ():
             self.task_system.register_template(template)
-        self.solver = Solver(executor, programs, language_card(), self.task_system, self.tools)
+        self.solver = Solver(
+            executor,
+            programs,
+            language_card(),
+            self.task_system,
+            self.tools,
+            find_workflow=lambda name: self.workflows.find(name),
+        )
         self.handler = BaseHandler(
             self.task_system,
             self.memory_system,

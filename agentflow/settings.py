@@ -32,7 +32,9 @@ class Settings(BaseModel):
     ``roots`` what file tools and the index may see; ``tasks`` a directory of XML templates; ``workflows`` a directory
     of saved workflows; ``sandbox`` the command back-end (bubblewrap, landlock, auto, none); ``allow_commands`` and
     ``deny_commands`` argv prefixes; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``model_settings``
-    native request fields; ``system`` the base system prompt. The key never stands in the file.
+    native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
+    model re-rank what the index finds; ``decompose`` rounds in which a task that ran out of context or output is split
+    up by a written program (0: never). The key never stands in the file.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,6 +53,8 @@ class Settings(BaseModel):
     model_settings: dict[str, Any] = {}
     system: str = ""
     concurrency: int | None = None
+    rerank: bool = False
+    decompose: int = 0
 
     def make_limits(self) -> Limits:
         """The limits table as Limits. Raises ConfigurationError for an unknown or wrong limit."""

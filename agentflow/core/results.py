@@ -203,7 +203,7 @@ class TaskResult(MappingModel):
         if isinstance(given, TaskResult):
             return given
         if isinstance(given, dict):
-            data = cast(dict[str, Any], given)
+            data = given = cast(dict[str, Any], given)
             if data.get("status") in ("COMPLETE", "CONTINUATION", "FAILED") and set(data) <= _RESULT_KEYS:
                 content: Any = data.get("content", "")
                 if not isinstance(content, str):
@@ -220,7 +220,7 @@ class TaskResult(MappingModel):
             return cls(content=str(given))
         if isinstance(given, BaseModel):
             return cls(content=given.model_dump_json(), parsedContent=given)
-        return cls(content=to_json(cast(Any, given)), parsedContent=given)
+        return cls(content=to_json(given), parsedContent=given)
 
 
 _NO_USAGE = Usage()  # shared: pydantic would deep-copy a default, which costs more than all of the rest

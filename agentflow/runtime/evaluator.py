@@ -134,7 +134,7 @@ class SexpEvaluator:
 
 
 def _names(env: SexpEnvironment | None, bindings: Iterable[str]) -> frozenset[str]:
-    return frozenset(bindings) | (frozenset(env.names()) if env is not None else frozenset())
+    return frozenset([*bindings, *(env.names() if env is not None else ())])
 
 
 def budget_of(call: CallContext) -> Budget:

@@ -164,7 +164,11 @@ class Performer:
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
         with call.scope(ContextStarted, input=request) as scope:
-            found = await self.memory.get_relevant_context_for(request)
+            token = current_call.set(scope.call)  # a ranker may ask a model: within this run
+            try:
+                found = await self.memory.get_relevant_context_for(request)
+            finally:
+                current_call.reset(token)
             scope.set(paths=tuple(found.file_paths))
             if found.error is not None:
                 raise SexpEvaluationError(f"context lookup failed: {found.error}", code="context/failed", span=span)
