@@ -17,7 +17,8 @@ class Budget:
     """Steps, effects, branches and time of one run. Strands take steps in slices; what they leave is given back.
 
     ``steps_used`` is exact at any time. A budget made with ``parent`` bounds a part of a run: what it uses is used of
-    the parent too. ``wall_s`` counts from the creation.
+    the parent too, and ``root`` is the whole run's. ``wall_s`` counts from the creation; ``pausing`` strands are letting
+    others run just now.
     """
 
     __slots__ = (
@@ -29,6 +30,8 @@ class Budget:
         "limits",
         "max_concurrency",
         "parent",
+        "pausing",
+        "root",
         "steps",
         "strands",
         "wall_s",
@@ -44,6 +47,8 @@ class Budget:
     ) -> None:
         self.limits = limits
         self.parent = parent
+        self.root: Budget = parent.root if parent is not None else self
+        self.pausing = 0
         self.steps = limits.steps if steps is None else steps
         self._steps_granted = 0
         self.effects_used = 0

@@ -11,7 +11,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Literal, NoReturn, Protocol, cast
+from typing import Any, Literal, NoReturn, Protocol
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow, Effect, HostCall, Solve, TaskCall, ToolCall
@@ -101,7 +101,7 @@ class Strand:
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
         self.loop_config: list[Any] | None = parent.loop_config if parent is not None else None
-        self._slice = 32
+        self._slice = 4
         self._paused = self._ticked = time.monotonic()
         self._base = 0
         budget.strands.add(self)
@@ -129,13 +129,15 @@ class Strand:
         """Begin the next slice of steps: count it, look at the clock, and let others run when it is time.
 
         Slices grow up to :data:`SLICE` steps and shrink when steps turn out to be long, so that the strand pauses about
-        every 2 ms whatever its steps do.
+        every 2 ms whatever its steps do. Strands of one run that all want to go on share those 2 ms.
         """
         now = time.monotonic()
         taken = now - self._ticked
-        if taken > PAUSE_S:
-            self._slice = max(1, int(self._slice * PAUSE_S / taken))
-        elif taken < PAUSE_S / 2 and self._slice < SLICE:
+        root = self.budget.root
+        turn = PAUSE_S / (1 + root.pausing)
+        if taken > turn:
+            self._slice = max(1, int(self._slice * turn / taken))
+        elif taken < turn / 2 and self._slice < SLICE:
             self._slice = min(SLICE, self._slice * 2)
         self.fuel = 0
         try:
@@ -144,9 +146,13 @@ class Strand:
         except LimitExceeded as error:
             error.at(_place(1))
             raise
-        if now - self._paused > PAUSE_S:
+        if now - self._paused > turn:
             self.fuel = granted
-            await asyncio.sleep(0)
+            root.pausing += 1
+            try:
+                await asyncio.sleep(0)
+            finally:
+                root.pausing -= 1
             granted = self.fuel if self.fuel > 0 else self.budget.grant(1, None)
             self._paused = now = time.monotonic()
         self._ticked = now
@@ -584,11 +590,15 @@ def _place(level: int) -> Span | None:
 
 
 def _primitive_code(primitive: Primitive) -> Code:
+    """A primitive as a procedure value: each call is a step, as a closure's is."""
     function = primitive.function
-    if primitive.is_async:
-        return cast(Code, function)
 
     async def code(rt: Strand, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        if primitive.is_async:
+            return await function(rt, d, *arguments)
         return function(rt, *arguments) if primitive.needs_rt else function(*arguments)
 
     return code

@@ -156,3 +156,26 @@ async def test_tail_calls_need_no_depth() -> None:
     assert (
         await flow("(define (f n k) (if (= n 0) (k) (f (- n 1) (lambda () n (k))))) (f 10000 (lambda () 'ok))") == "ok"
     )
+
+
+async def test_many_spinning_branches_share_their_turns() -> None:
+    """A hundred branches that never rest keep others waiting no longer than one does."""
+    flow = FakeFlow(limits=Limits(steps=None))
+    task = asyncio.create_task(flow("(pmap (lambda (x) (while true 1)) (range 100))"))
+    ticks = 0
+    until = time.monotonic() + 0.6
+    while time.monotonic() < until:
+        await asyncio.sleep(0.01)
+        ticks += 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ticks >= 5
+    assert flow.budget.root.pausing == 0
+
+
+async def test_a_primitive_as_a_procedure_counts_steps() -> None:
+    """So a long map over a primitive pauses and ends like one over a lambda."""
+    flow = FakeFlow()
+    await flow("(map abs (range 1000))")
+    assert flow.budget.steps_used == 1_000
