@@ -82,6 +82,19 @@ class Arena:
             found[str(path)] = (known.st_mode, known.st_uid, known.st_size, known.st_mtime_ns, known.st_ino, content)
         return found
 
+    def _orphans(self) -> list[str]:
+        mark = str(self.base).encode()
+        found: list[str] = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    told = Path(f"/proc/{name}/cmdline").read_bytes() + Path(f"/proc/{name}/environ").read_bytes()
+                except OSError:
+                    continue
+                if mark in told:
+                    found.append(f"{name}: {told[:300]!r}")
+        return found
+
     async def check(self) -> None:
         """The common check."""
         self._ticker.cancel()
@@ -89,6 +102,8 @@ class Arena:
         assert self._outside() == self._before, "something outside of the root changed"
         await until(lambda: not (asyncio.all_tasks() - self._tasks - {asyncio.current_task()}), "a task is left")
         await until(lambda: not (_children() - self._children), lambda: f"a child is left: {_named(self._children)}")
+        # what was given to the first process of the machine is no child any more, but it was started with this place
+        await until(lambda: not self._orphans(), lambda: f"an orphan is left: {self._orphans()}")
         await until(
             lambda: not (_descriptors().keys() - self._descriptors.keys()),
             lambda: f"a descriptor is left: {_new(self._descriptors)}",

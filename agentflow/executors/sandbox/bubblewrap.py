@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sys
 from contextlib import suppress
 from typing import Any
@@ -195,6 +196,7 @@ class Wrapped:
         self._status = status
         self._transport = transport
         self._group = group
+        self._first = -1
 
     async def admit(self, spawn: Spawn) -> None:
         """Put the limits on the namespace's first process, while it sets up the walls, and let it go on."""
@@ -203,6 +205,9 @@ class Wrapped:
         if pid is None:
             return  # bwrap refused; wait() says so
         try:
+            # a handle that stays right when the number is given away. Killing the monitor alone is not enough: before
+            # the first process has asked to die with it, that process would wait for ever
+            self._first = os.pidfd_open(pid)
             for number, value in (*rlimits(spawn.limits), (resource.RLIMIT_NPROC, int(spawn.limits.processes) + 1)):
                 _, hard = resource.prlimit(pid, number)
                 allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -220,10 +225,7 @@ class Wrapped:
 
     async def wait(self) -> Ending:
         code = await self._process.wait()
-        # the namespace outlives its monitor by the moment the kernel needs to kill what is left in it
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._status.done.wait(), _GRACE_S)
-        self._release()
+        await self._end_namespace()
         reported = self._field("exit-code")
         if reported is None:
             return Ending(error=f"bubblewrap could not start the command (exit code {code})")
@@ -234,10 +236,21 @@ class Wrapped:
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._status.done.wait(), _GRACE_S)
-        self._release()
+        await self._end_namespace()
 
-    def _release(self) -> None:
+    async def _end_namespace(self) -> None:
+        """Kill the namespace's first process, and with it all others; it is gone when the last of them is."""
+        if self._first >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            loop, gone = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(self._first, gone.set)
+            try:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(gone.wait(), _GRACE_S)
+            finally:
+                loop.remove_reader(self._first)
+                os.close(self._first)
+                self._first = -1
         self._transport.close()
         self._group.remove()

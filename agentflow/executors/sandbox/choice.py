@@ -15,6 +15,7 @@ from agentflow.core.errors import ConfigurationError, SandboxUnavailable
 from agentflow.executors.sandbox.base import Sandbox
 from agentflow.executors.sandbox.bubblewrap import Bubblewrap
 from agentflow.executors.sandbox.landlock import Landlock
+from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.selftest import examine
 from agentflow.executors.sandbox.unconfined import Unconfined
 from agentflow.executors.waiting import finished
@@ -68,6 +69,7 @@ class SandboxChoice:
             return self._found
 
     async def _choose(self) -> Sandbox:
+        await asyncio.to_thread(PidGroup.sweep)
         if not isinstance(self._wanted, str):
             return await self._passed(self._wanted)
         if self._wanted != "auto":

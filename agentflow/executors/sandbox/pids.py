@@ -41,6 +41,16 @@ class PidGroup:
                 group.remove()  # this hierarchy does not count processes
         return cls()
 
+    @classmethod
+    def sweep(cls) -> None:
+        """Remove the empty groups of hosts that were killed. Blocking."""
+        for mount in _MOUNTS if os.geteuid() == 0 else ():
+            with suppress(OSError):
+                for name in os.listdir(mount):
+                    pid = name.removeprefix("agentflow-").partition("-")[0]
+                    if name.startswith("agentflow-") and not os.path.exists(f"/proc/{pid}"):
+                        cls(f"{mount}/{name}").remove()
+
     def join(self, pid: int) -> None:
         """Move the process ``pid``, if it still lives, into the group. Blocking, for many milliseconds."""
         if self.path:
