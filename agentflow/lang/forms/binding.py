@@ -119,6 +119,8 @@ def _named_let(a: Analyzer, node: Form, name: Name, rest: list[Node], scope: Sco
     loop.value = made
     a.lambdas.append(made)
     call = ir.Call(node, ir.Local(name, loop), inits)
+    if loop.mutated:
+        return ir.Let(node, [loop], [], ir.Seq(node, [ir.Define(name, loop, made), call]))
     # The initialisers come first: they are outside the scope of the loop's name, and evaluated before it matters.
     return ir.Let(node, [loop], [(loop, made)], call)
 
@@ -209,6 +211,7 @@ def set_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     var = scope.find(name.name)
     if var is not None:
         var.mutated = True
+        var.looping = False  # what is changed is a variable that holds a procedure, and no loop to jump back to
         if not var.defined:
             var.early = True
         write = ir.SetLocal(node, var, made)
