@@ -46,6 +46,9 @@ from agentflow.tasks.system import TaskSystem
 from agentflow.tasks.workflows import WorkflowLibrary
 from agentflow.tasks.xml import read_directory
 
+LONG_SOURCE = 20_000
+"""Characters of program text from which on a run compiles on a worker thread."""
+
 ProgramLike = str | Path | Source | Program
 
 
@@ -64,7 +67,8 @@ class AgentFlow:
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
-        settings: a ready :class:`Settings`; else ``agentflow.toml`` of the root and ``AGENTFLOW_*`` variables are read.
+        settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
+            ``AGENTFLOW_*`` variables are read.
 
     Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError. No key and no network is needed before
     the first model call.
@@ -94,7 +98,7 @@ class AgentFlow:
                 "durable runs are not part of this version", code="config/durable", hint="leave out durable="
             )
         roots = _roots(root)
-        settings = settings or load_settings(Path(roots[0]) if roots else None)
+        settings = settings or load_settings()
         self.settings = settings
         roots = roots or [settings.root, *settings.roots]
         self.limits = limits or settings.make_limits()
@@ -291,7 +295,7 @@ class AgentFlow:
             environment = env.extend(dict(bindings)) if bindings else env
         else:
             environment = SexpEnvironment(dict(bindings or {}))
-        compiled = self.evaluator.compile(source, env=environment, grants=grants, limits=limits)
+        compiled = await self._compiled(source, environment, grants, limits)
         if outer is not None and own is None and limits is None and isinstance(outer.run, Run):
             return await self._join(outer, outer.run, compiled, environment, session, grants)
         async with self.runs.open(
@@ -305,6 +309,19 @@ class AgentFlow:
         ) as (run, call):
             value = await self.evaluator.evaluate(compiled, environment, call)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
+
+    async def _compiled(
+        self,
+        source: str | Source | Program,
+        env: SexpEnvironment,
+        grants: frozenset[str] | None,
+        limits: Limits | None,
+    ) -> Program:
+        """Compile on a worker thread what is long enough to hold the loop."""
+        text = source if isinstance(source, str) else source.text
+        if len(text) < LONG_SOURCE:
+            return self.evaluator.compile(source, env=env, grants=grants, limits=limits)
+        return await asyncio.to_thread(self.evaluator.compile, source, env=env, grants=grants, limits=limits)
 
     async def _join(
         self,

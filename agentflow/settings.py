@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,7 +32,7 @@ class Settings(BaseModel):
     ``model`` as ``dialect:name``; ``fallbacks`` models to try after it; ``base_url`` of the server; ``root`` or
     ``roots`` what file tools and the index may see; ``tasks`` a directory of XML templates; ``workflows`` a directory
     of saved workflows; ``sandbox`` the command back-end (bubblewrap, landlock, auto, none); ``allow_commands`` and
-    ``deny_commands`` argv prefixes; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``model_settings``
+    ``deny_commands`` patterns of commands (``git log *``); ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``model_settings``
     native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
     model re-rank what the index finds; ``decompose`` rounds in which a task that ran out of context or output is split
     up by a written program (0: never). The key never stands in the file.
@@ -85,6 +86,19 @@ def load_settings(
             read = tomllib.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}", code="config/file") from error
+        if read.get("sandbox") == "none":
+            raise ConfigurationError(
+                f"{path} may not switch the sandbox off",
+                code="config/setting",
+                hint="a file that comes with the files it would protect is not asked: pass sandbox='none' or --sandbox none",
+            )
+        host = urlsplit(str(read.get("base_url") or "")).hostname
+        if host is not None and host not in ("localhost", "::1") and not host.startswith("127."):
+            raise ConfigurationError(
+                f"{path} may name a model server on this machine only, not {host}",
+                code="config/setting",
+                hint="it would be sent your key: pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
+            )
         values.update(read)
         origin.update(dict.fromkeys(read, str(path)))
     for variable, name in _ENVIRONMENT.items():

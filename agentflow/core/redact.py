@@ -199,6 +199,11 @@ class Redactor:
     def __repr__(self) -> str:
         return "Redactor()"
 
+    def suspects(self, text: str) -> bool:
+        """Whether ``text`` has in it what begins a key of a known kind; cheap, for texts that come in pieces."""
+        patterns = self._patterns
+        return patterns is not None and patterns.hint.search(text) is not None
+
     @property
     def forms(self) -> tuple[str, ...]:
         """Every text that is searched for: the secrets known so far in each of their forms, longest first."""

@@ -1,8 +1,8 @@
 """Secrets out of events, before any observer sees them.
 
-Texts and data of small events are redacted whole. Deltas come in pieces: a piece that may be the beginning of a known
-secret is held back until it is clear; four characters must match before anything is held, so that ordinary text flows
-through untouched. What a whole model request carries is what was sent; it is redacted where it leaves the process (files,
+Texts and data of small events are redacted whole. Deltas come in pieces: from the first piece that may belong to a
+secret (four characters of a known one, or what begins a key) a stream is redacted thoroughly, pieces held back until they
+are clear; ordinary text flows through untouched. What a whole model request carries is what was sent; it is redacted where it leaves the process (files,
 terminal), not copied on every turn.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from agentflow.core.errors import AgentflowError, ProviderError
 from agentflow.core.events import (
     Event,
+    FinishedBase,
     Log,
     ModelFinished,
     TaskFinished,
@@ -25,10 +26,11 @@ from agentflow.core.events import (
     ToolStarted,
     Warning,
 )
-from agentflow.core.redact import MIN_SECRET, Redactor
+from agentflow.core.redact import MIN_SECRET, RedactedStream, Redactor
 from agentflow.core.results import TaskResult
 
 _GRAM = 4
+_MEMORY = 12
 _Pieces = TextDelta | ThinkingDelta | ToolArgumentsDelta
 
 
@@ -37,19 +39,16 @@ class EventRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._forms = redactor.forms
-        self._grams = frozenset(form[at : at + _GRAM] for form in self._forms for at in range(len(form) - _GRAM + 1))
+        self._grams = frozenset(form[at : at + _GRAM] for form in redactor.forms for at in range(len(form) - _GRAM + 1))
         self._streams: dict[tuple[str, str, str], _Stream] = {}
 
     def delta(self, event: _Pieces) -> _Pieces:
         """A delta with the text that may be shown now."""
-        if not self._grams:
-            return event
         key = (event.path, event.type, event.call_id if isinstance(event, ToolArgumentsDelta) else "")
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Stream(event)
-        text = stream.feed(event.text, self._grams, self._forms, self._redactor)
+        text = stream.feed(event.text, self._grams, self._redactor)
         stream.last = event
         return event if text == event.text else replace(event, text=text)
 
@@ -58,13 +57,16 @@ class EventRedactor:
         made: list[_Pieces] = []
         for key in [key for key in self._streams if key[0] == finished.path]:
             stream = self._streams.pop(key)
-            if stream.held:
-                made.append(replace(stream.last, text=self._redactor.redact(stream.held), time=finished.time))
+            rest = stream.rest()
+            if rest:
+                made.append(replace(stream.last, text=rest, time=finished.time))
         return made
 
     def whole(self, event: Event) -> Event:
         """Any other event with its texts and data redacted; the same object when there was nothing."""
         redact = self._redactor
+        if isinstance(event, FinishedBase) and event.error is not None:
+            redact_error(event.error, redact)
         match event:
             case Log() | Warning():
                 message = redact.redact(event.message)
@@ -85,38 +87,38 @@ class EventRedactor:
 
 
 class _Stream:
-    __slots__ = ("held", "last", "shown")
+    """One stream of pieces: passed on as they are until one looks like the beginning of a secret, redacted from then on.
+
+    Redacting every piece thoroughly costs as much as the rest of a delta. What is passed on before the first suspicion
+    is shorter than any secret.
+    """
+
+    __slots__ = ("last", "shown", "thorough")
 
     def __init__(self, last: _Pieces) -> None:
         self.last = last
         self.shown = ""
-        self.held = ""
+        self.thorough: RedactedStream | None = None
 
-    def feed(self, text: str, grams: frozenset[str], forms: tuple[str, ...], redactor: Redactor) -> str:
-        pending = self.held + text
-        seen = self.shown + pending
-        if self.held or len(text) >= MIN_SECRET:
-            clean = redactor.redact(seen)
-            if clean != seen:
-                shown = len(self.shown)
-                self.shown = self.held = ""
-                return clean[shown:]
-        keep = _beginning(seen, forms) if seen[-_GRAM:] in grams else 0
-        keep = min(keep, len(pending))
-        out, self.held = (pending[:-keep], pending[-keep:]) if keep else (pending, "")
-        self.shown = (self.shown + out)[1 - _GRAM :]
-        return out
+    def feed(self, text: str, grams: frozenset[str], redactor: Redactor) -> str:
+        if self.thorough is not None:
+            return self.thorough.feed(text)
+        shown = self.shown
+        seen = shown + text
+        if (
+            seen[-_GRAM:] not in grams
+            and (len(text) < MIN_SECRET or redactor.redact(text) == text)
+            and not redactor.suspects(seen)
+        ):
+            self.shown = seen[1 - _MEMORY :]
+            return text
+        self.thorough = redactor.stream()
+        out = self.thorough.feed(seen)
+        return out[len(shown) :] if out.startswith(shown) else out
 
-
-def _beginning(text: str, forms: tuple[str, ...]) -> int:
-    """Length of the longest end of ``text`` that begins (but is not) a secret, at least four characters; else 0."""
-    best = 0
-    for form in forms:
-        for size in range(min(len(form), len(text)), max(best, _GRAM - 1), -1):
-            if text.endswith(form[:size]):
-                best = size
-                break
-    return best
+    def rest(self) -> str:
+        """What is held back."""
+        return self.thorough.finish() if self.thorough is not None else ""
 
 
 def redacted_result(result: TaskResult, redactor: Redactor) -> TaskResult:

@@ -57,7 +57,9 @@ def repository(tmp_path: Path) -> Path:
     """A small tree with something to ask about."""
     root = tmp_path / "repo"
     (root / "src").mkdir(parents=True)
-    (root / "src" / "stream.py").write_text('"""Streams."""\n\ndef read_stream():\n    """A cut off stream is detected by its missing terminal event."""\n')
+    (root / "src" / "stream.py").write_text(
+        '"""Streams."""\n\ndef read_stream():\n    """A cut off stream is detected by its missing terminal event."""\n'
+    )
     (root / "src" / "retry.py").write_text('"""Retries after a cut off stream."""\n\ndef retry():\n    pass\n')
     (root / "notes.md").write_text("# Notes\n\nStreams that are cut off raise IncompleteStream.\n")
     return root
@@ -111,7 +113,9 @@ async def test_the_same_program_on_a_real_sdk(model: str, repository: Path, tmp_
         assert done.code == 0, done.err
         assert "A cut off stream lacks its terminal event." in done.out
         assert "stream.py" in done.out
-        done = await agentflow("run", EXAMPLE, "-b", "question=cut off streams?", "--json", *options, tmp_path=tmp_path, **KEYS)
+        done = await agentflow(
+            "run", EXAMPLE, "-b", "question=cut off streams?", "--json", *options, tmp_path=tmp_path, **KEYS
+        )
         assert done.code == 0, done.err
         value = json.loads(done.out)["value"]
         assert value["answer"] == "A cut off stream lacks its terminal event."
@@ -164,9 +168,13 @@ async def test_an_answer_that_is_not_json(model: str, repository: Path, tmp_path
 
 async def test_a_file_that_cannot_be_read_is_left_out_and_said(repository: Path, tmp_path: Path) -> None:
     """A file that is found but cannot be read (not UTF-8 any more) is named in the progress; the rest is answered."""
-    program = (ROOT / EXAMPLE).read_text().replace(
-        "(define files (get_context (query question) (max_results 6)))",
-        '(define files (list "src/stream.py" "src/gone.py"))',
+    program = (
+        (ROOT / EXAMPLE)
+        .read_text()
+        .replace(
+            "(define files (get_context (query question) (max_results 6)))",
+            '(define files (list "src/stream.py" "src/gone.py"))',
+        )
     )
     path = tmp_path / "p.sexp"
     path.write_text(program)
@@ -187,7 +195,14 @@ async def test_interrupting_leaves_nothing_behind(model: str, repository: Path, 
 
     async with ModelServer(slow) as server:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "agentflow", "demo", "cut off streams?", "--root", str(repository), *model_options(model, server.url),
+            sys.executable,
+            "-m",
+            "agentflow",
+            "demo",
+            "cut off streams?",
+            "--root",
+            str(repository),
+            *model_options(model, server.url),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=ROOT,
@@ -224,7 +239,7 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["eval", ASK, "--model", "antropic:x"], b"", 4, ["antropic", "anthropic"]),
     (["eval", ASK, "--model", "anthropic:x"], b"", 4, ["ANTHROPIC_API_KEY"]),
     (["eval", ASK, "--model", "openai:x"], b"", 4, ["OPENAI_API_KEY"]),
-    (["eval", ASK.replace("(q \"Why?\")", ""), "--model", "offline"], b"", 1, ["q"]),
+    (["eval", ASK.replace('(q "Why?")', ""), "--model", "offline"], b"", 1, ["q"]),
     (["eval", ASK.replace("ask (q", "ask (qq"), "--model", "offline"], b"", 1, ["q"]),
     (["nonsense"], b"", 2, ["nonsense"]),
 ]
@@ -247,7 +262,7 @@ async def test_bad_input_gets_one_screen_and_its_exit_code(
 async def test_values_print_as_text_or_json(tmp_path: Path) -> None:
     """Text prints as it is, data as program text, and --json gives one object with value, usage and run id."""
     assert (await agentflow("eval", '"plain text"', tmp_path=tmp_path)).out == "plain text\n"
-    assert (await agentflow("eval", "(list 1 'a \"b\")", tmp_path=tmp_path)).out == '(1 a "b")\n'
+    assert (await agentflow("eval", '(list 1 \'a "b")', tmp_path=tmp_path)).out == '(1 a "b")\n'
     done = await agentflow("eval", "(+ n 1)", "-b", "n=41", "--json", tmp_path=tmp_path)
     body = json.loads(done.out)
     assert body["ok"] is True

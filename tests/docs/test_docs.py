@@ -64,6 +64,8 @@ def test_no_machine_path_and_no_package_index_in_the_project() -> None:
         path = ROOT / name
         if path.suffix in (".py", ".md", ".toml", ".sexp", ".xml", "") and path.is_file():
             text = path.read_text("utf-8", errors="replace")
-            if re.search(r"/(?:work|farm)/[a-z]|files\.pythonhosted\.org|pypi\.org/simple", text) and path != Path(__file__):
+            if re.search(r"/(?:work|farm)/[a-z]|files\.pythonhosted\.org|pypi\.org/simple", text) and path != Path(
+                __file__
+            ):
                 wrong.append(name)
     assert not wrong, wrong

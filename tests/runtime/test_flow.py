@@ -405,15 +405,29 @@ async def test_without_a_model_the_first_call_fails_with_the_mend(tmp_path: Path
             await flow.eval('(value-of (ask (q "x")))')
 
 
-async def test_wrong_construction_is_said_at_once(tmp_path: Path) -> None:
+async def test_wrong_construction_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root that is not there, an unknown setting, a negative limit: a ConfigurationError that names it."""
     with pytest.raises(ConfigurationError, match="does not exist"):
         AgentFlow(root=tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="steps"):
         Limits(steps=-1)
     (tmp_path / "agentflow.toml").write_text("modle = 'x'")
-    with pytest.raises(ConfigurationError, match="modle"):
-        AgentFlow(root=tmp_path)
+    async with AgentFlow(root=tmp_path):
+        pass  # a file that comes with what the flow may see is no setting of the host's
+    monkeypatch.chdir(tmp_path)
+    for text, said in (
+        ("modle = 'x'", "modle"),
+        ("sandbox = 'none'", "sandbox"),
+        ("base_url = 'https://example.com/v1'", "example.com"),
+        ("[limits]\nstps = 1", "stps"),
+        ("model = ", "cannot be read"),
+    ):
+        (tmp_path / "agentflow.toml").write_text(text)
+        with pytest.raises(ConfigurationError, match=said):
+            AgentFlow(root=tmp_path)
+    (tmp_path / "agentflow.toml").write_text("base_url = 'http://127.0.0.1:8080/v1'\nmodel = 'openai-chat:local'")
+    async with AgentFlow() as flow:
+        assert flow.settings.model == "openai-chat:local"
 
 
 async def test_the_evaluator_stands_alone(tmp_path: Path) -> None:
