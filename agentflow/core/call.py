@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time as _time
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -122,6 +123,25 @@ class RunPort(Protocol):
         ...
 
 
+class Mark:
+    """One link of a subtask chain that is worked out when somebody reads the chain, which most calls never do.
+
+    Parameters: ``make`` gives its text; it is called once at most.
+    """
+
+    __slots__ = ("_make", "_text")
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make: Callable[[], str] | None = make
+        self._text = ""
+
+    def __str__(self) -> str:
+        if self._make is not None:
+            self._text = self._make()
+            self._make = None
+        return self._text
+
+
 class CallContext:
     """One place in a running workflow.
 
@@ -132,7 +152,7 @@ class CallContext:
     A tool that declares a parameter ``ctx: CallContext`` is given one.
     """
 
-    __slots__ = ("_ordinal", "grants", "material", "parent", "path", "run", "session", "span", "subtask_chain")
+    __slots__ = ("_chain", "_ordinal", "grants", "material", "parent", "path", "run", "session", "span")
 
     def __init__(
         self,
@@ -143,7 +163,7 @@ class CallContext:
         session: Session | None = None,
         span: Span | None = None,
         grants: frozenset[str] | None = None,
-        subtask_chain: tuple[str, ...] = (),
+        subtask_chain: tuple[str | Mark, ...] = (),
         material: TaskMaterial | None = None,
     ) -> None:
         self.run = run
@@ -152,7 +172,7 @@ class CallContext:
         self.session = session if session is not None else Session()
         self.span = span
         self.grants = grants
-        self.subtask_chain = subtask_chain
+        self._chain = subtask_chain
         self.material = material
         self._ordinal = 0
 
@@ -160,6 +180,28 @@ class CallContext:
     def run_id(self) -> str:
         """The run's identity."""
         return self.run.run_id
+
+    @property
+    def subtask_chain(self) -> tuple[str, ...]:
+        """The fingerprints of the enclosing subtask requests, outermost first."""
+        return tuple([str(mark) for mark in self._chain])
+
+    def chain_with(self, mark: str | Mark) -> tuple[str | Mark, ...]:
+        """The chain of a call within this one: this chain and ``mark``."""
+        return (*self._chain, mark)
+
+    def at(self, path: str, *, run: RunPort | None = None, grants: frozenset[str] | None = None) -> CallContext:
+        """A place of its own numbering at ``path``, otherwise as this; ``run`` and ``grants`` replace its own."""
+        return CallContext(
+            self.run if run is None else run,
+            path=path,
+            parent=self.parent,
+            session=self.session,
+            span=self.span,
+            grants=self.grants if grants is None else grants,
+            subtask_chain=self._chain,
+            material=self.material,
+        )
 
     @property
     def host_authority(self) -> bool:
@@ -181,7 +223,7 @@ class CallContext:
             session=self.session,
             span=self.span,
             grants=grants,
-            subtask_chain=self.subtask_chain,
+            subtask_chain=self._chain,
             material=self.material,
         )
         made._ordinal = self._ordinal
@@ -217,7 +259,7 @@ class CallContext:
         session: Session | None = None,
         grants: frozenset[str] | None = None,
         path: str | None = None,
-        subtask_chain: tuple[str, ...] | None = None,
+        subtask_chain: tuple[str | Mark, ...] | None = None,
         **fields: Any,
     ) -> Scope:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
@@ -232,7 +274,7 @@ class CallContext:
             session=session if session is not None else self.session,
             span=self.span,
             grants=grants if grants is not None else self.grants,
-            subtask_chain=subtask_chain if subtask_chain is not None else self.subtask_chain,
+            subtask_chain=subtask_chain if subtask_chain is not None else self._chain,
             material=self.material,
         )
         return Scope(child, started, fields)

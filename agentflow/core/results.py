@@ -211,9 +211,9 @@ class TaskResult(MappingModel):
                     data = {**data, "content": to_json(content), "parsedContent": parsed}
                 return cls.model_validate(data)
         if type(given) is str:
-            return _complete(given, None)
+            return complete_result(given)
         if type(given) is int:
-            return _complete(to_json(given) if abs(given) > _SMALL else str(given), given)
+            return complete_result(to_json(given) if abs(given) > _SMALL else str(given), given)
         if given is None:
             return cls()
         if isinstance(given, str):
@@ -230,21 +230,29 @@ _RESULT_KEYS = {"status", "content", "parsedContent", "parsed_content", "criteri
 _SMALL = 10**15
 
 
-def _complete(content: str, parsed: Any) -> TaskResult:
-    """A COMPLETE result of values known to be right: validating each trivial tool result again costs more than the call."""
+_put = object.__setattr__
+
+
+def complete_result(
+    content: str, parsed: Any = None, *, notes: dict[str, Any] | None = None, usage: Usage = _NO_USAGE
+) -> TaskResult:
+    """A COMPLETE result of values known to be right.
+
+    Nothing is validated or copied: for each trivial tool result and each answer that would cost more than the rest of
+    the call. ``notes`` becomes the result's own.
+    """
     result = TaskResult.__new__(TaskResult)
-    put = object.__setattr__
     fields: dict[str, Any] = {
         "status": "COMPLETE",
         "content": content,
         "parsed_content": parsed,
         "criteria": None,
-        "notes": {},
+        "notes": {} if notes is None else notes,
     }
-    put(result, "__dict__", fields)
-    put(result, "__pydantic_fields_set__", {"content", "parsed_content"})
-    put(result, "__pydantic_extra__", None)
-    put(result, "__pydantic_private__", {"_error": None, "_usage": _NO_USAGE})
+    _put(result, "__dict__", fields)
+    _put(result, "__pydantic_fields_set__", {"content", "parsed_content" if notes is None else "notes"})
+    _put(result, "__pydantic_extra__", None)
+    _put(result, "__pydantic_private__", {"_error": None, "_usage": usage})
     return result
 
 
@@ -397,6 +405,29 @@ class SubtaskRequest(MappingModel):
     @classmethod
     def _read_pairs(cls, value: object) -> object:
         return value if value is None or isinstance(value, BaseModel) else (pairs_to_dict(value) or value)
+
+
+def named_request(template: TaskTemplate, inputs: dict[str, Any]) -> SubtaskRequest:
+    """The request for a template with ``inputs``, which become its own; like :func:`complete_result`, unchecked."""
+    request = SubtaskRequest.__new__(SubtaskRequest)
+    fields: dict[str, Any] = {
+        "type": template.type,
+        "subtype": template.subtype,
+        "name": template.name,
+        "description": "",
+        "inputs": inputs,
+        "template_hints": [],
+        "context_management": None,
+        "file_paths": None,
+        "history_config": None,
+        "max_depth": None,
+        "depth": 0,
+    }
+    _put(request, "__dict__", fields)
+    _put(request, "__pydantic_fields_set__", {"type", "subtype", "name", "inputs"})
+    _put(request, "__pydantic_extra__", None)
+    _put(request, "__pydantic_private__", None)
+    return request
 
 
 class FunctionCallNode(MappingModel):

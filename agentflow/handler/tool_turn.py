@@ -15,7 +15,6 @@ from agentflow.core.ports import ToolPort
 from agentflow.core.results import SubtaskRequest, TaskResult
 from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import to_json
-from agentflow.handler.places import place_at
 
 
 def check_calls(response: ModelResponse) -> None:
@@ -68,7 +67,7 @@ class ToolTurn:
         call = self._call
         # Each call has a place of its own, numbered before any runs: what happens below it keeps its path however the
         # calls overlap.
-        placed = [(part, place_at(call, call.next_path())) for part in parts]
+        placed = [(part, call.at(call.next_path())) for part in parts]
         if len(placed) == 1:
             return (await self._one(*placed[0]),)
         results: list[ToolResultPart] = []

@@ -19,7 +19,6 @@ from agentflow.handler.answer import PartialAnswer, Shape, Shapes
 from agentflow.handler.conversation import answer_message, opening
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
-from agentflow.handler.places import place_at
 from agentflow.handler.tool_turn import ToolTurn, check_calls
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
@@ -73,7 +72,7 @@ class TurnLoop:
         adapter, model = self._route(prompt)
         offered = self._offered(prompt, call)
         # All calls of this prompt are numbered below one path of its own, with the authority of the offered tools.
-        place = place_at(call, call.next_path(), grants=frozenset(spec.name for spec in offered))
+        place = call.at(call.next_path(), grants=frozenset([spec.name for spec in offered]))
         work = _Work(self, prompt, place, adapter, model, offered, self._shapes.of(prompt))
         outcome = await work.run()
         if prompt.history.record_in_session_history:

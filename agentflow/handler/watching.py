@@ -10,7 +10,6 @@ from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.results import SubtaskRequest, TaskResult
-from agentflow.handler.places import place_at
 
 ALLOWANCE = 64
 """Events a reader may be behind before the producer waits for it."""
@@ -93,4 +92,4 @@ class WatchedRun:
 def watch(call: CallContext) -> tuple[WatchedRun, CallContext]:
     """``call`` on a watched run of its own; session, grants and place stay the same."""
     watched = WatchedRun(call.run)
-    return watched, place_at(call, call.path, run=watched)
+    return watched, call.at(call.path, run=watched)

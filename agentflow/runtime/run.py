@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import secrets
+import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any, Protocol
 
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
@@ -160,7 +161,7 @@ class Run:
 
 def new_run_id() -> str:
     """A run identity: sorts by start time, unique without coordination."""
-    return f"r{int(time.time() * 1000):011x}{secrets.token_hex(6)}"
+    return f"r{int(time.time() * 1000):011x}{os.urandom(6).hex()}"
 
 
 @dataclass
@@ -200,8 +201,7 @@ class Runs:
         async with self.open(name, session=session) as (_, call):
             yield call
 
-    @contextlib.asynccontextmanager
-    async def open(
+    def open(
         self,
         name: str,
         *,
@@ -212,73 +212,115 @@ class Runs:
         own: Subscriber | None = None,
         approver: Approver | None = None,
         run_id: str | None = None,
-    ) -> AsyncGenerator[tuple[Run, CallContext], None]:
+    ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
-        Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall time is up.
+        Gives the run and its outermost call. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
+        time is up.
         """
-        limits = limits or self.limits
         session = session if session is not None else Session()
-        session.acquire()
-        try:
-            fanout = Fanout(tuple(self.observers), own, self._drop)
-            run = Run(
-                limits=limits,
-                services=self.services(),
-                fanout=fanout,
-                approver=approver or self.approver,
-                run_id=run_id,
-                redactor=self.redactor,
-            )
-            root = CallContext(run, session=session, grants=grants)
-            if fanout.needs_tasks:
-                async with _pumping(fanout), _within(run, root, name, program, self.redactor):
-                    yield run, root
-            else:
-                try:
-                    async with _within(run, root, name, program, self.redactor):
-                        yield run, root
-                finally:
-                    fanout.close()
-        finally:
-            session.release()
+        fanout = Fanout(tuple(self.observers), own, self._drop)
+        run = Run(
+            limits=limits or self.limits,
+            services=self.services(),
+            fanout=fanout,
+            approver=approver or self.approver,
+            run_id=run_id,
+            redactor=self.redactor,
+        )
+        return OpenRun(run, CallContext(run, session=session, grants=grants), fanout, self.redactor, name, program)
 
 
-@contextlib.asynccontextmanager
-async def _within(
-    run: Run, root: CallContext, name: str, program: str | None, redactor: Redactor | None
-) -> AsyncGenerator[None, None]:
-    wall = run.limits.wall_s
-    scope = root.scope(RunStarted, path="0", name=name, program=program)
-    with scope:
-        root.parent = scope.call.parent
+class OpenRun:
+    """A run around a block, made by :meth:`Runs.open`.
+
+    A class, not a generator: a run that calls one model is opened as often as that model is called, and the nested
+    generators of ``asynccontextmanager`` cost more than all the rest of opening one.
+    """
+
+    __slots__ = ("_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_timer")
+
+    def __init__(
+        self,
+        run: Run,
+        root: CallContext,
+        fanout: Fanout,
+        redactor: Redactor | None,
+        name: str,
+        program: str | None,
+    ) -> None:
+        self._run = run
+        self._root = root
+        self._fanout = fanout
+        self._redactor = redactor
+        self._scope = root.scope(RunStarted, path="0", name=name, program=program)
+        wall = run.limits.wall_s
+        self._timer = asyncio.timeout(wall) if wall is not None else None
+        self._pump = _pumping(fanout) if fanout.needs_tasks else None
+
+    async def __aenter__(self) -> tuple[Run, CallContext]:
+        root = self._root
+        root.session.acquire()
         try:
-            if wall is None:
-                yield
-            else:
-                timer = asyncio.timeout(wall)
-                try:
-                    async with timer:
-                        yield
-                except TimeoutError:
-                    if not timer.expired():
-                        raise
-                    raise LimitExceeded(
-                        f"the run took longer than its {wall:g} s", limit="wall_s", allowed=wall, used=wall
-                    ) from None
-        except AgentflowError as error:
-            if redactor is not None:
-                redact_error(error, redactor)
+            self._scope.__enter__()
+            root.parent = self._scope.call.parent
+            if self._timer is not None:
+                await self._timer.__aenter__()
+            if self._pump is not None:
+                await self._pump.__aenter__()
+        except BaseException:
+            root.session.release()
             raise
+        return self._run, root
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            final = await self._timed(kind, error, trace)
+            if isinstance(final, AgentflowError) and self._redactor is not None:
+                redact_error(final, self._redactor)
+            self._finish(final)
+            if self._pump is not None:
+                await self._pump.__aexit__(type(final) if final is not None else None, final, trace)
+            if final is not error and final is not None:
+                raise final
+            return None
         finally:
+            self._fanout.close()
+            self._root.session.release()
+
+    async def _timed(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> BaseException | None:
+        """The run's error: the block's, or that its wall time was up."""
+        timer = self._timer
+        if timer is None:
+            return error
+        try:
+            await timer.__aexit__(kind, error, trace)
+            if not (isinstance(error, TimeoutError) and timer.expired()):
+                return error
+        except TimeoutError:
+            pass
+        wall = self._run.limits.wall_s
+        assert wall is not None
+        late = LimitExceeded(f"the run took longer than its {wall:g} s", limit="wall_s", allowed=wall, used=wall)
+        late.__suppress_context__ = True
+        return late
+
+    def _finish(self, error: BaseException | None) -> None:
+        run = self._run
+        if run.listening:
             budget = run.budget
-            scope.set(
+            self._scope.set(
                 usage=run.usage,
                 cost_usd=run.cost_usd,
                 steps=budget.steps_used,
                 effects=budget.effects_used,
                 max_concurrency=budget.max_concurrency,
             )
+        self._scope.__exit__(type(error) if error is not None else None, error, None)
 
 
 @contextlib.asynccontextmanager

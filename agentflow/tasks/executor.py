@@ -16,7 +16,7 @@ from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExh
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
-from agentflow.core.results import HistoryConfig, TaskResult
+from agentflow.core.results import HistoryConfig, TaskResult, complete_result
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.library import INTERNAL, builtin
@@ -79,7 +79,7 @@ class AtomicTaskExecutor:
         """
         settings = settings or Settings()
         functions = functions or self.functions(call)
-        execution = Execution(TaskResult())
+        execution = Execution(complete_result(""))
         notes = {"template_used": compiled.name, **settings.notes}
         try:
             prepared = await self._prepare(compiled, values, given or GivenContext(), functions, execution, notes)
@@ -162,7 +162,7 @@ class AtomicTaskExecutor:
             output_schema=output.schema,
             json_output=output.json,
             output_model=output.model,
-            history=settings.history or template.history_config or HistoryConfig(),
+            history=settings.history or template.history_config or compiled.history,
             **fields,
         )
         return prompt, material
@@ -209,5 +209,7 @@ def _conclude(execution: Execution, outcome: PromptOutcome, compiled: CompiledTe
     if outcome.model:
         notes["model"] = outcome.model
     notes["turns"] = outcome.turns
-    execution.result = result_of(outcome, compiled.output, notes).with_usage(outcome.usage)
+    execution.result = result_of(outcome, compiled.output, notes)
+    if execution.result.usage is not outcome.usage:
+        execution.result.with_usage(outcome.usage)
     execution.cost_usd = outcome.cost_usd

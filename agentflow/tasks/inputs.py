@@ -9,7 +9,14 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.results import ContextManagement, HistoryConfig, Parameter, SubtaskRequest, TaskTemplate
+from agentflow.core.results import (
+    ContextManagement,
+    HistoryConfig,
+    Parameter,
+    SubtaskRequest,
+    TaskTemplate,
+    named_request,
+)
 from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.tasks.output import validation_messages
@@ -101,7 +108,7 @@ def request_from_arguments(template: TaskTemplate, arguments: Mapping[str, Any])
         target[key] = value
     if "inputs" in reserved:
         inputs = {**_pairs(template, "inputs", reserved["inputs"]), **inputs}
-    request = SubtaskRequest(type=template.type, subtype=template.subtype, name=template.name, inputs=inputs)
+    request = named_request(template, inputs)
     if "files" in reserved:
         request.file_paths = _paths(template, reserved["files"])
     if "context" in reserved:

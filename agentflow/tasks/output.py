@@ -14,7 +14,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
 from agentflow.core.ports import PromptOutcome
-from agentflow.core.results import TaskResult, TaskTemplate
+from agentflow.core.results import TaskResult, TaskTemplate, complete_result
 from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, to_json
 from agentflow.tasks.types import parse_type, schema_of
@@ -97,7 +97,7 @@ def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -
     """
     text = outcome.response.text
     if not spec.json:
-        return TaskResult(content=text, notes=notes)
+        return complete_result(text, notes=notes, usage=outcome.usage)
     if outcome.parse_error is not None:
         return TaskResult(content=text, notes={**notes, "parseError": outcome.parse_error})
     if outcome.schema_errors:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError
-from agentflow.core.results import TaskTemplate
+from agentflow.core.results import HistoryConfig, TaskTemplate
 from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import pairs_to_dict
 from agentflow.tasks.output import OutputSpec, output_spec, validation_messages
@@ -31,6 +31,7 @@ class CompiledTemplate:
     file_paths: tuple[CompiledText, ...]
     source: tuple[tuple[str, CompiledText], ...]
     output: OutputSpec
+    history: HistoryConfig
 
     @property
     def name(self) -> str:
@@ -142,6 +143,7 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
             if isinstance(text, str)
         ),
         output_spec(template),
+        template.history_config or HistoryConfig(),
     )
     _check_places(compiled)
     return compiled

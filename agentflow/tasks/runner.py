@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, Mark
 from agentflow.core.context import TaskMaterial
 from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.events import TaskStarted
@@ -82,7 +82,7 @@ class TaskRunner:
         Within another task (called by its tools, or while its prompt is rendered) the session is a fork: what nested
         tasks say is no part of the conversation.
         """
-        chain = (*call.subtask_chain, f"task:{fingerprint(compiled.name, request)}")
+        chain = call.chain_with(Mark(lambda: f"task:{fingerprint(compiled.name, request)}"))
         nested = call.material is not None or options.functions is not None
         session = call.session.fork() if nested else None
         with call.scope(
@@ -96,9 +96,10 @@ class TaskRunner:
                     compiled, request, execution.goal, result, scope.call, rounds=rounds
                 )
                 result.with_usage(execution.result.usage + result.usage)
-            scope.set(name=compiled.name, result=result, usage=result.usage, cost_usd=execution.cost_usd)
-            if result.failed:
-                scope.set(error=result.error)
+            if call.run.listening:
+                scope.set(name=compiled.name, result=result, usage=result.usage, cost_usd=execution.cost_usd)
+                if result.failed:
+                    scope.set(error=result.error)
         return result
 
     def _rounds(self, compiled: CompiledTemplate, result: TaskResult) -> int:
