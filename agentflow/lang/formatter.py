@@ -119,6 +119,8 @@ def _parse(source: Source) -> _Node:
             raise _error(source, token, "a comment stands between a quote and what it quotes", "move the comment up")
         node = _Node(token.text.rstrip() if token.kind == "comment" else token.text, comment=token.kind == "comment")
         node.trailing = node.comment and breaks == 0 and bool(children or len(stack) > 1)
+        if prefix.endswith(",") and token.text.startswith("@"):
+            prefix += " "  # `, @x` quotes the name @x; without the space it would splice x
         node.breaks, node.prefix = breaks, prefix
         breaks, prefix = 0, ""
         children.append(node)

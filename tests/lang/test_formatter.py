@@ -79,6 +79,8 @@ def test_any_text_is_formatted_or_refused(text: str) -> None:
         ("(cond (a 1)\n(else 2))", "(cond (a 1)\n      (else 2))\n"),
         ("(review\n(text x)\n(style y))", "(review\n  (text x)\n  (style y))\n"),
         ("'(a\nb)", "'(a\n  b)\n"),
+        ("`(, @x ,@y)", "`(, @x ,@y)\n"),
+        (", @", ", @\n"),
         ('{"a" 1\n"b" 2}', '{"a" 1\n "b" 2}\n'),
         ("(f x ; why\n)", "(f x  ; why\n   )\n"),
         ("(a)   (b)\n\n\n\n(c)", "(a)\n(b)\n\n(c)\n"),
