@@ -109,3 +109,7 @@ class TaskMaterial:
 
     text: str = ""
     paths: tuple[str, ...] = ()
+
+
+NO_MATERIAL = TaskMaterial()
+"""The material of a task that was given nothing."""

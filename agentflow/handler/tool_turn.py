@@ -43,6 +43,10 @@ def check_calls(response: ModelResponse) -> None:
         seen.add(part.id)
 
 
+NO_USAGE = Usage()
+"""Nothing used yet; told by identity, so that a first sum is not one."""
+
+
 class ToolTurn:
     """Runs the tool calls of a model's answers with the authority of what was offered, never more.
 
@@ -56,7 +60,7 @@ class ToolTurn:
         self._tools = tools
         self._offered = {spec.name for spec in offered}
         self._call = call
-        self.usage = Usage()
+        self.usage = NO_USAGE
 
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
         """The results of ``parts``, in their order.

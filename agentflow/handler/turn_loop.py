@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, Refused, ResourceExhausted, clip
-from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolSpec, Usage, user
+from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolSpec, user
 from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.suggest import did_you_mean
 from agentflow.handler.answer import PartialAnswer, Shape, Shapes
 from agentflow.handler.conversation import answer_message, opening
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
-from agentflow.handler.tool_turn import ToolTurn, check_calls
+from agentflow.handler.tool_turn import NO_USAGE, ToolTurn, check_calls
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 """Makes one adapter of several routes ``(adapter, model name)``, tried in order."""
@@ -67,7 +67,7 @@ class TurnLoop:
             ) from None
 
     async def _run(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        if not any(not isinstance(part, TextPart) or part.text.strip() for part in prompt.parts):
+        if not any([not isinstance(part, TextPart) or part.text.strip() for part in prompt.parts]):
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt)
         offered = self._offered(prompt, call)
@@ -184,7 +184,7 @@ class _Work:
         self._tools = ToolTurn(loop.tools, offered, call)
         self._guard = ContextGuard(adapter, adapter.profile(model), call)
         self._messages, self._at = opening(call.session, prompt.history, Message("user", prompt.parts))
-        self._usage = Usage()
+        self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._turns = 0
         self._deadline = time.monotonic() + prompt.timeout_s if prompt.timeout_s is not None else None
@@ -235,7 +235,7 @@ class _Work:
         self._turns += 1
         partial = PartialAnswer(self._shape) if self._shape is not None and call.run.listening else None
         response = await model_turn(self._adapter, request, call, self._turns, partial)
-        self._usage += response.usage
+        self._usage = response.usage if self._usage is NO_USAGE else self._usage + response.usage
         cost = response.cost_usd
         self._cost = None if cost is None or self._cost is None else self._cost + cost
         self._model_used = response.model or self._model
@@ -317,7 +317,7 @@ class _Work:
         return PromptOutcome(
             response=response,
             turn=tuple(turn),
-            usage=self._usage + self._tools.usage,
+            usage=self._usage if self._tools.usage is NO_USAGE else self._usage + self._tools.usage,
             cost_usd=self._cost,
             turns=self._turns,
             value=reading.value,

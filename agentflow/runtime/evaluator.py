@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -11,6 +11,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.ports import MemoryPort, TemplatePort, ToolPort
 from agentflow.core.results import SubtaskRequest, TaskResult
 from agentflow.core.source import Source
+from agentflow.lang.analyzer import Kind
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, check_program, compile_program
 from agentflow.runtime.budget import Budget
@@ -86,11 +87,16 @@ class SexpEvaluator:
         ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name.
         Raises SexpSyntaxError and SexpEvaluationError with the place.
         """
+        limits = limits or self.runs.limits
+        if isinstance(program, Program):
+            same = program.allow == grants and (program.limits is limits or program.limits == limits)
+            if same and program.fits(self._kinds(env, bindings)):
+                return program
         source = program.source if isinstance(program, Program) else program
         return compile_program(
             source,
             kinds=self.performer.kind_of,
-            limits=limits or self.runs.limits,
+            limits=limits,
             allow=grants,
             env_names=_names(env, bindings),
             cache=self._cache,
@@ -111,6 +117,10 @@ class SexpEvaluator:
             allow=grants,
             env_names=_names(None, bindings),
         )
+
+    def _kinds(self, env: SexpEnvironment | None, bindings: Iterable[str]) -> Callable[[str], Kind | None]:
+        names = _names(env, bindings)
+        return lambda name: "variable" if name in names else self.performer.kind_of(name)
 
     async def evaluate(self, program: Program, env: SexpEnvironment, call: CallContext) -> Any:
         """Run a compiled program in ``env`` at the place ``call`` of a run."""

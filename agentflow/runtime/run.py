@@ -34,6 +34,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.redaction import EventRedactor, redact_error
 
 _PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
+_NO_USAGE = Usage()
 _log = logging.getLogger(__name__)
 
 Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
@@ -71,7 +72,7 @@ class Run:
         self.run_id = run_id or new_run_id()
         self.limits = limits
         self.budget = Budget(limits)
-        self.usage = Usage()
+        self.usage = _NO_USAGE
         self.cost_usd: float | None = 0.0
         self.model_calls = 0
         self._services = services
@@ -127,7 +128,7 @@ class Run:
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
         """Add a call's usage and cost. Raises LimitExceeded when the run is over its tokens or money."""
-        self.usage += usage
+        self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
         self._check_spent(exceeded=True)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import TaskMaterial
+from agentflow.core.context import NO_MATERIAL, TaskMaterial
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import TextPart
@@ -20,7 +20,7 @@ from agentflow.core.results import HistoryConfig, TaskResult, complete_result
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.library import INTERNAL, builtin
-from agentflow.tasks.material import GivenContext, Material, gather_material
+from agentflow.tasks.material import NOTHING_GIVEN, GivenContext, Material, gather_material
 from agentflow.tasks.output import format_instructions, result_of
 from agentflow.tasks.registry import CompiledTemplate
 
@@ -82,7 +82,7 @@ class AtomicTaskExecutor:
         execution = Execution(complete_result(""))
         notes = {"template_used": compiled.name, **settings.notes}
         try:
-            prepared = await self._prepare(compiled, values, given or GivenContext(), functions, execution, notes)
+            prepared = await self._prepare(compiled, values, given or NOTHING_GIVEN, functions, execution, notes)
         except (TaskError, ConfigurationError) as error:
             execution.result = TaskResult.from_error(error, **notes)
             return execution
@@ -91,7 +91,8 @@ class AtomicTaskExecutor:
         prompt, material = self._prompt(compiled, prepared, settings, execution.goal)
         if material.skipped:
             call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
-        call.material = TaskMaterial(given.inherited if given else "", tuple(material.paths))
+        inherited = given.inherited if given else ""
+        call.material = TaskMaterial(inherited, tuple(material.paths)) if inherited or material.paths else NO_MATERIAL
         try:
             outcome = await (settings.prompts or self.prompts).run_prompt(prompt, call)
         except (ProviderError, ConfigurationError, ResourceExhausted) as error:
@@ -150,9 +151,11 @@ class AtomicTaskExecutor:
             "max_turns": template.max_turns,
             "max_output_tokens": template.max_output_tokens,
             "timeout_s": template.timeout_s,
-            **settings.options,
-            "settings": {**template.settings, **settings.options.get("settings", {})},
+            "settings": dict(template.settings),
         }
+        if settings.options:
+            fields.update(settings.options)
+            fields["settings"] = {**template.settings, **settings.options.get("settings", {})}
         prompt = Prompt(
             parts=tuple(_separated(parts)),
             system=system,
@@ -199,6 +202,8 @@ class AtomicTaskExecutor:
 
 def _separated(parts: list[Any]) -> list[Any]:
     """Text parts with a blank line between them: adapters join the text parts of a message without one."""
+    if len(parts) < 2:
+        return parts
     made: list[Any] = []
     for index, part in enumerate(parts):
         made.append(TextPart(f"\n\n{part.text}") if index and isinstance(part, TextPart) else part)
@@ -210,6 +215,4 @@ def _conclude(execution: Execution, outcome: PromptOutcome, compiled: CompiledTe
         notes["model"] = outcome.model
     notes["turns"] = outcome.turns
     execution.result = result_of(outcome, compiled.output, notes)
-    if execution.result.usage is not outcome.usage:
-        execution.result.with_usage(outcome.usage)
     execution.cost_usd = outcome.cost_usd

@@ -59,6 +59,10 @@ class GivenContext:
     source: str = "none"
 
 
+NOTHING_GIVEN = GivenContext()
+"""What a task is given that has no context at all: the common case, which is told by identity."""
+
+
 @dataclass(slots=True)
 class Material:
     """Prompt parts made of a :class:`GivenContext`: ``parts``, the ``paths`` that are in them, and what was ``skipped``."""
@@ -92,6 +96,8 @@ async def gather_material(files: FilePort | None, given: GivenContext) -> Materi
     ResourceExhausted when the material is larger than :data:`MAX_CONTEXT_CHARS`.
     """
     material = Material()
+    if given is NOTHING_GIVEN:
+        return material
     texts: list[str] = []
     for name, text in (
         ("inherited_context", given.inherited),

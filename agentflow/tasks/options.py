@@ -33,6 +33,10 @@ class TaskOptions:
     depth: int = 0
 
 
+ORDINARY = TaskOptions()
+"""A task call that departs in nothing."""
+
+
 def select_model(template: TaskTemplate, available: Sequence[str] | None) -> tuple[str | None, tuple[str, ...]]:
     """The model to use and its fallbacks: the template's preferences, in order, kept to ``available``.
 

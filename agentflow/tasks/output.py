@@ -92,12 +92,16 @@ def format_instructions(spec: OutputSpec) -> str:
 def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -> TaskResult:
     """The TaskResult of a prompt's outcome.
 
-    Text that is not the JSON asked for is COMPLETE with ``notes.parseError`` and no parsedContent; valid JSON that misses
+    ``notes`` becomes the result's own; its usage is the outcome's. Text that is not the JSON asked for is COMPLETE with ``notes.parseError`` and no parsedContent; valid JSON that misses
     the schema is FAILED with output_format_failure and the answer in its details.
     """
-    text = outcome.response.text
     if not spec.json:
-        return complete_result(text, notes=notes, usage=outcome.usage)
+        return complete_result(outcome.response.text, notes=notes, usage=outcome.usage)
+    return _json_result(outcome, spec, notes).with_usage(outcome.usage)
+
+
+def _json_result(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -> TaskResult:
+    text = outcome.response.text
     if outcome.parse_error is not None:
         return TaskResult(content=text, notes={**notes, "parseError": outcome.parse_error})
     if outcome.schema_errors:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from agentflow.core.call import CallContext, Mark
-from agentflow.core.context import TaskMaterial
+from agentflow.core.context import NO_MATERIAL, TaskMaterial
 from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.events import TaskStarted
 from agentflow.core.results import SubtaskRequest, TaskResult
@@ -17,7 +17,7 @@ from agentflow.tasks.context_sources import ContextSources, question_of, rendere
 from agentflow.tasks.executor import AtomicTaskExecutor, Execution, Settings
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
-from agentflow.tasks.material import GivenContext
+from agentflow.tasks.material import NOTHING_GIVEN, GivenContext
 from agentflow.tasks.options import TaskOptions, fingerprint, offered_tools, select_model
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.template import text_of
@@ -116,9 +116,9 @@ class TaskRunner:
         template = compiled.template
         notes: dict[str, Any] = {"template_used": compiled.name, "context_source": "none", "context_files_count": 0}
         try:
-            inputs = dict(request.inputs)
-            if "description" in template.params and request.description:
-                inputs.setdefault("description", request.description)
+            inputs = request.inputs
+            if request.description and "description" in template.params:
+                inputs = {"description": request.description, **inputs}
             values, undeclared = resolve_inputs(compiled.name, template.params, inputs)
             if undeclared:
                 notes["undeclared_parameters"] = undeclared
@@ -163,6 +163,14 @@ class TaskRunner:
         options: TaskOptions,
     ) -> GivenContext:
         """The context the settings ask for. Files named by the request or the template come whatever they say."""
+        template = compiled.template
+        if (
+            not (request.file_paths or template.file_paths or template.file_paths_source is not None)
+            and (call.material is None or call.material is NO_MATERIAL)
+            and settings.fresh_context != "enabled"
+            and not (options.inherited_context or options.previous_outputs)
+        ):
+            return NOTHING_GIVEN
         inherited = self._inherited(request, values, settings, call, options)
         previous = options.previous_outputs if settings.accumulate_data else ""
         explicit = await self._explicit(compiled, request, values, call, options)

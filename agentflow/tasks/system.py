@@ -25,7 +25,7 @@ from agentflow.tasks.handlers import NoPrompts, TestModePrompts, prompts_of
 from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
-from agentflow.tasks.options import TaskOptions
+from agentflow.tasks.options import ORDINARY, TaskOptions
 from agentflow.tasks.output import validation_messages
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.runner import Decomposer, TaskRunner
@@ -241,7 +241,7 @@ class TaskSystem:
     def _options(self, **changes: Any) -> TaskOptions:
         if self._test_mode and changes.get("prompts") is None:
             changes["prompts"] = TestModePrompts()
-        return TaskOptions(**changes)
+        return TaskOptions(**changes) if changes else ORDINARY
 
     def _task_call(
         self, task_type: str, task_subtype: str, inputs: Mapping[str, Any], kwargs: dict[str, Any]

@@ -88,6 +88,8 @@ def convert(value: object, declared: str) -> Any:
     Conversions lose nothing: symbols and numbers become text, text that is exactly a number, a boolean or JSON becomes
     that, an integer-valued float an integer, a TaskResult its parsed content or content.
     """
+    if declared == "any" or (declared == "string" and value.__class__ is str):
+        return value  # most parameters, and nothing to look up for them
     return _convert(value, parse_type(declared))
 
 
