@@ -65,14 +65,14 @@ async def doctor(as_json: bool) -> int:
     if as_json:
         write_out(json.dumps(found) + "\n")
     else:
-        write_out(f"python      {found['python']} on {found['platform']}\n")
+        write_out(f"{'python':<20}{found['python']} on {found['platform']}\n")
         for name, number in found["packages"].items():
-            write_out(f"{name:<12}{number or 'not installed (optional)'}\n")
+            write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
         for name, there in found["keys"].items():
             write_out(f"{name:<20}{'set' if there else 'not set'}\n")
-        write_out(f"fts5        {'yes' if found['fts5'] else 'no'}\n")
+        write_out(f"{'fts5':<20}{'yes' if found['fts5'] else 'no'}\n")
         for name, state in found["sandbox"].items():
-            write_out(f"sandbox     {name}: {state}\n")
+            write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:
-            write_out(f"problem     {problem}\n")
+            write_out(f"{'problem':<20}{problem}\n")
     return Exit.FAILED if problems else Exit.OK
