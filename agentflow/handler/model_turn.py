@@ -53,6 +53,8 @@ async def model_turn(
                 provider=type(adapter).__name__,
                 model=request.model,
             )
+        if not run.listening:
+            return response
         scope.set(
             model=response.model or request.model,
             stop_reason=response.stop_reason,
@@ -67,13 +69,14 @@ async def model_turn(
 class _Progress:
     """Turns a provider's deltas into events."""
 
-    __slots__ = ("_attempt", "_call", "_names", "_partial")
+    __slots__ = ("_attempt", "_call", "_counted", "_names", "_partial")
 
     def __init__(self, call: CallContext, partial: PartialAnswer | None) -> None:
         self._call = call
         self._partial = partial
         self._names: dict[str, str] = {}
         self._attempt: Scope | None = None
+        self._counted = False
 
     def show(self, delta: ModelDelta) -> None:
         call = self._call
@@ -93,7 +96,9 @@ class _Progress:
             call.emit(ToolArgumentsDelta, call_id=delta.tool_call_id, name=name, text=delta.arguments)
 
     def attempt(self, attempt: Attempt) -> None:
-        if attempt.outcome is None:
+        if not self._call.run.listening:
+            self._count(attempt)
+        elif attempt.outcome is None:
             self.ended()
             self._attempt = self._call.scope(
                 AttemptStarted, number=attempt.number, provider=attempt.provider, model=attempt.model
@@ -106,12 +111,30 @@ class _Progress:
                 self._attempt.set(outcome="error", error=attempt.error)
             self.ended()
 
+    def _count(self, attempt: Attempt) -> None:
+        """Number the events of an attempt, and its place, as if somebody had taken them."""
+        if attempt.outcome is None:
+            if self._counted:
+                self._call.run.next_seq()
+            self._call.next_path()
+        elif not self._counted:
+            return
+        self._call.run.next_seq()
+        self._counted = attempt.outcome is None
+
     def ended(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._call.run.next_seq()
+            return
         scope, self._attempt = self._attempt, None
         if scope is not None:
             scope.__exit__(None, None, None)
 
     def broken(self, error: BaseException) -> None:
+        if self._counted:
+            self.ended()
+            return
         scope, self._attempt = self._attempt, None
         if scope is not None:
             scope.__exit__(type(error), error, error.__traceback__)

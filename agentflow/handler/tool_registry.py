@@ -40,6 +40,7 @@ class ToolRegistry:
         self.specs: dict[str, dict[str, Any]] = {}
         self.executors: dict[str, Callable[..., Any]] = {}
         self._tools: dict[str, Tool] = {}
+        self._sorted: list[str] = []
         self._schemas: dict[str, Schema | None] = {}
         self._opener = opener or LocalOpener()
 
@@ -62,6 +63,7 @@ class ToolRegistry:
     def _put(self, tool: Tool, executor: Callable[..., Any], spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
         self._tools[tool.name] = tool
+        self._sorted = []
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
         self.executors[tool.name] = executor
         self.specs[tool.name] = spec or {
@@ -79,6 +81,7 @@ class ToolRegistry:
 
     def remove(self, name: str) -> bool:
         """Forget a tool. Whether there was one."""
+        self._sorted = []
         self.specs.pop(name, None)
         self.executors.pop(name, None)
         return self._tools.pop(name, None) is not None
@@ -89,7 +92,9 @@ class ToolRegistry:
 
     def names(self) -> list[str]:
         """All names, sorted."""
-        return sorted(self._tools)
+        if len(self._sorted) != len(self._tools):
+            self._sorted = sorted(self._tools)
+        return list(self._sorted)
 
     async def execute(
         self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None

@@ -116,8 +116,10 @@ class AtomicTaskExecutor:
             execution.result = internal(values)
             execution.result.notes = {**notes, **execution.result.notes}
             return None
-        inner = functions.within(compiled)
-        execution.goal = await compiled.prompt.render_with(values, inner)
+        text = compiled.prompt
+        execution.goal = (
+            await text.render_with(values, functions.within(compiled)) if text.functions else text.render(values)
+        )
         if compiled.template.is_function:
             execution.result = TaskResult(content=execution.goal, notes=notes)
             return None
@@ -128,7 +130,8 @@ class AtomicTaskExecutor:
                 code="tasks/empty-prompt",
                 hint="give the template instructions, or at least a description",
             )
-        system = await compiled.system.render_with(values, inner)
+        text = compiled.system
+        system = await text.render_with(values, functions.within(compiled)) if text.functions else text.render(values)
         material = await gather_material(self.files, given)
         notes["context_source"] = given.source
         notes["context_files_count"] = len(material.paths)
