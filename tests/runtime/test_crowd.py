@@ -1,0 +1,66 @@
+"""Many runs begun at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from agentflow.core.call import Mark
+from agentflow.core.session import Session
+from agentflow.runtime.run import Runs
+
+
+async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
+    """Runs opened in one turn of the loop begin in order, a few in each turn, and others have theirs between."""
+    runs = Runs(services=lambda: cast(Any, None))
+    began: list[int | None] = []
+
+    async def one(number: int) -> None:
+        async with runs.open(f"run {number}"):
+            began.append(number)
+
+    async def other() -> None:
+        while len([each for each in began if each is not None]) < 60:
+            began.append(None)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(one(number) for number in range(60)), other())
+    assert [each for each in began if each is not None] == list(range(60))
+    assert began.count(None) >= 3
+
+
+async def test_a_cancelled_wait_for_a_turn_gives_the_session_back() -> None:
+    """A run cancelled before its turn has come leaves its session free and the others their turns."""
+    runs = Runs(services=lambda: cast(Any, None))
+    session, done = Session(), 0
+
+    async def one(own: Session | None = None) -> None:
+        nonlocal done
+        async with runs.open("run", session=own):
+            done += 1
+
+    others = [asyncio.create_task(one()) for _ in range(40)]
+    last = asyncio.create_task(one(session))
+    await asyncio.sleep(0)
+    last.cancel()
+    await asyncio.wait([*others, last])
+    assert last.cancelled() and done == 40
+    await one(session)
+
+
+async def test_a_mark_is_worked_out_once_and_only_when_read() -> None:
+    """The chain of enclosing requests costs nothing until somebody reads it."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append("made")
+        return "task:1"
+
+    runs = Runs(services=lambda: cast(Any, None))
+    async with runs.open("run") as (_, call):
+        inner = call.at("0/0.0")
+        nested = inner.at("0/0.1")
+        nested._chain = inner.chain_with(Mark(make))  # pyright: ignore[reportPrivateUsage]
+        assert not made
+        assert nested.subtask_chain == ("task:1",) == nested.subtask_chain
+    assert made == ["made"]
