@@ -28,13 +28,15 @@ class CodeInfo:
     """What generated code knows of its program.
 
     ``positions`` are places; ``names`` the program's names for Python's, ``cells`` those of environment variables;
-    ``lambdas`` describe the functions.
+    ``lambdas`` describe the functions. ``places`` remembers where instructions that were asked about are: finding one
+    takes a walk over all of its function's.
     """
 
     positions: Positions
     names: dict[str, str]
     cells: dict[str, str]
     lambdas: dict[str, LambdaInfo]
+    places: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
 
 
 @dataclass(slots=True)
@@ -85,9 +87,13 @@ def place_of(code: CodeType, lasti: int) -> Span | None:
     info = info_of(code)
     if info is None or lasti < 0:
         return None
-    positions: Iterable[Any] = code.co_positions()
-    position: Any = next(islice(iter(positions), lasti // 2, None), None)
-    return info.positions.span(position) if position is not None else None
+    # All code that carries this info is made at once and lives as long: an identity is of one code only.
+    key = (id(code), lasti)
+    if key not in info.places:
+        positions: Iterable[Any] = code.co_positions()
+        position: Any = next(islice(iter(positions), lasti // 2, None), None)
+        info.places[key] = info.positions.span(position) if position is not None else None
+    return info.places[key]
 
 
 def annotate(error: BaseException) -> AgentflowError:
