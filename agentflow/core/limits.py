@@ -13,8 +13,9 @@ class Limits:
 
     Program: ``steps`` (fuel: function entries and loop rounds), ``wall_s`` seconds, ``depth`` nested calls,
     ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
-    ``source_bytes`` and ``nesting`` of program text, ``effects`` (task, tool and host calls), ``concurrency``
-    branches of one ``pmap`` or ``parallel`` at once, ``branches`` forked in all.
+    ``source_bytes``, ``nesting`` and ``nodes`` (forms, names and literals; five of quoted data count as one) of program
+    text, ``effects`` (task, tool and host calls), ``concurrency`` branches of one ``pmap`` or ``parallel`` at once,
+    ``branches`` forked in all.
 
     Models: ``turns`` per task's tool loop, ``tokens`` (input + output) and ``usd`` over the run, ``model_calls`` over
     the run, ``subtask_depth``, ``output_chars`` of one tool result.
@@ -30,6 +31,7 @@ class Limits:
     integer_bits: int = 1_000_000
     source_bytes: int = 4_000_000
     nesting: int = 200
+    nodes: int = 15_000
     effects: int | None = 100_000
     branches: int | None = 1_000_000
     concurrency: int = 256

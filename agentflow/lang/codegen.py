@@ -89,6 +89,8 @@ class Generator:
         self.defined = defined
         self.constants: list[tuple[str, Any]] = []
         self.constant_names: dict[Any, str] = {}
+        self.packed: list[Any] = []
+        self.packed_at: dict[Any, int] = {}
         self.cells: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.fn = PyFn("main", tail_ok=False)
@@ -181,14 +183,20 @@ class Generator:
             self.constants.append((known, value))
         return self.name(known)
 
+    def packed_constant(self, key: Any, make: Callable[[], Any]) -> ast.expr:
+        """A constant of one place in the program, kept with all others in one parameter of ``link``, a tuple.
+
+        Python's compiler copies the set of the names around a function for each function: fewer names are quicker.
+        """
+        known = self.packed_at.get(key)
+        if known is None:
+            known = self.packed_at[key] = len(self.packed)
+            self.packed.append(make())
+        return ast.Subscript(self.name("K"), self.const(known), LOAD, **self.p)
+
     def span(self, node: Node) -> ast.expr:
         """The span of ``node`` as a constant."""
-        key = ("span", node.start, node.end)
-        known = self.constant_names.get(key)
-        if known is None:
-            known = self.constant_names[key] = f"s{len(self.constants)}"
-            self.constants.append((known, self.source.span(node.start, node.end)))
-        return self.name(known)
+        return self.packed_constant((node.start, node.end), lambda: self.source.span(node.start, node.end))
 
     def cell(self, name: str) -> ast.expr:
         """The environment's cell of ``name``."""

@@ -95,7 +95,9 @@ def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
     """The procedure value around a function."""
     info = g.lambdas[py]
     count = -1 if node.rest else len(node.params)
-    return g.call(g.k(Closure, "CL"), [g.name(py), g.const(count), g.k(info), environment(g)])
+    return g.call(
+        g.k(Closure, "CL"), [g.name(py), g.const(count), g.packed_constant(id(info), lambda: info), environment(g)]
+    )
 
 
 def may_tail(g: Generator, node: Lambda) -> bool:
@@ -220,6 +222,9 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
             test = ast.BoolOp(ast.And(), [near, same], **g.p)
             # The guard fails when the host or another program has bound the name anew: the runtime finishes such a call.
             return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), may_tail(g, known)
+    if g.fn.kind == "main" and not g.fn.loops:
+        # Run once: the general way costs less than compiling a short cut.
+        return g.call(g.rt("pick"), [_operator(g, operator), g.const(count), g.name("d")]), True
     function = g.atom(_operator(g, operator))
     tests: list[ast.expr] = [
         near,

@@ -56,6 +56,7 @@ class Macro:
             raise
         except AgentflowError as error:
             made = annotate(error)
+            made.at(a.span(node))
             made.add_frame(f"macro {self.name}", a.span(node))
             raise made from made.__cause__
         except (TypeError, RecursionError, ValueError) as error:

@@ -133,7 +133,7 @@ def compile_program(
     granted = frozenset(allow) if allow is not None else None
     known = frozenset(env_names)
     of = _kinds(kinds, known)
-    key = (source.name, source.digest, granted, limits.source_bytes, limits.nesting)
+    key = (source.name, source.digest, granted, limits.source_bytes, limits.nesting, limits.nodes)
     if cache is not None:
         found = cache.find(key, of)
         if found is not None:
@@ -247,6 +247,7 @@ def _module(g: Generator, tree: Any, first: Node) -> ast.Module:
         g.out.extend(body)
 
     main = g.function("main", [], None, fn, build, prologue=False)
+    g.constants.append(("K", tuple(g.packed)))
     params = ["E", *(name for name, _ in g.constants), *g.cells.values()]
     args = ast.arguments([], [ast.copy_location(ast.arg(each), main) for each in params], None, [], [], None, [])
     body: list[ast.stmt] = [main, ast.Return(g.name("main"), **g.p)]

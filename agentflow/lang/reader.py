@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
+from agentflow.lang.size import check_nodes
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node
 
@@ -75,7 +76,8 @@ def read(source: Source | str, *, limits: Limits | None = None) -> list[Node]:
     """The top-level forms of ``source``, in order.
 
     Raises SexpSyntaxError naming line, column and what was expected (``syntax/...``), for an empty text too, and
-    LimitExceeded when the text is longer than ``limits.source_bytes`` or nested deeper than ``limits.nesting``.
+    LimitExceeded when the text is longer than ``limits.source_bytes``, nested deeper than ``limits.nesting``, or has
+    more than ``limits.nodes`` nodes.
     """
     if isinstance(source, str):
         source = Source("<string>", source)
@@ -101,6 +103,7 @@ class _Reader:
         self.text = source.text
         self.limits = limits
         self.stack: list[Frame] = []
+        self.dropped = 0
         if len(self.text) > limits.source_bytes:
             raise LimitExceeded(
                 f"the program text has {len(self.text)} characters; at most {limits.source_bytes} are read",
@@ -132,6 +135,9 @@ class _Reader:
         items = top
         stack = self.stack
         prefixed = False
+        count = 0
+        # No token makes more than two nodes, so a text of fewer tokens need not be counted.
+        enough = self.limits.nodes // 2
         at = len(text) - len(text.lstrip())
         chunk = _CHUNK
         while at < size:
@@ -143,6 +149,10 @@ class _Reader:
                     chunk *= 2
                     continue
                 del last
+            count += len(tokens)
+            if count > enough:
+                self._check_nodes(top)
+                enough = count * 4 // 3
             chunk = min(max(chunk * 2, _LEAST_CHUNK), max(chunk, _CHUNK))
             for token in tokens:
                 start = at
@@ -204,13 +214,27 @@ class _Reader:
                     items = stack[-1].items if stack else top
                     prefixed = bool(stack) and stack[-1].kind >= _PREFIX
                     if frame.kind == _DROPPED:
+                        self.dropped += 1
                         break
                     name = Name(_QUOTES[frame.text], frame.start, frame.start + len(frame.text))
                     node = Form([name, node], frame.start, node.end)
                     items.append(node)
+        if count > self.limits.nodes // 2:
+            self._check_nodes(top)
         if stack:
             self._unclosed(stack[-1])
         return top
+
+    def _check_nodes(self, top: list[Node]) -> None:
+        """Refuse what is too large already, before the rest is read."""
+        data = False
+        parts: list[tuple[list[Node], bool]] = [(top, False)]
+        for frame in self.stack:
+            items = frame.items
+            first = items[0] if items else None
+            data = data or frame.text in ("'", "#;") or (type(first) is Name and first.name == "quote")
+            parts.append((items, data))
+        check_nodes(self.source, parts, self.limits.nodes, self.dropped)
 
     def _close(self, bracket: str, start: int) -> Node:
         """The form that ``bracket`` ends."""

@@ -187,7 +187,7 @@ def reading() -> None:
     examples = sorted(Path(__file__).resolve().parents[2].glob("examples/*.sexp"))
     text = "\n".join(path.read_text(encoding="utf-8") for path in examples) or workflow_lines(200)
     text *= 1_000_000 // len(text) + 1
-    limits = Limits(source_bytes=100_000_000)
+    limits = Limits(source_bytes=100_000_000, nodes=10_000_000)
     for name, body, target in (("workflow text", text, 4), ("dense data", dense_text(), 2)):
         times: list[float] = []
         for _ in range(ROUNDS):

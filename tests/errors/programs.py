@@ -18,7 +18,7 @@ from tests.support.world import World
 
 LIMITS = Limits(
     steps=5_000, depth=200, collection=1_000, string=10_000, integer_bits=2_000, effects=5, branches=5, source_bytes=2_000,
-    nesting=50, wall_s=20,
+    nesting=50, nodes=500, wall_s=20,
 )  # fmt: skip
 
 
@@ -128,6 +128,7 @@ PROGRAMS: dict[str, str] = {
     "limits/branches": "(pmap identity '(1 2 3 4 5 6))",
     "limits/nesting": "(" * 51 + ")" * 51,
     "limits/source-bytes": "(list " + "1 " * 1_500 + ")",
+    "limits/nodes": "(list " + "1 " * 500 + ")",
     "limits/macro-steps": "(defmacro m () (let loop ((i 0)) (loop (+ i 1))))\n(m)",
 }
 """A program per code. What it takes to raise it is all that is in it."""

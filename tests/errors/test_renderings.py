@@ -12,8 +12,6 @@ from tests.support.error_codes import raised
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "renderings.txt"
-PLACELESS = {"macro/arity"}
-"""Raised before any code of the macro runs; the frame "macro name" says where it was used."""
 FAMILIES = {code.partition("/")[0] for code in PROGRAMS}
 
 
@@ -27,7 +25,7 @@ async def test_each_program_raises_its_code(code: str) -> None:
     """The program listed for a code raises that code, with a place in it."""
     error = await raised_by(PROGRAMS[code])
     assert error is not None and error.code == code
-    assert code in PLACELESS or (error.span is not None and error.span.source.name == "program.sexp")
+    assert error.span is not None and error.span.source.name == "program.sexp"
 
 
 def test_every_language_code_has_a_rendering() -> None:

@@ -110,7 +110,7 @@ def test_deeper_text_is_refused_with_its_place(opening: str) -> None:
 
 async def test_wide_forms_are_no_deeper_than_narrow_ones() -> None:
     """Thousands of clauses, operands or bindings side by side are compiled flat."""
-    flow = FakeFlow()
+    flow = FakeFlow(limits=Limits(nodes=100_000))
     clauses = " ".join(f"((= x {i}) {i})" for i in range(3_000))
     assert await flow(f"(define x 2999) (cond {clauses})") == 2999
     assert await flow(f"(list (cond {clauses}))") == [2999]
