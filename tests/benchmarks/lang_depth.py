@@ -33,7 +33,7 @@ async def show(name: str, text: str) -> None:
 async def cancel_at(depth: int) -> None:
     flow = FakeFlow(limits=LIMITS, listening=False, tools={"wait": lambda: asyncio.sleep(1_000)})
     task = asyncio.create_task(flow(SUM.format("(wait)", depth)))
-    while not flow.performer.effects:  # noqa: ASYNC110 - waits for another task, whose progress is the list
+    while not flow.performer.effects:
         await asyncio.sleep(0.01)
     began = time.perf_counter()
     task.cancel()

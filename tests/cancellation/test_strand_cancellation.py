@@ -50,7 +50,7 @@ async def test_cancelling_leaves_nothing(place: str) -> None:
     """The cancellation comes out, every tool call has ended, no task is left and every Started has its Finished."""
     flow, ends = waiting()
     task = asyncio.create_task(flow(PLACES[place]))
-    while not ends:  # noqa: ASYNC110 - waits for another task, whose progress is the list
+    while not ends:
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -125,7 +125,7 @@ async def test_a_finally_after_cancellation_has_little_room() -> None:
     tasks = {"model": lambda: done.append("model")}
     flow = FakeFlow(tools={"wait": wait, "clean": clean}, tasks=tasks)
     task = asyncio.create_task(flow('(try (try (wait) (finally (clean (what "up")) (model))) (finally (loop 5000 1)))'))
-    while not done:  # noqa: ASYNC110 - waits for another task, whose progress is the list
+    while not done:
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
