@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MACRO_STEPS = 100_000
 """Steps one expansion may take."""
-MAX_NODES = 100_000
-"""Nodes all expansions of a program may make together."""
 
 
 class Macro:
@@ -62,10 +60,10 @@ class Macro:
         except (TypeError, RecursionError, ValueError) as error:
             raise a.error(node, "macro/failed", f"macro '{self.name}' failed: {error}") from error
         try:
-            made_node = from_datum(value, node, places, MAX_NODES - a.expanded, self.limits.nesting)
+            made_node = from_datum(value, node, places, self.limits.nodes - a.expanded, self.limits.nesting)
         except OverflowError as error:
             limit = "nesting" if str(error) == "depth" else "macro_nodes"
-            allowed = self.limits.nesting if limit == "nesting" else MAX_NODES
+            allowed = self.limits.nesting if limit == "nesting" else self.limits.nodes
             raise LimitExceeded(
                 f"the expansion of '{self.name}' is larger than {allowed:,} "
                 f"{'levels of nesting' if limit == 'nesting' else 'nodes'}",

@@ -10,6 +10,7 @@ import pytest
 
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
+from agentflow.lang.program import compile_program
 from tests.support.fake_run import FakeFlow
 
 SPIN = "(define (spin n) (spin (+ n 1))) (spin 0)"
@@ -179,3 +180,11 @@ async def test_a_primitive_as_a_procedure_counts_steps() -> None:
     flow = FakeFlow()
     await flow("(map abs (range 1000))")
     assert flow.budget.steps_used == 1_000
+
+
+def test_an_expansion_counts_as_the_programs_own_nodes() -> None:
+    """What macros expand to is bounded by the same limit as text: a short macro makes no program too wide to compile."""
+    text = "(defmacro m () (cons 'list (map (lambda (i) '(lambda (x) x)) (range 15000)))) (m)"
+    with pytest.raises(LimitExceeded) as caught:
+        compile_program(text)
+    assert caught.value.limit == "macro_nodes"
