@@ -35,6 +35,12 @@ def environment(tmp_path: Path, **extra: str) -> dict[str, str]:
     return {**base, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT), **extra}
 
 
+FOREGROUND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from agentflow.cli import main; main()"
+)
+"""The command with Ctrl-C as in a terminal, also where the tests run in the background and inherit it ignored."""
+
+
 async def agentflow(*arguments: str, tmp_path: Path, stdin: bytes = b"", cwd: Path = ROOT, **extra: str) -> Done:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -196,8 +202,8 @@ async def test_interrupting_leaves_nothing_behind(model: str, repository: Path, 
     async with ModelServer(slow) as server:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "agentflow",
+            "-c",
+            FOREGROUND,
             "demo",
             "cut off streams?",
             "--root",
