@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import threading
 import time
@@ -45,6 +46,9 @@ class Arena:
         self._descriptors = _descriptors()
         self._children = _children()
         self._lag = 0.0
+        # a full collection walks all that the test process has gathered so far, which no program of this case made
+        gc.collect()
+        gc.freeze()
         self._ticker = asyncio.create_task(self._tick())
 
     def saw(self, thing: object) -> Any:
@@ -99,6 +103,7 @@ class Arena:
         """The common check."""
         self._ticker.cancel()
         await asyncio.wait([self._ticker])
+        gc.unfreeze()
         assert self._outside() == self._before, "something outside of the root changed"
         await until(lambda: not (asyncio.all_tasks() - self._tasks - {asyncio.current_task()}), "a task is left")
         await until(lambda: not (_children() - self._children), lambda: f"a child is left: {_named(self._children)}")
