@@ -47,7 +47,6 @@ class Arena:
         self._children = _children()
         self._lag = 0.0
         # a full collection walks all that the test process has gathered so far, which no program of this case made
-        gc.collect()
         gc.freeze()
         self._ticker = asyncio.create_task(self._tick())
 
