@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -78,6 +78,38 @@ def _options(
     )
 
 
+def _execute(
+    name: str,
+    text: str,
+    options: FlowOptions,
+    bindings: dict[str, Any],
+    allow: list[str] | None,
+    as_json: bool,
+    events: bool,
+    events_file: str | None,
+    progress: bool | None,
+) -> NoReturn:
+    """Run a program text on a loop of its own and exit with its code: what ``run`` and ``eval`` share."""
+    from agentflow.cli.execute import execute
+
+    sys.exit(
+        run_async(
+            lambda: execute(
+                name,
+                text,
+                options,
+                bindings=bindings,
+                allow=allow,
+                as_json=as_json,
+                events=events,
+                events_file=events_file,
+                progress=progress,
+            ),
+            as_json=as_json or events,
+        )
+    )
+
+
 @app.command()
 def run(
     file: Annotated[str, typer.Argument(help="A .sexp program; - is standard input.")],
@@ -97,8 +129,6 @@ def run(
     progress: Progress = None,
 ) -> None:
     """Run a program and print its value."""
-    from agentflow.cli.execute import execute
-
     try:
         bindings = parse_bindings(bind or [])
         name, text = read_program(file)
@@ -106,22 +136,7 @@ def run(
         show_error(error, as_json=json)
         sys.exit(exit_code(error))
     options = _options(model, base_url, root, tasks, workflows, limit, approve, sandbox)
-    sys.exit(
-        run_async(
-            lambda: execute(
-                name,
-                text,
-                options,
-                bindings=bindings,
-                allow=allow,
-                as_json=json,
-                events=events,
-                events_file=events_file,
-                progress=progress,
-            ),
-            as_json=json or events,
-        )
-    )
+    _execute(name, text, options, bindings, allow, json, events, events_file, progress)
 
 
 @app.command("eval")
@@ -143,8 +158,6 @@ def evaluate(
     progress: Progress = None,
 ) -> None:
     """Evaluate a program text and print its value."""
-    from agentflow.cli.execute import execute
-
     text = sys.stdin.read() if expression == "-" else expression
     try:
         bindings = parse_bindings(bind or [])
@@ -152,22 +165,7 @@ def evaluate(
         show_error(error, as_json=json)
         sys.exit(exit_code(error))
     options = _options(model, base_url, root, tasks, workflows, limit, approve, sandbox)
-    sys.exit(
-        run_async(
-            lambda: execute(
-                "<eval>",
-                text,
-                options,
-                bindings=bindings,
-                allow=allow,
-                as_json=json,
-                events=events,
-                events_file=events_file,
-                progress=progress,
-            ),
-            as_json=json or events,
-        )
-    )
+    _execute("<eval>", text, options, bindings, allow, json, events, events_file, progress)
 
 
 @app.command()

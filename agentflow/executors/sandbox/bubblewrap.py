@@ -34,7 +34,7 @@ from agentflow.executors.sandbox.supervised import rlimits
 from agentflow.executors.waiting import finished
 
 _GRACE_S = 0.9
-_GATE = "/tmp/.agentflow-limited"
+_GATE = "/tmp/.agentflow-limited"  # inside the sandbox, whose /tmp is its own; no path of this machine
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
