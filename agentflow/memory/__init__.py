@@ -1,4 +1,8 @@
-"""Memory: an index over files, ranking, and the one retrieval entry point, :class:`MemorySystem`."""
+"""Memory: finds the files that matter for a question. An index on disk, ranking, and one entry point.
+
+Knows ``core`` and files; a model that reranks is reached through a port. Start with :mod:`agentflow.memory.system`
+(:class:`MemorySystem`), then :mod:`agentflow.memory.index` for what is stored and :mod:`agentflow.memory.ranking`.
+"""
 
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.lexical import LexicalRanker

@@ -1,4 +1,8 @@
-"""Providers: model dialects behind one port. See :mod:`agentflow.providers.table` for how names find adapters."""
+"""Providers: adapters that speak the wire formats of model servers, behind the port ``ProviderAdapter``.
+
+Knows ``core`` and, deferred, the vendors' SDKs; no task, tool or run. Start with :mod:`agentflow.providers.base`, one
+call from request to response; :mod:`agentflow.providers.table` maps model names to adapters.
+"""
 
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.fallback import FallbackProvider

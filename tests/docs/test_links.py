@@ -1,0 +1,44 @@
+"""The pages lead somewhere: links resolve, and the glossary and the package comments name files that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "tests/README.md", *(ROOT / "docs").rglob("*.md")])
+PACKAGES = sorted(ROOT.glob("agentflow/**/__init__.py"))
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+MODULE = re.compile(r":mod:`~?agentflow\.([\w.]+)`")
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_resolve(page: Path) -> None:
+    """A relative link of a page points at something that is there."""
+    broken = [link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
+    assert not broken, broken
+
+
+def test_the_glossary_names_files_that_exist() -> None:
+    """Each file a glossary entry sends the reader to is there."""
+    rooms = "|".join(path.parent.name for path in PACKAGES if path.parent.parent == ROOT / "agentflow")
+    named = re.findall(rf"`((?:{rooms})/[\w./]*)`", (ROOT / "docs/glossary.md").read_text("utf-8"))
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / "agentflow" / name).exists()]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=relative)
+def test_a_package_says_what_it_is_for(package: Path) -> None:
+    """Every package has a comment, and the modules it sends the reader to are there."""
+    comment = ast.get_docstring(ast.parse(package.read_text("utf-8")))
+    assert comment, f"{relative(package)} has no docstring"
+    for name in MODULE.findall(comment):
+        target = ROOT / "agentflow" / name.replace(".", "/")
+        assert target.is_dir() or target.with_suffix(".py").exists(), f"{relative(package)} names {name}"
