@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from agentflow.core.limits import Limits
     from agentflow.core.messages import ModelDelta, ModelRequest, Usage
     from agentflow.core.ports import ProviderAdapter
-    from agentflow.core.redact import Secret
     from agentflow.core.results import (
         ContextManagement,
         FunctionCallNode,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from agentflow.lang.closure import Closure
     from agentflow.lang.environment import SexpEnvironment
     from agentflow.lang.program import Program
+    from agentflow.lib.redact import Secret
     from agentflow.memory.system import MemorySystem
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.runtime.evaluator import SexpEvaluator
@@ -80,7 +80,7 @@ _HOMES = {
     "RunResult": "runtime.handle",
     "RunStream": "runtime.handle",
     "ScriptedProvider": "providers.scripted",
-    "Secret": "core.redact",
+    "Secret": "lib.redact",
     "Session": "core.session",
     "SexpEnvironment": "lang.environment",
     "SexpEvaluationError": "core.errors",

@@ -14,8 +14,6 @@ from agentflow.core.call import CallContext, current_call
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
-from agentflow.core.redact import Redactor, Secret
-from agentflow.core.sentence_rank import LexicalSentenceRanker
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.executors.command_executor import CommandExecutor
@@ -28,6 +26,8 @@ from agentflow.handler.turn_loop import TurnLoop
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.lib.redact import Redactor, Secret
+from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.memory.rerank import LlmRanker
 from agentflow.memory.system import MemorySystem
 from agentflow.observe.stream import Subscriber

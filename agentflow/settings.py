@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.limits import Limits
-from agentflow.core.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean
 
 FILE_NAME = "agentflow.toml"
 _ENVIRONMENT = {

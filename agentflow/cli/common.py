@@ -21,8 +21,8 @@ from agentflow.core.errors import (
     SexpSyntaxError,
 )
 from agentflow.core.results import TaskResult
-from agentflow.core.terminal import clean
 from agentflow.core.values import plain
+from agentflow.lib.terminal import clean
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from agentflow.cli.common import CompileFailed, Exit, UsageError, exit_code, is_
 from agentflow.cli.options import FlowOptions, open_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
-from agentflow.core.terminal import clean
 from agentflow.core.values import plain
+from agentflow.lib.terminal import clean
 from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter
 from agentflow.settings import load_settings

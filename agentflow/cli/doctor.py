@@ -36,7 +36,7 @@ def _fts5() -> bool:
 
 
 async def _sandbox(name: str) -> str:
-    from agentflow.executors.sandbox.choice import SandboxChoice
+    from agentflow.executors.sandbox.selection import SandboxChoice
 
     try:
         await SandboxChoice(name).get()

@@ -24,8 +24,8 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
-from agentflow.core.terminal import clean
 from agentflow.core.values import plain
+from agentflow.lib.terminal import clean
 from agentflow.observe.console import Console
 from agentflow.observe.jsonl import JsonlWriter, event_line
 

@@ -14,14 +14,14 @@ from agentflow.cli.common import Exit, read_program, write_out
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
-from agentflow.core.suggest import did_you_mean
-from agentflow.core.terminal import clean
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.formatter import format_text
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import check_program, compile_program
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import Form, Name, Node
+from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.terminal import clean
 
 SHORTEST_MISSPELLING = 4
 """Characters of a name below which everything looks like everything."""

@@ -14,7 +14,7 @@ import typer
 from agentflow.cli.common import UsageError
 from agentflow.core.call import ApprovalRequest
 from agentflow.core.limits import Limits
-from agentflow.core.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean
 from agentflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from agentflow.core.errors import AgentflowError
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
-from agentflow.core.terminal import clean
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
 from agentflow.lang.reader import Incomplete, read_datum_nodes
 from agentflow.lang.reference import describe
+from agentflow.lib.terminal import clean
 
 MAX_SHOWN = 20_000
 """Characters of a value that are shown."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentflow.cli.common import Exit, write_out
 from agentflow.cli.demo import state_directory
-from agentflow.core.terminal import clean
+from agentflow.lib.terminal import clean
 
 
 def summary(path: Path) -> dict[str, Any] | None:

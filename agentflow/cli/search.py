@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 from agentflow.cli.common import Exit, UsageError, write_out
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
-from agentflow.core.terminal import clean
+from agentflow.lib.terminal import clean
 from agentflow.memory import FileIndex, MemorySystem, UpdateReport
 from agentflow.memory.index import absolute_root
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from agentflow.core.context import TaskMaterial
+from agentflow.core.context import InheritedContext
 from agentflow.core.events import (
     AttemptFinished,
     AttemptStarted,
@@ -123,7 +123,7 @@ class RunPort(Protocol):
         ...
 
 
-class Mark:
+class LazyFingerprint:
     """One link of a subtask chain that is worked out when somebody reads the chain, which most calls never do.
 
     Parameters: ``make`` gives its text; it is called once at most.
@@ -163,8 +163,8 @@ class CallContext:
         session: Session | None = None,
         span: Span | None = None,
         grants: frozenset[str] | None = None,
-        subtask_chain: tuple[str | Mark, ...] = (),
-        material: TaskMaterial | None = None,
+        subtask_chain: tuple[str | LazyFingerprint, ...] = (),
+        material: InheritedContext | None = None,
     ) -> None:
         self.run = run
         self.path = path
@@ -186,7 +186,7 @@ class CallContext:
         """The fingerprints of the enclosing subtask requests, outermost first."""
         return tuple([str(mark) for mark in self._chain])
 
-    def chain_with(self, mark: str | Mark) -> tuple[str | Mark, ...]:
+    def chain_with(self, mark: str | LazyFingerprint) -> tuple[str | LazyFingerprint, ...]:
         """The chain of a call within this one: this chain and ``mark``."""
         return (*self._chain, mark)
 
@@ -259,7 +259,7 @@ class CallContext:
         session: Session | None = None,
         grants: frozenset[str] | None = None,
         path: str | None = None,
-        subtask_chain: tuple[str | Mark, ...] | None = None,
+        subtask_chain: tuple[str | LazyFingerprint, ...] | None = None,
         **fields: Any,
     ) -> Scope:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.

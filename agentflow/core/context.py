@@ -104,12 +104,12 @@ class DataContext(MappingModel):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskMaterial:
+class InheritedContext:
     """What a task was given to read: inherited ``text`` and the absolute ``paths`` of its files. Subtasks may inherit it."""
 
     text: str = ""
     paths: tuple[str, ...] = ()
 
 
-NO_MATERIAL = TaskMaterial()
+NOTHING_INHERITED = InheritedContext()
 """The material of a task that was given nothing."""

@@ -26,14 +26,14 @@ from pathlib import Path
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import CommandResult
-from agentflow.core.terminal import escape
-from agentflow.executors import git
+from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandPolicy, split_command
 from agentflow.executors.process import run_process
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
-from agentflow.executors.sandbox.choice import SandboxChoice
-from agentflow.executors.waiting import finished, settled
+from agentflow.executors.sandbox.selection import SandboxChoice
+from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.lib.terminal import escape
 
 PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Where programs are looked for: never in the working directory, never where this process's PATH says."""
@@ -243,7 +243,7 @@ class CommandExecutor:
         text = escape(shlex.join(resolved.argv))
         if verdict == "deny":
             raise CommandDenied(f"{text}: {reason}", code="commands/denied", hint="it will not be run, whoever asks")
-        if git.is_git(resolved.real) and (word := git.refused(resolved.argv)):
+        if git_hardening.is_git(resolved.real) and (word := git_hardening.refused(resolved.argv)):
             raise CommandDenied(
                 f"{text}: git is run without {word!r}, which makes it run other programs",
                 code="commands/git",
@@ -273,7 +273,7 @@ class CommandExecutor:
     # -- starting -----------------------------------------------------------------------------------------------
 
     async def _run(self, resolved: Resolved, timeout: float, sandbox: Sandbox) -> CommandResult:
-        scratch, cwd_fd = await settled(asyncio.to_thread(self._prepare, resolved.cwd), undo=_clear)
+        scratch, cwd_fd = await run_or_undo(asyncio.to_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
             spawn = Spawn(
                 executable=resolved.executable,
@@ -289,11 +289,11 @@ class CommandExecutor:
                 stdout=-1,
                 stderr=-1,
             )
-            if git.is_git(resolved.real):
+            if git_hardening.is_git(resolved.real):
                 spawn = await self._harden_git(spawn, sandbox)
             return await run_process(spawn, sandbox, timeout)
         finally:
-            await finished(asyncio.to_thread(_clear, (scratch, cwd_fd)))
+            await run_to_completion(asyncio.to_thread(_clear, (scratch, cwd_fd)))
 
     def _prepare(self, cwd: str) -> tuple[str, int]:
         """A directory of its own for the command's temporary files, and its working directory held open. Blocking."""
@@ -311,14 +311,14 @@ class CommandExecutor:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._env_allow)
         }
         made |= {"PATH": ":".join(self._path), "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
-        return made | git.environment(git_names) | self._env
+        return made | git_hardening.environment(git_names) | self._env
 
     async def _harden_git(self, spawn: Spawn, sandbox: Sandbox) -> Spawn:
         """``spawn`` with the drivers that the repository names emptied. Reading its configuration runs nothing."""
-        listing = ("git", *git.location(spawn.argv), "config", "--includes", "--name-only", "-z", "--list")
+        listing = ("git", *git_hardening.location(spawn.argv), "config", "--includes", "--name-only", "-z", "--list")
         found = await run_process(replace(spawn, argv=listing), sandbox, _GIT_LOOKUP_S, keep=1_000_000)
         names = [name for name in found.stdout.split("\0") if name] if found.exit_code == 0 else []
-        return replace(spawn, argv=git.arguments(spawn.argv), env=self._environment(spawn.scratch, names))
+        return replace(spawn, argv=git_hardening.arguments(spawn.argv), env=self._environment(spawn.scratch, names))
 
     # -- output -------------------------------------------------------------------------------------------------
 

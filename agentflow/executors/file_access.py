@@ -25,8 +25,8 @@ from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import FileText
 from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
-from agentflow.executors.names import PROTECTED, Protection, check_text, shown, split
-from agentflow.executors.waiting import settled
+from agentflow.executors.path_rules import PROTECTED, Protection, check_text, shown, split
+from agentflow.executors.waiting import run_or_undo
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
@@ -50,7 +50,7 @@ class FileAccessManager:
 
     Parameters: ``roots`` one directory or several, the first being where relative paths start; ``max_bytes`` the read
     cap in bytes; ``protected`` the name patterns refused in any component below a root
-    (:data:`~agentflow.executors.names.PROTECTED`); ``writable`` false refuses every write; ``kernel`` false resolves
+    (:data:`~agentflow.executors.path_rules.PROTECTED`); ``writable`` false refuses every write; ``kernel`` false resolves
     without ``openat2``, as platforms that lack it do.
 
     ``..`` in a path is taken out as text before anything is opened. Close with :meth:`close` or :meth:`aclose`, or use
@@ -159,13 +159,13 @@ class FileAccessManager:
 
         Errors as for :meth:`read_bytes`; there is no cap.
         """
-        raw = await settled(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
+        raw = await run_or_undo(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
         try:
             file = cast(_AsyncReader, threadpool.wrap(raw))
-            while chunk := await settled(file.read(chunk_bytes)):
+            while chunk := await run_or_undo(file.read(chunk_bytes)):
                 yield chunk
         finally:
-            # nothing is reading any more (settled waits), so the number cannot be another file's by now
+            # nothing is reading any more (run_or_undo waits), so the number cannot be another file's by now
             raw.close()
 
     def _open_raw(self, path: str) -> io.FileIO:

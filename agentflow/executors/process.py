@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from agentflow.core.ports import CommandResult
 from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
-from agentflow.executors.sandbox.channel import Output, attach
-from agentflow.executors.waiting import finished, settled
+from agentflow.executors.sandbox.pipes import Output, attach
+from agentflow.executors.waiting import run_or_undo, run_to_completion
 
 _DRAIN_S = 0.25
 """How long to wait for the end of an output after the process ended: what still holds it is no concern of ours."""
@@ -36,7 +36,7 @@ async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: i
                 output = Output(int(spawn.limits.output_bytes) if keep is None else keep)
                 outputs.append(output)
                 transports.append(await attach(read_end, output))
-            running = await settled(
+            running = await run_or_undo(
                 sandbox.spawn(replace(spawn, stdout=ends[0], stderr=ends[1])), undo_async=lambda started: started.end()
             )
         finally:
@@ -61,7 +61,7 @@ async def _watch(running: Running, timeout: float) -> Ending | None:
     except TimeoutError:
         return None
     finally:
-        await finished(running.end())
+        await run_to_completion(running.end())
 
 
 def _result(ending: Ending | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:

@@ -19,9 +19,9 @@ from agentflow.core.events import ContextStarted
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import CommandPort, CommandResult, FilePort, HandlerPort, MemoryPort, Tool
 from agentflow.core.results import TaskResult
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import plain, to_json
-from agentflow.executors.schemas import SCHEMAS, problem_with
+from agentflow.executors.tool_specs import SCHEMAS, problem_with
+from agentflow.lib.suggest import did_you_mean
 
 _FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
 

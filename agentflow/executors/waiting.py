@@ -15,7 +15,7 @@ import anyio
 T = TypeVar("T")
 
 
-async def finished(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Await ``work`` to its end. A cancellation that came meanwhile is raised then, in place of the result."""
     task, cancelled = await _outlast(work)
     if cancelled is not None:
@@ -23,7 +23,7 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def settled(
+async def run_or_undo(
     work: Coroutine[Any, Any, T],
     *,
     undo: Callable[[T], object] | None = None,

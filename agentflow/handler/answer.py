@@ -13,12 +13,12 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.json_schema import check
-from agentflow.core.partial_json import PartialJson, parse_answer, prune
 from agentflow.core.ports import Prompt
+from agentflow.lib.json_schema import check
+from agentflow.lib.partial_json import PartialJson, parse_answer, prune
 
 
-class Shape:
+class OutputSchema:
     """What an answer must look like: a JSON Schema, a pydantic model (or any annotated type), or just JSON."""
 
     __slots__ = ("_adapter", "_partial", "model", "schema")
@@ -39,7 +39,7 @@ class Shape:
                 ) from error
         self.schema = schema
 
-    def asking(self, schema: dict[str, Any]) -> Shape:
+    def asking(self, schema: dict[str, Any]) -> OutputSchema:
         """This shape with another schema to be asked for: the model still says what the value is."""
         made = copy(self)
         made.schema = schema
@@ -131,23 +131,23 @@ def partial_type(kind: Any, _made: dict[Any, Any] | None = None) -> Any:
     return cast(Any, kind)
 
 
-class Shapes:
-    """Shapes by output model, kept while the model lives: a type adapter costs a millisecond to build."""
+class OutputSchemas:
+    """OutputSchemas by output model, kept while the model lives: a type adapter costs a millisecond to build."""
 
     def __init__(self) -> None:
-        self._by_model: WeakKeyDictionary[Any, Shape] = WeakKeyDictionary()
+        self._by_model: WeakKeyDictionary[Any, OutputSchema] = WeakKeyDictionary()
 
-    def of(self, prompt: Prompt) -> Shape | None:
+    def of(self, prompt: Prompt) -> OutputSchema | None:
         """The shape a prompt asks for; None when it asks for text. Raises ConfigurationError."""
         model, schema = prompt.output_model, prompt.output_schema
         if model is None:
-            return Shape(schema, None) if prompt.json_output or schema is not None else None
+            return OutputSchema(schema, None) if prompt.json_output or schema is not None else None
         try:
             known = self._by_model.get(model)
             if known is None:
-                known = self._by_model[model] = Shape(None, model)
+                known = self._by_model[model] = OutputSchema(None, model)
         except TypeError:  # not every annotation can be kept weakly
-            known = Shape(None, model)
+            known = OutputSchema(None, model)
         return known if schema is None or schema == known.schema else known.asking(schema)
 
 
@@ -156,7 +156,7 @@ class PartialAnswer:
 
     __slots__ = ("_last", "_shape", "_text")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: OutputSchema) -> None:
         self._shape = shape
         self._text = PartialJson()
         self._last: Any = None

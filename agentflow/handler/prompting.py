@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.json_schema import check
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
+from agentflow.lib.json_schema import check
 
 JSON_ONLY = "Answer with one JSON value and nothing else."
 

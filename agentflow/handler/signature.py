@@ -11,9 +11,9 @@ from pydantic.errors import PydanticUserError
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol
-from agentflow.handler.docstring import describe
+from agentflow.lib.docstring import describe
+from agentflow.lib.suggest import did_you_mean
 
 
 class ToolInputError(AgentflowError):

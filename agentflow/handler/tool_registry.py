@@ -12,15 +12,15 @@ from typing import Any, cast
 from agentflow.core.call import ApprovalRequest, CallContext, Scope, current_call
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
-from agentflow.core.json_schema import Schema
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.ports import RunOpener, Tool
 from agentflow.core.results import SubtaskRequest, TaskResult
-from agentflow.core.suggest import did_you_mean
-from agentflow.core.terminal import escape
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
+from agentflow.lib.json_schema import Schema
+from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.terminal import escape
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from agentflow.core.errors import LimitExceeded, ProtocolError, clip
 from agentflow.core.messages import ModelResponse, ToolCallPart, ToolResultPart, ToolSpec, Usage
 from agentflow.core.ports import ToolPort
 from agentflow.core.results import SubtaskRequest, TaskResult
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import to_json
+from agentflow.lib.suggest import did_you_mean
 
 
 def check_calls(response: ModelResponse) -> None:

@@ -15,11 +15,11 @@ import anyio.to_thread
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.json_schema import check, simple_schema
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
 from agentflow.core.results import ContextManagement, SubtaskRequest
 from agentflow.handler.signature import Signature, ToolInputError
+from agentflow.lib.json_schema import check, simple_schema
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 40

@@ -14,12 +14,12 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, Refused, ResourceExhausted, clip
 from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolSpec, user
 from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
-from agentflow.core.suggest import did_you_mean
-from agentflow.handler.answer import PartialAnswer, Shape, Shapes
+from agentflow.handler.answer import OutputSchema, OutputSchemas, PartialAnswer
 from agentflow.handler.conversation import answer_message, opening
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
 from agentflow.handler.tool_turn import NO_USAGE, ToolTurn, check_calls
+from agentflow.lib.suggest import did_you_mean
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 """Makes one adapter of several routes ``(adapter, model name)``, tried in order."""
@@ -40,7 +40,7 @@ class TurnLoop:
         self._router = router
         self._tools = tools
         self._fallback = fallback
-        self._shapes = Shapes()
+        self._shapes = OutputSchemas()
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``: model calls and tool calls until the model has answered.
@@ -73,7 +73,7 @@ class TurnLoop:
         offered = self._offered(prompt, call)
         # All calls of this prompt are numbered below one path of its own, with the authority of the offered tools.
         place = call.at(call.next_path(), grants=frozenset([spec.name for spec in offered]))
-        work = _Work(self, prompt, place, adapter, model, offered, self._shapes.of(prompt))
+        work = _PromptRun(self, prompt, place, adapter, model, offered, self._shapes.of(prompt))
         outcome = await work.run()
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
@@ -141,7 +141,7 @@ def _check_choice(choice: str, offered: Sequence[ToolSpec]) -> None:
         )
 
 
-class _Work:
+class _PromptRun:
     """One prompt on its way: the messages so far, and what they cost."""
 
     __slots__ = (
@@ -171,7 +171,7 @@ class _Work:
         adapter: ProviderAdapter,
         model: str,
         offered: tuple[ToolSpec, ...],
-        shape: Shape | None,
+        shape: OutputSchema | None,
     ) -> None:
         self._prompt = prompt
         self._call = call
@@ -296,9 +296,9 @@ class _Work:
             )
         check_calls(response)
 
-    def _read(self, response: ModelResponse) -> _Reading:
+    def _read(self, response: ModelResponse) -> _ParsedAnswer:
         if self._shape is None:
-            return _Reading()
+            return _ParsedAnswer()
         value, parse_error, schema_errors = self._shape.read(response.text)
         if parse_error is not None:
             fault = f"Your answer is not valid JSON: {parse_error}\nAnswer again with the corrected JSON only."
@@ -309,9 +309,9 @@ class _Work:
             fault = None
         if fault is not None:
             self._call.warn("handler/bad-output", "the answer is not the JSON asked for", problem=clip(fault, 500))
-        return _Reading(value, parse_error, schema_errors, fault)
+        return _ParsedAnswer(value, parse_error, schema_errors, fault)
 
-    def _outcome(self, response: ModelResponse, reading: _Reading) -> PromptOutcome:
+    def _outcome(self, response: ModelResponse, reading: _ParsedAnswer) -> PromptOutcome:
         turn = self._messages[self._at :]
         turn[0] = Message("user", self._prompt.parts)
         return PromptOutcome(
@@ -327,7 +327,7 @@ class _Work:
         )
 
 
-class _Reading:
+class _ParsedAnswer:
     """An answer as data, and what to tell the model when it is not what was asked for."""
 
     __slots__ = ("fault", "parse_error", "schema_errors", "value")

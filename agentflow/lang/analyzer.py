@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeAlias
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
-from agentflow.core.suggest import did_you_mean
 from agentflow.lang import ir
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.forms import FORMS, SCOPING
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
+from agentflow.lib.suggest import did_you_mean
 
 Kind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
 """What a free name is where the program will run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HOP = 150
+MAX_STACK_CALLS = 150
 """Calls nested on one Python stack; deeper ones go on in a fresh task."""
 TAIL_NEST = 64
 """Tail calls that nest as plain calls, for the sake of the frames they leave, before they are bounced."""

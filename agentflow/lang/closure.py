@@ -49,16 +49,16 @@ class LambdaInfo:
 class Closure:
     """A procedure made by ``lambda`` or ``define``: compiled code with the variables it was made among.
 
-    ``code`` is ``async (rt, d, *arguments)``; ``n`` the number of arguments it takes, -1 with a rest parameter. Prints
+    ``code`` is ``async (rt, d, *arguments)``; ``arity`` the number of arguments it takes, -1 with a rest parameter. Prints
     as its source; :func:`agentflow.lang.portable.dump_closure` makes JSON of it when what it captured is data.
     """
 
-    __slots__ = ("__weakref__", "code", "env", "info", "n")
+    __slots__ = ("__weakref__", "arity", "code", "env", "info")
     is_procedure: ClassVar[bool] = True
 
-    def __init__(self, code: Code, n: int, info: LambdaInfo, env: SexpEnvironment) -> None:
+    def __init__(self, code: Code, arity: int, info: LambdaInfo, env: SexpEnvironment) -> None:
         self.code = code
-        self.n = n
+        self.arity = arity
         self.info = info
         self.env = env
 

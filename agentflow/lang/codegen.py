@@ -96,8 +96,8 @@ class Generator:
         self.fn = PyFn("main", tail_ok=False)
         self.main = self.fn
         self.owner: dict[str, PyFn] = {}
-        self.out: list[ast.stmt] = []
-        self.p: dict[str, Any] = {}
+        self.body: list[ast.stmt] = []
+        self.loc: dict[str, Any] = {}
         self.places: dict[tuple[int, int], dict[str, Any]] = {}
         self.counter = 0
         self.loops: dict[Var, Loop] = {}
@@ -123,20 +123,20 @@ class Generator:
         return found
 
     def name(self, name: str) -> ast.expr:
-        return ast.Name(name, LOAD, **self.p)
+        return ast.Name(name, LOAD, **self.loc)
 
     def const(self, value: Any) -> ast.expr:
-        return ast.Constant(value, **self.p)
+        return ast.Constant(value, **self.loc)
 
     def attr(self, value: ast.expr, name: str) -> ast.expr:
-        return ast.Attribute(value, name, LOAD, **self.p)
+        return ast.Attribute(value, name, LOAD, **self.loc)
 
     def rt(self, name: str) -> ast.expr:
         """An attribute of the strand."""
-        return ast.Attribute(self.name("rt"), name, LOAD, **self.p)
+        return ast.Attribute(self.name("rt"), name, LOAD, **self.loc)
 
     def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.expr:
-        made = ast.Call(function, list(args), [], **self.p)
+        made = ast.Call(function, list(args), [], **self.loc)
         tallest = 0
         for each in args:
             h = getattr(each, "_h", 0)
@@ -146,21 +146,21 @@ class Generator:
         return made
 
     def await_(self, value: ast.expr) -> ast.expr:
-        made = ast.Await(value, **self.p)
+        made = ast.Await(value, **self.loc)
         made._h = height(value)  # type: ignore[attr-defined]
         return made
 
     def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
-        return ast.Compare(a, [ast.IsNot() if negate else ast.Is()], [b], **self.p)
+        return ast.Compare(a, [ast.IsNot() if negate else ast.Is()], [b], **self.loc)
 
     def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
-        made = ast.IfExp(test, then, other, **self.p)
+        made = ast.IfExp(test, then, other, **self.loc)
         made._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
         return made
 
     def deeper(self, by: int = 1) -> ast.expr:
         """``d + 1``."""
-        return ast.BinOp(self.name("d"), ast.Add(), self.const(by), **self.p)
+        return ast.BinOp(self.name("d"), ast.Add(), self.const(by), **self.loc)
 
     def assign(self, name: str, value: ast.expr) -> None:
         """Assign a Python variable, here or, where it belongs to a function around this one, there."""
@@ -168,13 +168,13 @@ class Generator:
         if owner is not self.fn:
             self.fn.nonlocals.add(name)
             owner.declared.add(name)
-        self.out.append(ast.Assign([ast.Name(name, STORE, **self.p)], value, **self.p))
+        self.body.append(ast.Assign([ast.Name(name, STORE, **self.loc)], value, **self.loc))
 
     def tmp(self) -> str:
         self.counter += 1
         return f"t{self.counter}"
 
-    def k(self, value: Any, name: str | None = None) -> ast.expr:
+    def const_param(self, value: Any, name: str | None = None) -> ast.expr:
         """A constant, passed to ``link``."""
         key = name or id(value)
         known = self.constant_names.get(key)
@@ -192,7 +192,7 @@ class Generator:
         if known is None:
             known = self.packed_at[key] = len(self.packed)
             self.packed.append(make())
-        return ast.Subscript(self.name("K"), self.const(known), LOAD, **self.p)
+        return ast.Subscript(self.name("K"), self.const(known), LOAD, **self.loc)
 
     def span(self, node: Node) -> ast.expr:
         """The span of ``node`` as a constant."""
@@ -226,24 +226,24 @@ class Generator:
 
     def capture(self, work: Callable[[], Any]) -> tuple[list[ast.stmt], Any]:
         """What ``work`` emits, apart, and what it returns."""
-        saved, self.out = self.out, []
+        saved, self.body = self.body, []
         try:
             result = work()
-            return self.out, result
+            return self.body, result
         finally:
-            self.out = saved
+            self.body = saved
 
     def operands(self, items: Sequence[IR]) -> list[ast.expr]:
         """Expressions to be evaluated in order. What a later one needs done first happens after the earlier ones."""
         found: list[ast.expr] = []
         for item in items:
-            saved, self.out = self.out, []
+            saved, self.body = self.body, []
             value = self.expr(item)
-            made, self.out = self.out, saved
+            made, self.body = self.body, saved
             if made:
                 if not all(isinstance(each, ast.AsyncFunctionDef) for each in made):
                     found = [self.atom(each) for each in found]
-                self.out.extend(made)
+                self.body.extend(made)
             found.append(value)
         return found
 
@@ -263,7 +263,7 @@ class Generator:
             value = on_fresh_stack(lambda: self.expr(node))
             self.level -= 1
             return value
-        saved, self.p = self.p, self.place(node.at)
+        saved, self.loc = self.loc, self.place(node.at)
         method = _EXPR.get(type(node))
         if method is not None:
             value = method(self, node)
@@ -274,7 +274,7 @@ class Generator:
             self.owner[name] = self.fn
             _STMT[type(node)](self, node, Dest("assign", name))
             value = self.temp(name)
-        self.p = saved
+        self.loc = saved
         self.level -= 1
         return value
 
@@ -286,32 +286,32 @@ class Generator:
             on_fresh_stack(lambda: self.stmt(node, dest))
             self.level -= 1
             return
-        saved, self.p = self.p, self.place(node.at)
+        saved, self.loc = self.loc, self.place(node.at)
         method = _STMT.get(type(node))
         if method is not None:
             method(self, node, dest)
         else:
             self.deliver(_EXPR[type(node)](self, node), dest)
-        self.p = saved
+        self.loc = saved
         self.level -= 1
 
     def deliver(self, value: ast.expr, dest: Dest) -> None:
         """Put a value into ``dest``."""
         if dest.kind == "return":
-            self.out.append(ast.Return(value, **self.p))
+            self.body.append(ast.Return(value, **self.loc))
             return
         if dest.kind == "drop":
             if not isinstance(value, ast.Constant) and not getattr(value, "_stable", False):
-                self.out.append(ast.Expr(value, **self.p))
+                self.body.append(ast.Expr(value, **self.loc))
         else:
             self.assign(dest.name, value)
         if dest.leave:
-            self.out.append(ast.Break(**self.p))
+            self.body.append(ast.Break(**self.loc))
 
     def block(self, node: IR, dest: Dest) -> list[ast.stmt]:
         """``node`` as a block of its own."""
         made, _ = self.capture(lambda: self.stmt(node, dest))
-        return made or [ast.Pass(**self.p)]
+        return made or [ast.Pass(**self.loc)]
 
     # -- functions ------------------------------------------------------------------------------------------------
 
@@ -327,38 +327,38 @@ class Generator:
         self.fn = saved
         head: list[ast.stmt] = []
         if fn.nonlocals:
-            head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.p))
+            head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.loc))
         for each in sorted(fn.declared - set(params)):
-            dead = ast.Assign([ast.Name(each, STORE, **self.p)], self.const(None), **self.p)
-            head.append(ast.If(self.const(False), [dead], [], **self.p))
+            dead = ast.Assign([ast.Name(each, STORE, **self.loc)], self.const(None), **self.loc)
+            head.append(ast.If(self.const(False), [dead], [], **self.loc))
         if rest is not None:
             self.owner[rest] = fn
-            made = self.call(self.k(list, "list_"), [self.name(rest)])
-            head.append(ast.Assign([ast.Name(rest, STORE, **self.p)], made, **self.p))
+            made = self.call(self.const_param(list, "list_"), [self.name(rest)])
+            head.append(ast.Assign([ast.Name(rest, STORE, **self.loc)], made, **self.loc))
         if prologue:
             head.extend(self.fuel())
         args = ast.arguments(
             posonlyargs=[],
-            args=[ast.arg(each, None, **self.p) for each in ("rt", "d", *params)],
-            vararg=ast.arg(rest, None, **self.p) if rest is not None else None,
+            args=[ast.arg(each, None, **self.loc) for each in ("rt", "d", *params)],
+            vararg=ast.arg(rest, None, **self.loc) if rest is not None else None,
             kwonlyargs=[],
             kw_defaults=[],
             kwarg=None,
             defaults=[],
         )
-        whole = [*head, *body] or [ast.Pass(**self.p)]
-        made_def = ast.AsyncFunctionDef(name, args, whole, [], None, **self.p)
+        whole = [*head, *body] or [ast.Pass(**self.loc)]
+        made_def = ast.AsyncFunctionDef(name, args, whole, [], None, **self.loc)
         made_def.type_params = []  # type: ignore[attr-defined]
         return made_def
 
     def fuel(self) -> list[ast.stmt]:
         """Take one step; when the slice is used up, account for it and let others run."""
-        left = ast.Name("f_", STORE, **self.p)
-        target = ast.Attribute(self.name("rt"), "fuel", STORE, **self.p)
-        less = ast.BinOp(self.rt("fuel"), ast.Sub(), self.const(1), **self.p)
-        test = ast.Compare(self.name("f_"), [ast.Lt()], [self.const(0)], **self.p)
-        tick = ast.Expr(self.await_(self.call(self.rt("tick"), [])), **self.p)
-        return [ast.Assign([left, target], less, **self.p), ast.If(test, [tick], [], **self.p)]
+        left = ast.Name("f_", STORE, **self.loc)
+        target = ast.Attribute(self.name("rt"), "fuel", STORE, **self.loc)
+        less = ast.BinOp(self.rt("fuel"), ast.Sub(), self.const(1), **self.loc)
+        test = ast.Compare(self.name("f_"), [ast.Lt()], [self.const(0)], **self.loc)
+        tick = ast.Expr(self.await_(self.call(self.rt("tick"), [])), **self.loc)
+        return [ast.Assign([left, target], less, **self.loc), ast.If(test, [tick], [], **self.loc)]
 
     def helper(self, params: list[Var], args: list[ast.expr], build: Callable[[], None], dest: Dest) -> None:
         """Go on in a nested function: for fresh variables in a loop, and where Python would nest too deep."""
@@ -366,28 +366,28 @@ class Generator:
         name = f"h{self.counter}"
         fn = PyFn(self.fn.kind, tail_ok=self.fn.tail_ok and dest is RETURN)
         made = self.function(name, [each.py for each in params], None, fn, build, prologue=False)
-        self.out.append(made)
+        self.body.append(made)
         value = self.await_(self.call(self.name(name), [self.name("rt"), self.deeper(), *args]))
         if fn.crossing is None:
             self.deliver(value, dest)
             return
         result = self.spill(value)
         loop = self.loops[fn.crossing]
-        test = self.is_(result, self.k(AGAIN, "AGAIN"))
+        test = self.is_(result, self.const_param(AGAIN, "AGAIN"))
         jump: list[ast.stmt]
         if loop.fn is self.fn:
             jump, _ = self.capture(lambda: self._go_round(loop))
         else:
             self.fn.crossing = fn.crossing
-            jump = [ast.Return(self.k(AGAIN, "AGAIN"), **self.p)]
-        self.out.append(ast.If(test, jump, [], **self.p))
+            jump = [ast.Return(self.const_param(AGAIN, "AGAIN"), **self.loc)]
+        self.body.append(ast.If(test, jump, [], **self.loc))
         self.deliver(result, dest)
 
     def _go_round(self, loop: Loop) -> None:
         if loop.params:
-            targets: list[ast.expr] = [ast.Name(each.py, STORE, **self.p) for each in loop.params]
-            self.out.append(ast.Assign([ast.Tuple(targets, STORE, **self.p)], self.rt("again"), **self.p))
-        self.out.append(ast.Continue(**self.p))
+            targets: list[ast.expr] = [ast.Name(each.py, STORE, **self.loc) for each in loop.params]
+            self.body.append(ast.Assign([ast.Tuple(targets, STORE, **self.loc)], self.rt("again"), **self.loc))
+        self.body.append(ast.Continue(**self.loc))
 
     def bind(self, var: Var, value: ast.expr) -> None:
         """Give a variable its first value."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core import effects
 from agentflow.lang import ir
-from agentflow.lang.calling import AGAIN, HOP, TAIL, TAIL_NEST
+from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.codegen import (
     RETURN,
@@ -61,12 +61,12 @@ def define_code(g: Generator, node: Lambda) -> str:
         fn.loops += 1
         fn.blocks += 1
         body, _ = g.capture(lambda: g.stmt(node.body, RETURN))
-        g.out.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.p))
+        g.body.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.loc))
 
     made = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=not looped)
     g.loops = outer_loops
     g.self_loop = outer_self
-    g.out.append(made)
+    g.body.append(made)
     return py
 
 
@@ -96,7 +96,8 @@ def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
     info = g.lambdas[py]
     count = -1 if node.rest else len(node.params)
     return g.call(
-        g.k(Closure, "CL"), [g.name(py), g.const(count), g.packed_constant(id(info), lambda: info), environment(g)]
+        g.const_param(Closure, "CL"),
+        [g.name(py), g.const(count), g.packed_constant(id(info), lambda: info), environment(g)],
     )
 
 
@@ -160,12 +161,12 @@ def _round(g: Generator, loop: Loop, var: Var, args: list[IR]) -> None:
     values = g.operands(args)
     if loop.fn is not g.fn:
         g.fn.crossing = var
-        made = ast.Tuple(values, ast.Load(), **g.p)
-        g.out.append(ast.Assign([ast.Attribute(g.name("rt"), "again", STORE, **g.p)], made, **g.p))
-        g.out.append(ast.Return(g.k(AGAIN, "AGAIN"), **g.p))
+        made = ast.Tuple(values, ast.Load(), **g.loc)
+        g.body.append(ast.Assign([ast.Attribute(g.name("rt"), "again", STORE, **g.loc)], made, **g.loc))
+        g.body.append(ast.Return(g.const_param(AGAIN, "AGAIN"), **g.loc))
         return
     set_params(g, loop.params, values)
-    g.out.append(ast.Continue(**g.p))
+    g.body.append(ast.Continue(**g.loc))
 
 
 def set_params(g: Generator, params: list[Var], values: list[ast.expr]) -> None:
@@ -178,9 +179,9 @@ def set_params(g: Generator, params: list[Var], values: list[ast.expr]) -> None:
     if len(pairs) == 1:
         g.assign(pairs[0][0].py, pairs[0][1])
     elif pairs:
-        targets: list[ast.expr] = [ast.Name(each.py, STORE, **g.p) for each, _ in pairs]
-        packed = ast.Tuple([value for _, value in pairs], ast.Load(), **g.p)
-        g.out.append(ast.Assign([ast.Tuple(targets, STORE, **g.p)], packed, **g.p))
+        targets: list[ast.expr] = [ast.Name(each.py, STORE, **g.loc) for each, _ in pairs]
+        packed = ast.Tuple([value for _, value in pairs], ast.Load(), **g.loc)
+        g.body.append(ast.Assign([ast.Tuple(targets, STORE, **g.loc)], packed, **g.loc))
 
 
 def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
@@ -190,15 +191,15 @@ def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
         if operator.var.known is not lam:
             return False
         set_params(g, loop.params, g.operands(node.args))
-        g.out.append(ast.Continue(**g.p))
+        g.body.append(ast.Continue(**g.loc))
         return True
     if not isinstance(operator, ir.Global) or g.global_code.get(operator.name) is not lam:
         return False
     _, made = global_names(operator.name, lam, g)
     values = [g.atom(each) for each in g.operands(node.args)]
     same = g.is_(g.attr(g.cell(operator.name), "v"), g.name(made))
-    jump, _ = g.capture(lambda: (set_params(g, loop.params, values), g.out.append(ast.Continue(**g.p))))
-    g.out.append(ast.If(same, jump, [], **g.p))
+    jump, _ = g.capture(lambda: (set_params(g, loop.params, values), g.body.append(ast.Continue(**g.loc))))
+    g.body.append(ast.If(same, jump, [], **g.loc))
     bounce(g, callee(g, node, len(values))[0], values)
     return True
 
@@ -206,12 +207,12 @@ def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
 def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
     """The code to call, chosen before the operands are evaluated; and whether its result may be a tail call."""
     operator = node.operator
-    near = ast.Compare(g.name("d"), [ast.Lt()], [g.const(HOP)], **g.p)
+    near = ast.Compare(g.name("d"), [ast.Lt()], [g.const(MAX_STACK_CALLS)], **g.loc)
     if isinstance(operator, ir.Local):
         known = operator.var.known
         if known is not None and known.rest is None and len(known.params) == count:
             code = g.name(code_name(g, known))
-            return g.ifexp(near, code, g.call(g.rt("hopper"), [code])), may_tail(g, known)
+            return g.ifexp(near, code, g.call(g.rt("on_fresh_stack"), [code])), may_tail(g, known)
     if isinstance(operator, ir.Global):
         known = g.global_code.get(operator.name)
         cell = g.cell(operator.name)
@@ -219,7 +220,7 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
             code, made = global_names(operator.name, known, g)
             same = g.is_(g.attr(cell, "v"), g.name(made))
             args = [environment(g), cell, g.const(operator.name), g.const(count), g.name("d")]
-            test = ast.BoolOp(ast.And(), [near, same], **g.p)
+            test = ast.BoolOp(ast.And(), [near, same], **g.loc)
             # The guard fails when the host or another program has bound the name anew: the runtime finishes such a call.
             return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), may_tail(g, known)
     if g.fn.kind == "main" and not g.fn.loops:
@@ -228,11 +229,11 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
     function = g.atom(_operator(g, operator))
     tests: list[ast.expr] = [
         near,
-        g.is_(g.call(g.k(type, "type_"), [function]), g.k(Closure, "CL")),
-        ast.Compare(g.attr(function, "n"), [ast.Eq()], [g.const(count)], **g.p),
+        g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL")),
+        ast.Compare(g.attr(function, "arity"), [ast.Eq()], [g.const(count)], **g.loc),
     ]
     slow = g.call(g.rt("pick"), [function, g.const(count), g.name("d")])
-    return g.ifexp(ast.BoolOp(ast.And(), tests, **g.p), g.attr(function, "code"), slow), True
+    return g.ifexp(ast.BoolOp(ast.And(), tests, **g.loc), g.attr(function, "code"), slow), True
 
 
 def _operator(g: Generator, operator: IR) -> ast.expr:
@@ -259,15 +260,15 @@ def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.e
     made, values = g.capture(lambda: g.operands(args))
     if made:
         code = g.spill(code)
-        g.out.extend(made)
+        g.body.extend(made)
     return values, code
 
 
 def untailed(g: Generator, value: ast.expr) -> ast.expr:
     """The value of a call, once the tail calls it ends in are made."""
-    named = ast.NamedExpr(ast.Name("r_", STORE, **g.p), value, **g.p)
+    named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
     rest = g.await_(g.call(g.rt("bounce"), [g.name("d")]))
-    made = g.ifexp(g.is_(named, g.k(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
+    made = g.ifexp(g.is_(named, g.const_param(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
     made._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
     return made
 
@@ -280,57 +281,57 @@ def _tail_call(g: Generator, node: ir.Call) -> None:
 def bounce(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
     """Return the value of a call: made here while the stack is shallow, left to the caller when it is deep."""
     code = g.atom(code)
-    shallow = ast.Compare(g.name("d"), [ast.Lt()], [g.const(TAIL_NEST)], **g.p)
+    shallow = ast.Compare(g.name("d"), [ast.Lt()], [g.const(TAIL_NEST)], **g.loc)
     made = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
-    g.out.append(ast.If(shallow, [ast.Return(made, **g.p)], [], **g.p))
-    packed = ast.Tuple([code, *values], ast.Load(), **g.p)
-    g.out.append(ast.Assign([ast.Attribute(g.name("rt"), "tail", STORE, **g.p)], packed, **g.p))
-    g.out.append(ast.Return(g.k(TAIL, "TAIL"), **g.p))
+    g.body.append(ast.If(shallow, [ast.Return(made, **g.loc)], [], **g.loc))
+    packed = ast.Tuple([code, *values], ast.Load(), **g.loc)
+    g.body.append(ast.Assign([ast.Attribute(g.name("rt"), "tail", STORE, **g.loc)], packed, **g.loc))
+    g.body.append(ast.Return(g.const_param(TAIL, "TAIL"), **g.loc))
 
 
 def _either(g: Generator, node: ir.Call) -> ast.expr:
     """A call whose operands are pairs: named arguments when the operator names a task or tool, else positional."""
     assert node.pairs is not None
     function = g.atom(_operator(g, node.operator))
-    plain = g.is_(g.call(g.k(type, "type_"), [function]), g.k(Closure, "CL"), negate=True)
-    named = g.spill(ast.BoolOp(ast.And(), [plain, g.call(g.rt("shape"), [function])], **g.p))
+    plain = g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL"), negate=True)
+    named = g.spill(ast.BoolOp(ast.And(), [plain, g.call(g.rt("takes_named_arguments"), [function])], **g.loc))
     values: list[ast.expr] = []
     for pair in node.pairs:
         g.bind(pair.var, g.expr(pair.value))
         applied, _ = g.capture(lambda pair=pair: g.assign(pair.var.py, g.expr(pair.applied)))
-        g.out.append(ast.If(ast.UnaryOp(ast.Not(), named, **g.p), applied, [], **g.p))
+        g.body.append(ast.If(ast.UnaryOp(ast.Not(), named, **g.loc), applied, [], **g.loc))
         values.append(g.temp(pair.var.py))
     result = g.tmp()
     g.owner[result] = g.fn
-    names = g.k(tuple(each.name for each in node.pairs))
-    packed = ast.Tuple(values, ast.Load(), **g.p)
+    names = g.const_param(tuple(each.name for each in node.pairs))
+    packed = ast.Tuple(values, ast.Load(), **g.loc)
     args = [g.name("d"), function, names, packed, g.span(node.at)]
     as_named, _ = g.capture(lambda: g.assign(result, g.await_(g.call(g.rt("call_named"), args))))
     code = g.call(g.rt("pick"), [function, g.const(len(values)), g.name("d")])
     made = untailed(g, g.await_(g.call(code, [g.name("rt"), g.deeper(), *values])))
     as_plain, _ = g.capture(lambda: g.assign(result, made))
-    g.out.append(ast.If(named, as_named, as_plain, **g.p))
+    g.body.append(ast.If(named, as_named, as_plain, **g.loc))
     return g.temp(result)
 
 
 @expression(ir.EffectCall)
 def effect(g: Generator, node: ir.EffectCall) -> ast.expr:
     values = g.operands(node.args)
-    named = ast.Dict([g.const(each) for each in node.names], values, **g.p)
+    named = ast.Dict([g.const(each) for each in node.names], values, **g.loc)
     kind = _EFFECTS[node.kind]
     args: list[ast.expr] = [named]
     if node.kind in ("task", "tool", "workflow"):
         args = [g.const(node.name), named]
     elif node.kind == "items":
         args = [named, g.const(True)]
-    made = g.call(g.k(kind, kind.__name__), args)
+    made = g.call(g.const_param(kind, kind.__name__), args)
     return g.await_(g.call(g.rt("perform"), [made, g.span(node.at)]))
 
 
-@expression(ir.Helper)
-def helper(g: Generator, node: ir.Helper) -> ast.expr:
+@expression(ir.RuntimeCall)
+def helper(g: Generator, node: ir.RuntimeCall) -> ast.expr:
     values = g.operands(node.args)
-    fixed = [g.k(each) for each in node.constants]
+    fixed = [g.const_param(each) for each in node.constants]
     return g.await_(g.call(g.rt(node.method), [g.name("d"), g.span(node.at), *fixed, *values]))
 
 
@@ -343,7 +344,7 @@ def thunk(g: Generator, node: ir.Thunk) -> ast.expr:
     outer_self, g.self_loop = g.self_loop, None
     made = g.function(name, [], None, fn, lambda: g.stmt(node.body, RETURN), prologue=node.function.kind == "branch")
     g.loops, g.self_loop = outer_loops, outer_self
-    g.out.append(made)
+    g.body.append(made)
     value = g.name(name)
     value._stable = True  # type: ignore[attr-defined]
     return value
@@ -351,7 +352,7 @@ def thunk(g: Generator, node: ir.Thunk) -> ast.expr:
 
 @expression(ir.ThunkList)
 def thunk_list(g: Generator, node: ir.ThunkList) -> ast.expr:
-    return ast.List(g.operands(node.items), ast.Load(), **g.p)
+    return ast.List(g.operands(node.items), ast.Load(), **g.loc)
 
 
 @statement(ir.Define)

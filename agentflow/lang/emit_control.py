@@ -32,11 +32,11 @@ def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
     test = g.expr(node.test)
     then = g.block(node.then, dest)
     if dest.final:
-        g.out.append(ast.If(test, then, [], **g.p))
+        g.body.append(ast.If(test, then, [], **g.loc))
         g.stmt(node.other, dest)
         return
     other, _ = g.capture(lambda: g.stmt(node.other, dest))
-    g.out.append(ast.If(test, then, other, **g.p))
+    g.body.append(ast.If(test, then, other, **g.loc))
 
 
 @expression(ir.If)
@@ -51,10 +51,10 @@ def if_expression(g: Generator, node: ir.If) -> ast.expr:
     target = Dest("assign", name)
 
     def finish(out: list[ast.stmt], value: ast.expr) -> list[ast.stmt]:
-        made, _ = g.capture(lambda: (g.out.extend(out), g.deliver(value, target)))
+        made, _ = g.capture(lambda: (g.body.extend(out), g.deliver(value, target)))
         return made
 
-    g.out.append(ast.If(test, finish(then_out, then), finish(other_out, other), **g.p))
+    g.body.append(ast.If(test, finish(then_out, then), finish(other_out, other), **g.loc))
     return g.temp(name)
 
 
@@ -69,15 +69,15 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
         if clause.bind is not None:
             g.bind(clause.bind, test)
             test = g.name(clause.bind.py)
-        made = ast.If(test, g.block(clause.body, dest), [], **g.p)
-        g.out.append(made)
+        made = ast.If(test, g.block(clause.body, dest), [], **g.loc)
+        g.body.append(made)
         if not dest.final:
-            levels.append(g.out)
-            g.out = []
+            levels.append(g.body)
+            g.body = []
     g.stmt(node.other, dest)
     while levels:
-        inner, g.out = g.out, levels.pop()
-        last = g.out[-1]
+        inner, g.body = g.body, levels.pop()
+        last = g.body[-1]
         assert isinstance(last, ast.If)
         last.orelse = inner
 
@@ -86,19 +86,19 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
 def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
     parts = [g.capture(lambda each=each: g.expr(each)) for each in node.items]
     if not any(out for out, _ in parts[1:]):
-        g.out.extend(parts[0][0])
+        g.body.extend(parts[0][0])
         values = [value for _, value in parts]
-        made = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.p)
+        made = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.loc)
         made._h = 1 + max(map(height, values))  # type: ignore[attr-defined]
         return made
     name = g.tmp()
     g.owner[name] = g.fn
-    g.out.extend(parts[0][0])
+    g.body.extend(parts[0][0])
     g.assign(name, parts[0][1])
     for out, value in parts[1:]:
-        test = g.name(name) if node.every else ast.UnaryOp(ast.Not(), g.name(name), **g.p)
-        body, _ = g.capture(lambda out=out, value=value: (g.out.extend(out), g.assign(name, value)))
-        g.out.append(ast.If(test, body, [], **g.p))
+        test = g.name(name) if node.every else ast.UnaryOp(ast.Not(), g.name(name), **g.loc)
+        body, _ = g.capture(lambda out=out, value=value: (g.body.extend(out), g.assign(name, value)))
+        g.body.append(ast.If(test, body, [], **g.loc))
     return g.temp(name)
 
 
@@ -109,9 +109,9 @@ def logic_statement(g: Generator, node: ir.Logic, dest: Dest) -> None:
         return
     for each in node.items[:-1]:
         value = g.atom(g.expr(each))
-        test = ast.UnaryOp(ast.Not(), value, **g.p) if node.every else value
+        test = ast.UnaryOp(ast.Not(), value, **g.loc) if node.every else value
         made, _ = g.capture(lambda value=value: g.deliver(value, dest))
-        g.out.append(ast.If(test, made, [], **g.p))
+        g.body.append(ast.If(test, made, [], **g.loc))
     g.stmt(node.items[-1], dest)
 
 
@@ -137,7 +137,7 @@ def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
             g.own(var)
             g.owner[var.py] = g.fn
             if var.early:
-                g.assign(var.py, g.k(UNBOUND, "U"))
+                g.assign(var.py, g.const_param(UNBOUND, "U"))
     for var, value in node.inits:
         if isinstance(value, ir.Lambda) and var.known is value and not var.escapes:
             g.names[var.py] = var.name
@@ -204,9 +204,9 @@ def _rounds(
     body, _ = g.capture(build)
     if outer is None:
         del g.loops[node.loop]
-    g.out.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.p))
+    g.body.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.loc))
     if dest.leave:
-        g.out.append(ast.Break(**g.p))
+        g.body.append(ast.Break(**g.loc))
 
 
 @statement(ir.Repeat)
@@ -218,10 +218,10 @@ def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
         g.owner[name] = g.fn
         keep = inner.kind != "drop"
         if keep:
-            g.assign(name, ast.List([], ast.Load(), **g.p))
+            g.assign(name, ast.List([], ast.Load(), **g.loc))
         body = g.block(node.body, Dest("assign", name) if keep else DROP)
-        index = ast.Name("i_", STORE, **g.p)
-        g.out.append(ast.For(index, count, [*g.fuel(), *body], [], **g.p))
+        index = ast.Name("i_", STORE, **g.loc)
+        g.body.append(ast.For(index, count, [*g.fuel(), *body], [], **g.loc))
         g.deliver(g.temp(name) if keep else g.const(None), inner)
 
     if g.fn.blocks >= MAX_BLOCKS:
@@ -233,9 +233,9 @@ def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
 def while_(g: Generator, node: ir.While, dest: Dest) -> None:
     def build(inner: Dest) -> None:
         made, test = g.capture(lambda: g.expr(node.test))
-        stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.p), [ast.Break(**g.p)], [], **g.p)]
+        stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.loc), [ast.Break(**g.loc)], [], **g.loc)]
         body = g.block(node.body, DROP)
-        g.out.append(ast.While(g.const(True), [*g.fuel(), *made, *stop, *body], [], **g.p))
+        g.body.append(ast.While(g.const(True), [*g.fuel(), *made, *stop, *body], [], **g.loc))
         g.stmt(node.result, inner)
 
     _in_loop(g, dest, build)
@@ -264,17 +264,17 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
             g.stmt(node.body, target)
             return
         made = g.block(node.body, target)
-        g.out.append(ast.Try(made, [_handler(g, node, node.var, target)], [], [], **g.p))
+        g.body.append(ast.Try(made, [_handler(g, node, node.var, target)], [], [], **g.loc))
 
     if final is None:
         body()
     else:
         made, _ = g.capture(body)
         clean = g.await_(g.call(g.rt("finish"), [g.name("x_"), final, g.name("d")]))
-        again: list[ast.stmt] = [ast.Expr(clean, **g.p), ast.Raise(None, None, **g.p)]
-        handler = ast.ExceptHandler(g.k(BaseException, "BaseException_"), "x_", again, **g.p)
-        normal = ast.Expr(g.await_(g.call(final, [g.name("rt"), g.deeper()])), **g.p)
-        g.out.append(ast.Try(made, [handler], [normal], [], **g.p))
+        again: list[ast.stmt] = [ast.Expr(clean, **g.loc), ast.Raise(None, None, **g.loc)]
+        handler = ast.ExceptHandler(g.const_param(BaseException, "BaseException_"), "x_", again, **g.loc)
+        normal = ast.Expr(g.await_(g.call(final, [g.name("rt"), g.deeper()])), **g.loc)
+        g.body.append(ast.Try(made, [handler], [normal], [], **g.loc))
     g.fn.blocks -= 2
     g.deliver(g.temp(name), dest)
 
@@ -296,6 +296,6 @@ def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHa
         g.stmt(handled, target)
 
     caught = g.call(g.rt("caught"), [g.name("x_")])
-    made: list[ast.stmt] = [ast.Assign([ast.Name("e_", STORE, **g.p)], caught, **g.p)]
+    made: list[ast.stmt] = [ast.Assign([ast.Name("e_", STORE, **g.loc)], caught, **g.loc)]
     out, _ = g.capture(inside)
-    return ast.ExceptHandler(g.k(Exception, "Exception_"), "x_", [*made, *out], **g.p)
+    return ast.ExceptHandler(g.const_param(Exception, "Exception_"), "x_", [*made, *out], **g.loc)

@@ -21,7 +21,7 @@ def const(g: Generator, node: ir.Const) -> ast.expr:
     value = node.value
     if value is None or type(value) in (int, float, str, bool):
         return g.const(value)
-    made = g.k(value)
+    made = g.const_param(value)
     made._stable = True  # type: ignore[attr-defined]
     return made
 
@@ -32,14 +32,14 @@ def quote(g: Generator, node: ir.Quote) -> ast.expr:
     if isinstance(value, list):
         items = cast(list[Any], value)
         if len(items) <= _SMALL and not any(isinstance(each, list | dict) for each in items):
-            return ast.List([const(g, ir.Const(node.at, each)) for each in items], ast.Load(), **g.p)
-    return g.call(g.k(fresh, "fresh"), [g.k(value)])
+            return ast.List([const(g, ir.Const(node.at, each)) for each in items], ast.Load(), **g.loc)
+    return g.call(g.const_param(fresh, "fresh"), [g.const_param(value)])
 
 
 @expression(ir.MakeDict)
 def make_dict(g: Generator, node: ir.MakeDict) -> ast.expr:
     values = g.operands(node.values)
-    made = ast.Dict([g.const(key) for key in node.keys], values, **g.p)
+    made = ast.Dict([g.const(key) for key in node.keys], values, **g.loc)
     made._h = 1 + max(map(height, values), default=0)  # type: ignore[attr-defined]
     return made
 
@@ -49,8 +49,8 @@ def local(g: Generator, node: ir.Local) -> ast.expr:
     var = node.var
     made = g.name(var.py)
     if var.early:
-        read = g.call(g.rt("early"), [g.const(var.name)])
-        return g.ifexp(g.is_(made, g.k(UNBOUND, "U"), negate=True), made, read)
+        read = g.call(g.rt("raise_uninitialised"), [g.const(var.name)])
+        return g.ifexp(g.is_(made, g.const_param(UNBOUND, "U"), negate=True), made, read)
     if not var.mutated:
         made._stable = True  # type: ignore[attr-defined]
     return made
@@ -63,9 +63,9 @@ def global_(g: Generator, node: ir.Global) -> ast.expr:
 
 def checked_global(g: Generator, name: str) -> ast.expr:
     """The value in the environment's cell; what to do when it is unbound is the runtime's business."""
-    value = ast.NamedExpr(ast.Name("r_", STORE, **g.p), g.attr(g.cell(name), "v"), **g.p)
+    value = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), g.attr(g.cell(name), "v"), **g.loc)
     slow = g.call(g.rt("unbound"), [environment(g), g.const(name)])
-    return g.ifexp(g.is_(value, g.k(UNBOUND, "U"), negate=True), g.name("r_"), slow)
+    return g.ifexp(g.is_(value, g.const_param(UNBOUND, "U"), negate=True), g.name("r_"), slow)
 
 
 def environment(g: Generator) -> ast.expr:
@@ -80,7 +80,7 @@ def unknown(g: Generator, node: ir.Unknown) -> ast.expr:
 
 @expression(ir.Prim)
 def prim(g: Generator, node: ir.Prim) -> ast.expr:
-    made = g.k(node.primitive, None)
+    made = g.const_param(node.primitive, None)
     made._stable = True  # type: ignore[attr-defined]
     return made
 
@@ -97,8 +97,8 @@ def set_local(g: Generator, node: ir.SetLocal, dest: Dest) -> None:
     if node.foreign:
         value = g.atom(value)
         owner = g.name(f"o_{var.py}")
-        refuse = ast.Expr(g.call(g.rt("check_owner"), [owner, g.const(var.name)]), **g.p)
-        g.out.append(ast.If(g.is_(owner, g.name("rt"), negate=True), [refuse], [], **g.p))
+        refuse = ast.Expr(g.call(g.rt("check_owner"), [owner, g.const(var.name)]), **g.loc)
+        g.body.append(ast.If(g.is_(owner, g.name("rt"), negate=True), [refuse], [], **g.loc))
     give(g, value, dest, lambda each: g.assign(var.py, each))
 
 
@@ -117,14 +117,14 @@ def give(g: Generator, value: ast.expr, dest: Dest, store: Callable[[ast.expr], 
 def set_global(g: Generator, node: ir.SetGlobal, dest: Dest) -> None:
     value = g.atom(g.expr(node.value)) if node.foreign or dest.kind != "drop" else g.expr(node.value)
     cell = g.cell(node.name)
-    bound = g.is_(g.attr(cell, "v"), g.k(UNBOUND, "U"))
+    bound = g.is_(g.attr(cell, "v"), g.const_param(UNBOUND, "U"))
     test: ast.expr = bound
     if node.foreign:
-        test = ast.BoolOp(ast.Or(), [g.rt("branch"), bound], **g.p)
+        test = ast.BoolOp(ast.Or(), [g.rt("branch"), bound], **g.loc)
     value = g.atom(value)
-    slow = ast.Expr(g.call(g.rt("set_global"), [environment(g), cell, g.const(node.name), value]), **g.p)
-    fast = ast.Assign([ast.Attribute(cell, "v", STORE, **g.p)], value, **g.p)
-    g.out.append(ast.If(test, [slow], [fast], **g.p))
+    slow = ast.Expr(g.call(g.rt("set_global"), [environment(g), cell, g.const(node.name), value]), **g.loc)
+    fast = ast.Assign([ast.Attribute(cell, "v", STORE, **g.loc)], value, **g.loc)
+    g.body.append(ast.If(test, [slow], [fast], **g.loc))
     g.deliver(value, dest)
 
 
@@ -139,7 +139,7 @@ def define_global(g: Generator, node: ir.DefineGlobal, dest: Dest) -> None:
         g.assign(code, g.name(g.lambda_py[id(lam)]))
         g.assign(closure, value)
     cell = g.cell(node.name)
-    g.out.append(ast.Assign([ast.Attribute(cell, "v", STORE, **g.p)], value, **g.p))
+    g.body.append(ast.Assign([ast.Attribute(cell, "v", STORE, **g.loc)], value, **g.loc))
     g.deliver(value, dest)
 
 
@@ -161,15 +161,15 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
     primitive = node.primitive
     count = len(node.args)
     if not primitive.accepts(count):
-        return g.call(g.attr(g.k(primitive), "check_arity"), [g.const(count)])
+        return g.call(g.attr(g.const_param(primitive), "check_arity"), [g.const(count)])
     name = primitive.canonical or primitive.name
     if name == "list":
         items = g.operands(node.args)
-        made = ast.List(items, ast.Load(), **g.p)
+        made = ast.List(items, ast.Load(), **g.loc)
         made._h = 1 + max(map(height, items), default=0)  # type: ignore[attr-defined]
         return made
     if name == "not":
-        return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.p)
+        return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.loc)
     if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
         return _inline(g, node, name)
     return slow(g, primitive, g.operands(node.args))
@@ -177,7 +177,7 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
 
 def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
     """A call of a primitive's function."""
-    function = g.k(primitive.function)
+    function = g.const_param(primitive.function)
     if primitive.is_async:
         return g.await_(g.call(function, [g.name("rt"), g.deeper(), *args]))
     return g.call(function, [g.name("rt"), *args] if primitive.needs_rt else args)
@@ -189,16 +189,16 @@ def _inline(g: Generator, node: ir.PrimCall, name: str) -> ast.expr:
     tests = [_is_int(g, each) for each in (a, b) if not _exact(each)]
     plain: ast.expr
     if name in _COMPARE:
-        plain = ast.Compare(a, [_COMPARE[name]()], [b], **g.p)
+        plain = ast.Compare(a, [_COMPARE[name]()], [b], **g.loc)
     else:
-        plain = ast.BinOp(a, _ARITHMETIC[name](), b, **g.p)
+        plain = ast.BinOp(a, _ARITHMETIC[name](), b, **g.loc)
         if name == "*" or not (_exact(a) or _exact(b)):
             plain = _bounded(g, plain, node.primitive)
     if any(isinstance(each, ast.Constant) and not _exact(each) for each in (a, b)):
         return slow(g, node.primitive, [a, b])
     if not tests:
         return plain
-    test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests, **g.p)
+    test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests, **g.loc)
     return g.ifexp(test, plain, slow(g, node.primitive, [a, b]))
 
 
@@ -207,7 +207,7 @@ def _exact(value: ast.expr) -> bool:
 
 
 def _is_int(g: Generator, value: ast.expr) -> ast.expr:
-    return g.is_(g.call(g.k(type, "type_"), [value]), g.k(int, "int_"))
+    return g.is_(g.call(g.const_param(type, "type_"), [value]), g.const_param(int, "int_"))
 
 
 _BOUND = 1 << 256
@@ -215,9 +215,11 @@ _BOUND = 1 << 256
 
 def _bounded(g: Generator, value: ast.expr, primitive: Primitive) -> ast.expr:
     """A result that may have grown: past 256 bits the runtime looks at the limit."""
-    named = ast.NamedExpr(ast.Name("r_", STORE, **g.p), value, **g.p)
-    test = ast.Compare(g.k(-_BOUND, "LOW"), [ast.Lt(), ast.Lt()], [named, g.k(_BOUND, "HIGH")], **g.p)
-    return g.ifexp(test, g.name("r_"), g.call(g.rt("big"), [g.name("r_"), g.const(primitive.name)]))
+    named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
+    test = ast.Compare(
+        g.const_param(-_BOUND, "LOW"), [ast.Lt(), ast.Lt()], [named, g.const_param(_BOUND, "HIGH")], **g.loc
+    )
+    return g.ifexp(test, g.name("r_"), g.call(g.rt("check_integer_size"), [g.name("r_"), g.const(primitive.name)]))
 
 
 def fresh(value: Any) -> Any:

@@ -292,7 +292,7 @@ class EffectCall:
 
 
 @dataclass(slots=True)
-class Helper:
+class RuntimeCall:
     """A call of a runtime operation: ``rt.<method>(d, span, *args)``, awaited."""
 
     at: Node
@@ -378,7 +378,7 @@ IR: TypeAlias = (
     | Call
     | PrimCall
     | EffectCall
-    | Helper
+    | RuntimeCall
     | Thunk
     | ThunkList
     | NamedLoop

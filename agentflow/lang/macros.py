@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.lang.builtins import PRIMITIVES, Primitive
-from agentflow.lang.calling import HOP, TAIL
+from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment, unbound
 from agentflow.lang.syntax import Form, Name, Node, datum, from_datum
@@ -101,10 +101,10 @@ class MacroStrand:
 
     def pick(self, function: Any, count: int, d: int) -> Callable[..., Coroutine[Any, Any, Any]]:
         """The code behind a closure or primitive."""
-        if d >= HOP:
-            return self.hopper(None)
+        if d >= MAX_STACK_CALLS:
+            return self.on_fresh_stack(None)
         if isinstance(function, Closure):
-            if function.n != count and not (function.n < 0 and count >= function.info.least):
+            if function.arity != count and not (function.arity < 0 and count >= function.info.least):
                 raise SexpEvaluationError(
                     f"{function.name or 'the macro'} takes {function.info.least} operands, and was given {count}",
                     code="macro/arity",
@@ -118,12 +118,14 @@ class MacroStrand:
     def pick_global(self, env: SexpEnvironment, cell: Any, name: str, count: int, d: int) -> Any:
         return self.pick(self.unbound(env, name), count, d)
 
-    def shape(self, function: Any) -> bool:
+    def takes_named_arguments(self, function: Any) -> bool:
         return False
 
-    def hopper(self, code: Any) -> NoReturn:
+    def on_fresh_stack(self, code: Any) -> NoReturn:
         raise LimitExceeded(
-            f"calls in a macro's template are nested deeper than {HOP}", limit="macro_depth", allowed=HOP
+            f"calls in a macro's template are nested deeper than {MAX_STACK_CALLS}",
+            limit="macro_depth",
+            allowed=MAX_STACK_CALLS,
         )
 
     async def bounce(self, d: int) -> Any:
@@ -143,7 +145,7 @@ class MacroStrand:
     def operator(self, env: SexpEnvironment, name: str) -> Any:
         return self.unbound(env, name)
 
-    def early(self, name: str) -> NoReturn:
+    def raise_uninitialised(self, name: str) -> NoReturn:
         raise too_early(name)
 
     def count(self, value: Any) -> range:
@@ -151,7 +153,7 @@ class MacroStrand:
             raise SexpEvaluationError("loop: the count is an integer that is not negative", code="loop/count")
         return range(value)
 
-    def big(self, value: Any, who: str) -> Any:
+    def check_integer_size(self, value: Any, who: str) -> Any:
         if value.bit_length() > self.limits.integer_bits:
             raise LimitExceeded(
                 "an integer in a macro's template is too large", limit="integer_bits", allowed=self.limits.integer_bits

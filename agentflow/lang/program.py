@@ -236,21 +236,21 @@ def _compile_module(module: ast.Module, filename: str, *, deep: bool) -> CodeTyp
 
 
 def _module(g: Generator, tree: Any, first: Node) -> ast.Module:
-    g.p = g.place(first)
+    g.loc = g.place(first)
     fn = g.fn
 
     def build() -> None:
         g.stmt(tree, RETURN)
-        body, g.out = g.out, []
+        body, g.body = g.body, []
         for name in g.global_py.values():
-            g.assign(name[1], g.k(NOTHING, "NOTHING"))
-        g.out.extend(body)
+            g.assign(name[1], g.const_param(NOTHING, "NOTHING"))
+        g.body.extend(body)
 
     main = g.function("main", [], None, fn, build, prologue=False)
     g.constants.append(("K", tuple(g.packed)))
     params = ["E", *(name for name, _ in g.constants), *g.cells.values()]
     args = ast.arguments([], [ast.copy_location(ast.arg(each), main) for each in params], None, [], [], None, [])
-    body: list[ast.stmt] = [main, ast.Return(g.name("main"), **g.p)]
+    body: list[ast.stmt] = [main, ast.Return(g.name("main"), **g.loc)]
     link = ast.FunctionDef("link", args, body, [])
     ast.copy_location(link, main)
     link.type_params = []  # type: ignore[attr-defined]

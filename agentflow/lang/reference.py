@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentflow.core.suggest import did_you_mean
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.forms import FORMS
+from agentflow.lib.suggest import did_you_mean
 
 FORM_GROUPS = {
     "binding": "Binding",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agentflow.core.errors import DataError
-from agentflow.core.tokens import Tokeniser
+from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.git import GitFailed, GitRepository
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Known, NewFile, Store

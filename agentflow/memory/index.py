@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentflow.core.errors import DataError
-from agentflow.core.tokens import Tokeniser
+from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
 from agentflow.memory.ranking import Ranked, RankWeights, rank
 from agentflow.memory.rules import IndexRules, decode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentflow.core.tokens import Tokeniser
+from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.store import FileRow, Store
 
 

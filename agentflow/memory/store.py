@@ -1,6 +1,6 @@
 """The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
 
-Terms are made by :class:`~agentflow.core.tokens.Tokeniser` before FTS5 sees them, so its own tokeniser only has to
+Terms are made by :class:`~agentflow.lib.tokens.Tokeniser` before FTS5 sees them, so its own tokeniser only has to
 split at spaces. How often a term occurs is damped before it is stored: the twentieth occurrence of a word says little,
 and the index stays a quarter of the text's size.
 """

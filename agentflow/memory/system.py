@@ -13,9 +13,9 @@ from typing import Any
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.ports import FilePort, Ranker
-from agentflow.core.sentence_rank import LexicalSentenceRanker
-from agentflow.core.suggest import did_you_mean
-from agentflow.core.tokens import Tokeniser
+from agentflow.lib.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
 from agentflow.memory.matches import (
     BACKGROUND_WEIGHT,

@@ -10,8 +10,8 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers import anthropic_wire as wire
 from agentflow.providers.base import HttpAdapter
-from agentflow.providers.exchange import Call, SdkErrors
-from agentflow.providers.lanes import Lanes
+from agentflow.providers.client_pool import ClientPool
+from agentflow.providers.exchange import HttpCall, SdkErrors
 from agentflow.providers.wire import Decoder, ToolNames
 
 _PLAIN_LIMIT = 21_333
@@ -62,7 +62,7 @@ class AnthropicProvider(HttpAdapter):
             counts_tokens=True,
         )
 
-    def _open(self) -> tuple[Lanes, SdkErrors]:
+    def _open(self) -> tuple[ClientPool, SdkErrors]:
         import anthropic
 
         from agentflow.providers import transport
@@ -80,7 +80,7 @@ class AnthropicProvider(HttpAdapter):
         )
         if client.api_key is None and client.auth_token is None and client.credentials is None:
             raise _no_key()
-        return Lanes(client, make, size), SdkErrors(
+        return ClientPool(client, make, size), SdkErrors(
             anthropic.APIStatusError,
             anthropic.APITimeoutError,
             anthropic.AnthropicError,
@@ -103,7 +103,7 @@ class AnthropicProvider(HttpAdapter):
             body["stream"] = True
         return "/v1/messages", body
 
-    def _decoder(self, call: Call) -> Decoder:
+    def _decoder(self, call: HttpCall) -> Decoder:
         return wire.MessagesDecoder(call.names, provider=self.name, model=call.request.model)
 
     async def count_tokens(self, request: ModelRequest) -> int:

@@ -26,10 +26,11 @@ from agentflow.core.errors import (
     clip,
 )
 from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse
+from agentflow.lib.start_throttle import StartThrottle
 from agentflow.providers import faults
+from agentflow.providers.client_pool import ClientPool, PooledClient
 from agentflow.providers.clocks import Clocks
-from agentflow.providers.exchange import Answer, Call, SdkErrors, read_whole, said
-from agentflow.providers.lanes import Lane, Lanes, Turns
+from agentflow.providers.exchange import Answer, HttpCall, SdkErrors, describe, read_whole
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.sse import SseParser
@@ -48,10 +49,10 @@ class Opened:
     """What belongs to one event loop: SDK clients, their errors and the gate."""
 
     loop: asyncio.AbstractEventLoop
-    lanes: Lanes
+    clients: ClientPool
     errors: SdkErrors
     gate: asyncio.Semaphore
-    turns: Turns
+    throttle: StartThrottle
 
 
 class HttpAdapter(ABC):
@@ -100,7 +101,7 @@ class HttpAdapter(ABC):
         """What is known of ``model``."""
 
     @abstractmethod
-    def _open(self) -> tuple[Lanes, SdkErrors]:
+    def _open(self) -> tuple[ClientPool, SdkErrors]:
         """Build the first SDK client and the error table. Blocks for the imports and certificates; runs on a worker thread."""
 
     @abstractmethod
@@ -108,7 +109,7 @@ class HttpAdapter(ABC):
         """Path and JSON body."""
 
     @abstractmethod
-    def _decoder(self, call: Call) -> Decoder:
+    def _decoder(self, call: HttpCall) -> Decoder:
         """A fresh reader of one answer."""
 
     def _plain(self, request: ModelRequest) -> bool:
@@ -129,7 +130,7 @@ class HttpAdapter(ABC):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
         opened = await self._ready()
-        call = Call(request, self._clocks)
+        call = HttpCall(request, self._clocks)
         call.streaming = request.stream or not self._plain(request)
         call.path, data = self._encode(request, call.names, call.streaming)
         if request.idempotency_key:
@@ -168,21 +169,21 @@ class HttpAdapter(ABC):
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
         """``input_tokens`` of a counting endpoint taking ``fields`` of the body; an estimate where there is none."""
         opened = await self._ready()
-        call = Call(replace(request, stream=False), self._clocks)
+        call = HttpCall(replace(request, stream=False), self._clocks)
         call.path, data = path, self._encode(request, call.names, False)[1]
         body = self._merged(data, request, call.headers)
         call.body = dump_json({name: body[name] for name in fields if name in body})
         try:
             await self._pass_gate(opened, call)
-            lane = opened.lanes.take()
+            pooled = opened.clients.take()
             try:
-                answer = await self._send(lane, opened.errors, call)
+                answer = await self._send(pooled, opened.errors, call)
                 try:
                     return int(parse_json(await read_whole(answer), "a token count")["input_tokens"])
                 finally:
                     await answer.aclose()
             finally:
-                lane.active -= 1
+                pooled.active -= 1
                 opened.gate.release()
         except ProviderError as error:
             if error.status in (404, 405, 501):
@@ -198,7 +199,7 @@ class HttpAdapter(ABC):
         """Close connections. The adapter opens again when it is used again."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.loop is asyncio.get_running_loop():
-            await opened.lanes.aclose()
+            await opened.clients.aclose()
 
     async def _ready(self) -> Opened:
         opened = self._opened
@@ -210,18 +211,18 @@ class HttpAdapter(ABC):
             self._opening, self._opened = asyncio.Lock(), None
         async with self._opening:
             if self._opened is None:
-                lanes, errors = await asyncio.to_thread(self._open)
-                self._opened = Opened(loop, lanes, errors, asyncio.Semaphore(self._gate_size), Turns(loop))
+                clients, errors = await asyncio.to_thread(self._open)
+                self._opened = Opened(loop, clients, errors, asyncio.Semaphore(self._gate_size), StartThrottle(loop))
             return self._opened
 
-    async def _attempt(self, opened: Opened, call: Call) -> AsyncGenerator[list[ModelDelta], None]:
+    async def _attempt(self, opened: Opened, call: HttpCall) -> AsyncGenerator[list[ModelDelta], None]:
         """One try: deltas in batches, one batch a chunk of the network's."""
         call.request_id = call.status = None
         call.decoder = decoder = self._decoder(call)
         await self._pass_gate(opened, call)
-        lane = opened.lanes.take()
+        pooled = opened.clients.take()
         try:
-            answer = await self._send(lane, opened.errors, call)
+            answer = await self._send(pooled, opened.errors, call)
             try:
                 if not self._is_stream(answer.response, call):
                     yield [ModelDelta(response=await self._read_body(answer, call, decoder))]
@@ -232,15 +233,15 @@ class HttpAdapter(ABC):
             finally:
                 await answer.aclose()
         finally:
-            lane.active -= 1
+            pooled.active -= 1
             opened.gate.release()
 
-    async def _pass_gate(self, opened: Opened, call: Call) -> None:
+    async def _pass_gate(self, opened: Opened, call: HttpCall) -> None:
         call.watch.arm(call.deadline)
         try:
             await opened.gate.acquire()
             try:
-                await opened.turns.take()
+                await opened.throttle.take()
             except asyncio.CancelledError:
                 opened.gate.release()
                 raise
@@ -253,15 +254,15 @@ class HttpAdapter(ABC):
         finally:
             call.watch.disarm()
 
-    async def _send(self, lane: Lane, errors: SdkErrors, call: Call) -> Answer:
+    async def _send(self, pooled: PooledClient, errors: SdkErrors, call: HttpCall) -> Answer:
         """The response, its body unread. Raises ProviderError for failures and failure statuses."""
         clocks, watch = call.clocks, call.watch
         first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
         watch.arm(call.due(clocks.connect_s, first))
         options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
         try:
-            response = await lane.client.post(
-                lane.base_url + call.path,  # Whole, so that the SDK need not take its base URL apart on every call.
+            response = await pooled.client.post(
+                pooled.base_url + call.path,  # Whole, so that the SDK need not take its base URL apart on every call.
                 cast_to=errors.response,
                 content=call.body,
                 options=options,
@@ -276,14 +277,14 @@ class HttpAdapter(ABC):
             raise self._status_error(error, call) from None
         except errors.timeout as error:
             if errors.connect_timeout(error):
-                raise ConnectTimeout(f"no connection to {lane.base_url} in time") from error
+                raise ConnectTimeout(f"no connection to {pooled.base_url} in time") from error
             raise FirstByteTimeout("the model did not answer in time") from error
         except (errors.base, *errors.transport, ExceptionGroup) as error:
             if (own := _own_error(error)) is not None:
                 raise own from None
-            raise ConnectionLost(f"no connection to {lane.base_url}: {said(error)}") from error
+            raise ConnectionLost(f"no connection to {pooled.base_url}: {describe(error)}") from error
         except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"the answer cannot be read: {said(error)}") from error
+            raise ProtocolError(f"the answer cannot be read: {describe(error)}") from error
         finally:
             watch.disarm()
         call.status = response.status_code
@@ -291,7 +292,7 @@ class HttpAdapter(ABC):
         return Answer(response, call, errors, MAX_STREAM_BYTES if call.streaming else MAX_BODY_BYTES)
 
     async def _read_events(
-        self, answer: Answer, call: Call, decoder: Decoder
+        self, answer: Answer, call: HttpCall, decoder: Decoder
     ) -> AsyncGenerator[list[ModelDelta], None]:
         parser = SseParser()
         begun = False
@@ -328,21 +329,21 @@ class HttpAdapter(ABC):
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             shown = data[:200].decode("utf-8", "backslashreplace")
             raise ProtocolError(
-                f"an event has not the shape {self.dialect} gives it ({said(error)}): {shown}",
+                f"an event has not the shape {self.dialect} gives it ({describe(error)}): {shown}",
                 code="provider/bad-event",
             ) from error
 
-    async def _read_body(self, answer: Answer, call: Call, decoder: Decoder) -> ModelResponse:
+    async def _read_body(self, answer: Answer, call: HttpCall, decoder: Decoder) -> ModelResponse:
         """The answer to a plain request."""
         data = parse_json(await read_whole(answer), "an answer")
         try:
             return self._finished(decoder.body(data), call)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ProtocolError(
-                f"the answer has not the shape {self.dialect} gives it ({said(error)})", code="provider/bad-event"
+                f"the answer has not the shape {self.dialect} gives it ({describe(error)})", code="provider/bad-event"
             ) from error
 
-    def _is_stream(self, response: Any, call: Call) -> bool:
+    def _is_stream(self, response: Any, call: HttpCall) -> bool:
         """Whether the body is an event stream; local servers answer plainly or in a stream whatever was asked."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
@@ -357,7 +358,7 @@ class HttpAdapter(ABC):
             hint="check what the base URL points to; a proxy's page looks like this",
         )
 
-    def _finished(self, response: ModelResponse, call: Call) -> ModelResponse:
+    def _finished(self, response: ModelResponse, call: HttpCall) -> ModelResponse:
         """The decoder's response with what only the adapter knows."""
         model = response.model or call.request.model
         return replace(
@@ -368,7 +369,7 @@ class HttpAdapter(ABC):
             cost_usd=self._prices.cost(self.provider, model, response.usage),
         )
 
-    def _status_error(self, error: Any, call: Call) -> ProviderError:
+    def _status_error(self, error: Any, call: HttpCall) -> ProviderError:
         call.status = int(error.status_code)
         call.request_id = _request_id(error.response)
         made = faults.from_status(
@@ -384,7 +385,7 @@ class HttpAdapter(ABC):
             made.args = (made.message,)
         return made
 
-    def _complete(self, error: ProviderError, call: Call, number: int) -> None:
+    def _complete(self, error: ProviderError, call: HttpCall, number: int) -> None:
         error.attempts = number
         faults.complete(
             error,
@@ -396,7 +397,7 @@ class HttpAdapter(ABC):
         )
 
     def _ended(
-        self, attempt: Attempt, call: Call, error: ProviderError | None = None, wait: float | None = None
+        self, attempt: Attempt, call: HttpCall, error: ProviderError | None = None, wait: float | None = None
     ) -> Attempt:
         return replace(
             attempt,

@@ -37,7 +37,7 @@ class SdkErrors:
     stream: Any
 
 
-class Call:
+class HttpCall:
     """One model call in progress: what is sent, by when it must end, and what is known of the answer so far."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Answer:
 
     __slots__ = ("_call", "_due", "_errors", "_fair", "_first", "_iterator", "_left", "response")
 
-    def __init__(self, response: Any, call: Call, errors: SdkErrors, limit: int) -> None:
+    def __init__(self, response: Any, call: HttpCall, errors: SdkErrors, limit: int) -> None:
         self.response = response
         self._call = call
         self._errors = errors
@@ -138,9 +138,9 @@ class Answer:
                 raise call.timed_out(kind, "the model sent nothing in time") from None
             raise
         except self._errors.transport as error:
-            raise ConnectionLost(f"the connection broke while the model answered: {said(error)}") from error
+            raise ConnectionLost(f"the connection broke while the model answered: {describe(error)}") from error
         except ValueError as error:
-            raise ProtocolError(f"the body cannot be decoded: {said(error)}") from error
+            raise ProtocolError(f"the body cannot be decoded: {describe(error)}") from error
         finally:
             watch.disarm()
         if self._first:
@@ -188,7 +188,7 @@ async def read_whole(answer: Answer) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def said(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """The innermost cause in a few words: SDK errors say no more than that there was one."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -27,7 +27,7 @@ from agentflow.core.messages import (
     Usage,
 )
 from agentflow.core.ports import SentenceRanker
-from agentflow.core.tokens import Tokeniser
+from agentflow.lib.tokens import Tokeniser
 from agentflow.providers.offline_answer import Answerer, as_json
 from agentflow.providers.offline_reading import read_prompt
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.ports import SentenceRanker
-from agentflow.core.tokens import Tokeniser
+from agentflow.lib.tokens import Tokeniser
 from agentflow.providers.offline_reading import MAX_PASSAGES, Passage, Reading
 
 _PROSE_BONUS = 1.0

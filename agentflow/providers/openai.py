@@ -10,8 +10,8 @@ from agentflow.providers import openai_chat_wire as chat
 from agentflow.providers import openai_responses_wire as responses
 from agentflow.providers import openai_wire as common
 from agentflow.providers.base import HttpAdapter
-from agentflow.providers.exchange import Call, SdkErrors
-from agentflow.providers.lanes import Lanes
+from agentflow.providers.client_pool import ClientPool
+from agentflow.providers.exchange import HttpCall, SdkErrors
 from agentflow.providers.wire import Decoder, ToolNames
 
 
@@ -37,7 +37,7 @@ class OpenAIProvider(HttpAdapter):
             counts_tokens=self.dialect == responses.DIALECT,
         )
 
-    def _open(self) -> tuple[Lanes, SdkErrors]:
+    def _open(self) -> tuple[ClientPool, SdkErrors]:
         import openai
 
         from agentflow.providers import transport
@@ -53,7 +53,7 @@ class OpenAIProvider(HttpAdapter):
             max_retries=0,
             http_client=make(),
         )
-        return Lanes(client, make, size), SdkErrors(
+        return ClientPool(client, make, size), SdkErrors(
             openai.APIStatusError,
             openai.APITimeoutError,
             openai.OpenAIError,
@@ -77,7 +77,7 @@ class OpenAIChatProvider(OpenAIProvider):
             body["stream_options"] = {"include_usage": True}
         return "/chat/completions", body
 
-    def _decoder(self, call: Call) -> Decoder:
+    def _decoder(self, call: HttpCall) -> Decoder:
         return chat.ChatDecoder(call.names, provider=self.name, model=call.request.model)
 
 
@@ -92,7 +92,7 @@ class OpenAIResponsesProvider(OpenAIProvider):
             body["stream"] = True
         return "/responses", body
 
-    def _decoder(self, call: Call) -> Decoder:
+    def _decoder(self, call: HttpCall) -> Decoder:
         return responses.ResponsesDecoder(call.names, provider=self.name, model=call.request.model)
 
     async def count_tokens(self, request: ModelRequest) -> int:

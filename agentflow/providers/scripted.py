@@ -20,8 +20,8 @@ from agentflow.core.messages import (
     ToolCallPart,
     Usage,
 )
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import to_json
+from agentflow.lib.suggest import did_you_mean
 from agentflow.providers.wire import check_arguments, estimate_tokens, unique_calls
 
 ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]

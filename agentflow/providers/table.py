@@ -10,7 +10,7 @@ from typing import Any
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.ports import ProviderAdapter
-from agentflow.core.suggest import suggest
+from agentflow.lib.suggest import suggest
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.prices import Prices

@@ -16,7 +16,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, check_program, compile_program
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.hops import on_fresh_task
-from agentflow.runtime.perform import Performer, SolverPort, WorkflowPort
+from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
 from agentflow.runtime.run import Run, Runs
 from agentflow.runtime.strand import call_closure, run_program
 from agentflow.tasks.history import SequentialHistory
@@ -52,7 +52,7 @@ class SexpEvaluator:
         self.memory_system = cast("MemoryPort | None", memory_system)
         self.runs = runs or Runs(services=lambda: self, limits=limits or Limits())
         self._cache = ProgramCache()
-        self.performer = Performer(
+        self.performer = EffectRunner(
             tasks=self.task_system,
             tools=cast(ToolPort, tools),
             memory=self.memory_system,

@@ -28,8 +28,8 @@ from agentflow.core.events import ContextStarted
 from agentflow.core.ports import MemoryPort, TemplatePort, ToolPort
 from agentflow.core.results import SubtaskRequest, TaskResult, TaskTemplate
 from agentflow.core.source import Span
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import name_of, pairs_to_dict
+from agentflow.lib.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from agentflow.runtime.strand import Strand
@@ -50,7 +50,7 @@ class WorkflowPort(Protocol):
 
 
 @dataclass(frozen=True)
-class Performer:
+class EffectRunner:
     """Turns effects into calls on the ports. Holds no state of a run: that is on the strand and its call.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
@@ -242,4 +242,4 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
         raise SexpEvaluationError(f"get_context: {said}", code="context/value", span=span) from error
 
 
-__all__ = ["Performer", "SolverPort", "WorkflowPort", "context_input"]
+__all__ = ["EffectRunner", "SolverPort", "WorkflowPort", "context_input"]

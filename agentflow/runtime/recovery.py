@@ -19,7 +19,7 @@ from agentflow.lang.trace import annotate
 from agentflow.runtime.budget import Budget
 
 if TYPE_CHECKING:
-    from agentflow.runtime.strand import Performer, Strand
+    from agentflow.runtime.strand import EffectHandler, Strand
 
 Code = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -129,7 +129,7 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
 class _NoModels:
     """A performer that starts no model call: what a ``finally`` has when a run is being stopped."""
 
-    def __init__(self, performer: Performer) -> None:
+    def __init__(self, performer: EffectHandler) -> None:
         self._performer = performer
 
     def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:

@@ -26,8 +26,8 @@ from agentflow.core.events import (
     ToolStarted,
     Warning,
 )
-from agentflow.core.redact import MIN_SECRET, RedactedStream, Redactor
 from agentflow.core.results import TaskResult
+from agentflow.lib.redact import MIN_SECRET, RedactedStream, Redactor
 
 _GRAM = 4
 _MEMORY = 12

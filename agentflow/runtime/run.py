@@ -26,11 +26,11 @@ from agentflow.core.events import (
 )
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.redact import Redactor
 from agentflow.core.results import SubtaskRequest, TaskResult
 from agentflow.core.session import Session
+from agentflow.lib.redact import Redactor
+from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
-from agentflow.providers.lanes import Turns
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.redaction import EventRedactor, redact_error
 
@@ -180,7 +180,9 @@ class Runs:
     approver: Approver | None = None
     observers: list[Observer] = field(default_factory=list[Observer])
     redactor: Redactor | None = None
-    _turns: tuple[asyncio.AbstractEventLoop, Turns] | None = field(default=None, init=False, repr=False, compare=False)
+    _throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Give every event of every later run to ``observer``; the returned function ends that."""
@@ -232,13 +234,13 @@ class Runs:
             redactor=self.redactor,
         )
         root = CallContext(run, session=session, grants=grants)
-        return OpenRun(run, root, fanout, self._turns_here(), self.redactor, name, program)
+        return OpenRun(run, root, fanout, self._throttle_here(), self.redactor, name, program)
 
-    def _turns_here(self) -> Turns:
+    def _throttle_here(self) -> StartThrottle:
         loop = asyncio.get_running_loop()
-        known = self._turns
+        known = self._throttle
         if known is None or known[0] is not loop:
-            known = self._turns = (loop, Turns(loop))
+            known = self._throttle = (loop, StartThrottle(loop))
         return known[1]
 
 
@@ -246,18 +248,18 @@ class OpenRun:
     """A run around a block, made by :meth:`Runs.open`.
 
     A class, not a generator: a run that calls one model is opened as often as that model is called, and the nested
-    generators of ``asynccontextmanager`` cost more than all the rest of opening one. Of many runs opened in one turn of
-    the event loop a few begin at once and the others in the next turns, so that a crowd leaves the loop to others.
+    generators of ``asynccontextmanager`` cost more than all the rest of opening one. Of many runs opened in one iteration of
+    the event loop a few begin at once and the others in the next ones, so that a crowd leaves the loop to others.
     """
 
-    __slots__ = ("_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_timer", "_turns")
+    __slots__ = ("_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle", "_timer")
 
     def __init__(
         self,
         run: Run,
         root: CallContext,
         fanout: Fanout,
-        turns: Turns,
+        throttle: StartThrottle,
         redactor: Redactor | None,
         name: str,
         program: str | None,
@@ -265,7 +267,7 @@ class OpenRun:
         self._run = run
         self._root = root
         self._fanout = fanout
-        self._turns = turns
+        self._throttle = throttle
         self._redactor = redactor
         self._scope = root.scope(RunStarted, path="0", name=name, program=program)
         wall = run.limits.wall_s
@@ -276,7 +278,7 @@ class OpenRun:
         root = self._root
         root.session.acquire()
         try:
-            await self._turns.take()
+            await self._throttle.take()
             self._scope.__enter__()
             root.parent = self._scope.call.parent
             if self._timer is not None:

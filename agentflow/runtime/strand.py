@@ -19,17 +19,17 @@ from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationE
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskTemplate
 from agentflow.core.source import Span
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.builtins.registry import charge_bits, type_name
-from agentflow.lang.calling import HOP, TAIL
+from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.lang.trace import annotate, place_of, too_early
+from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime import branches, recovery
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.hops import on_fresh_task
@@ -42,7 +42,7 @@ PAUSE_S = 0.002
 """Seconds a strand may run before it lets others."""
 
 
-class Performer(Protocol):
+class EffectHandler(Protocol):
     """Carries out effects, and knows which names there are."""
 
     async def perform(self, strand: Strand, effect: Effect, span: Span | None) -> Any: ...
@@ -84,7 +84,7 @@ class Strand:
         self,
         call: CallContext,
         budget: Budget,
-        performer: Performer,
+        performer: EffectHandler,
         *,
         parent: Strand | None = None,
         branch: bool = False,
@@ -114,7 +114,7 @@ class Strand:
     @property
     def first_depth(self) -> int:
         """The depth to begin at, so that the depth limit is met exactly at a hop."""
-        return max(0, HOP - self.limits.depth)
+        return max(0, MAX_STACK_CALLS - self.limits.depth)
 
     def end(self) -> None:
         """Give back the steps that were not used."""
@@ -166,13 +166,13 @@ class Strand:
         Raises SexpEvaluationError when it cannot be called so.
         """
         if isinstance(function, Closure):
-            if function.n != count and not (function.n < 0 and count >= function.info.least):
+            if function.arity != count and not (function.arity < 0 and count >= function.info.least):
                 raise wrong_count(function, count)
-            return function.code if d < HOP else self.hopper(function.code)
+            return function.code if d < MAX_STACK_CALLS else self.on_fresh_stack(function.code)
         if isinstance(function, Primitive):
             function.check_arity(count)
             made = _primitive_code(function)
-            return made if d < HOP else self.hopper(made)
+            return made if d < MAX_STACK_CALLS else self.on_fresh_stack(made)
         name = name_of(function)
         if name is not None:
             return self._pick_name(name, count, d)
@@ -188,7 +188,7 @@ class Strand:
         primitive = PRIMITIVES.get(name)
         if primitive is not None:
             return self.pick(primitive, count, d)
-        if not self.shape(name):
+        if not self.takes_named_arguments(name):
             raise AssertionError
         if count:
             parameters = self.performer.parameters_of(name) or ("name",)
@@ -215,7 +215,7 @@ class Strand:
 
         return finished
 
-    def shape(self, function: Any) -> bool:
+    def takes_named_arguments(self, function: Any) -> bool:
         """Whether a value in operator position takes named arguments: it names a task or tool.
 
         Raises SexpEvaluationError for a string or symbol that names nothing.
@@ -257,15 +257,15 @@ class Strand:
             if result is not TAIL:
                 return result
 
-    def hopper(self, code: Code) -> Code:
+    def on_fresh_stack(self, code: Code) -> Code:
         """``code``, to be run on a fresh stack. Raises LimitExceeded (``limits/depth``) at the depth limit."""
         limit = self.limits.depth
-        depth = self._base + HOP
+        depth = self._base + MAX_STACK_CALLS
         if depth >= limit:
             raise LimitExceeded(
                 f"calls are nested {limit:,} deep", limit="depth", allowed=limit, used=depth, span=_place(1)
             )
-        first = max(0, HOP - (limit - depth - 1))
+        first = max(0, MAX_STACK_CALLS - (limit - depth - 1))
 
         async def hop(rt: Strand, d: int, *arguments: Any) -> Any:
             base = rt._base
@@ -325,7 +325,7 @@ class Strand:
         known = {*PRIMITIVES, *FORMS, *self.performer.known_names(), *(env.names() if env is not None else ())}
         return did_you_mean(name, known)
 
-    def early(self, name: str) -> NoReturn:
+    def raise_uninitialised(self, name: str) -> NoReturn:
         """A variable was read before its definition. Raises UnboundSymbolError (``binding/uninitialised``)."""
         raise too_early(name)
 
@@ -366,7 +366,7 @@ class Strand:
             )
         return range(value)
 
-    def big(self, value: Any, who: str) -> Any:
+    def check_integer_size(self, value: Any, who: str) -> Any:
         """An integer past 256 bits, if the limit allows it."""
         if type(value) is int:
             charge_bits(self, value.bit_length(), who)
@@ -495,7 +495,7 @@ async def run_program(
     program: Program,
     env: SexpEnvironment,
     *,
-    performer: Performer,
+    performer: EffectHandler,
     call: CallContext,
     budget: Budget,
     programs: ProgramCache | None = None,
@@ -519,7 +519,7 @@ async def run_program(
 
 
 async def call_closure(
-    function: Any, arguments: Sequence[Any], *, performer: Performer, call: CallContext, budget: Budget
+    function: Any, arguments: Sequence[Any], *, performer: EffectHandler, call: CallContext, budget: Budget
 ) -> Any:
     """Call a procedure value from the host, at the place ``call`` of a run."""
     strand = Strand(call, budget, performer)
@@ -615,7 +615,7 @@ def _host_code(function: Callable[..., Any]) -> Code:
 def wrong_count(function: Closure, count: int) -> SexpEvaluationError:
     """The error of calling a closure with a wrong number of arguments: both numbers, and where it is written."""
     least = function.info.least
-    wanted = f"{least}" if function.n >= 0 else f"at least {least}"
+    wanted = f"{least}" if function.arity >= 0 else f"at least {least}"
     return SexpEvaluationError(
         f"{function.name or 'this lambda'} takes {wanted} argument{'' if wanted == '1' else 's'}, and was given {count};"
         f" it is written at {function.info.span}",
@@ -641,4 +641,4 @@ def _article(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
-__all__ = ["CallWorkflow", "Performer", "Strand", "TaskError", "call_closure", "run_program"]
+__all__ = ["CallWorkflow", "EffectHandler", "Strand", "TaskError", "call_closure", "run_program"]

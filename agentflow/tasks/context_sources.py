@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from pydantic import ValidationError
 
 from agentflow.core.call import CallContext, current_call
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, TaskMaterial
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
 from agentflow.core.ports import CommandPort, FilePort, MemoryPort
@@ -221,7 +221,7 @@ def question_of(
     )
 
 
-def subset_of(material: TaskMaterial, wanted: str) -> TaskMaterial:
+def subset_of(material: InheritedContext, wanted: str) -> InheritedContext:
     """The part of inherited material that a request is about.
 
     Files whose name, stem or whole path occurs among the request's words; paragraphs of the text that share a word of
@@ -235,4 +235,4 @@ def subset_of(material: TaskMaterial, wanted: str) -> TaskMaterial:
         if os.path.basename(path).lower() in low or asked & words(os.path.splitext(os.path.basename(path))[0])
     )
     paragraphs = [p for p in material.text.split("\n\n") if asked & words(p)]
-    return TaskMaterial("\n\n".join(paragraphs), paths)
+    return InheritedContext("\n\n".join(paragraphs), paths)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.errors import UnboundSymbolError
-from agentflow.core.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean
 
 
 class Environment:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import NO_MATERIAL, TaskMaterial
+from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import TextPart
@@ -20,13 +20,13 @@ from agentflow.core.results import HistoryConfig, TaskResult, complete_result
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.library import INTERNAL, builtin
-from agentflow.tasks.material import NOTHING_GIVEN, GivenContext, Material, gather_material
+from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, gather_material
 from agentflow.tasks.output import format_instructions, result_of
 from agentflow.tasks.registry import CompiledTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ExecutionOverrides:
     """How one execution departs from its template.
 
     ``model`` and ``fallbacks`` the models chosen (None: the template's); ``history`` the history settings; ``tools`` the
@@ -68,8 +68,8 @@ class AtomicTaskExecutor:
         values: Mapping[str, Any],
         call: CallContext,
         *,
-        given: GivenContext | None = None,
-        settings: Settings | None = None,
+        given: ContextInputs | None = None,
+        settings: ExecutionOverrides | None = None,
         functions: FunctionCalls | None = None,
     ) -> Execution:
         """Render, read, prompt, parse. ``values`` has every declared parameter (see ``resolve_inputs``).
@@ -77,12 +77,12 @@ class AtomicTaskExecutor:
         A ProviderError, ConfigurationError, ResourceExhausted or an error of rendering and reading becomes a FAILED
         result that keeps it; any other TaskError (a tool's), LimitExceeded and cancellation go through.
         """
-        settings = settings or Settings()
+        settings = settings or ExecutionOverrides()
         functions = functions or self.functions(call)
         execution = Execution(complete_result(""))
         notes = {"template_used": compiled.name, **settings.notes}
         try:
-            prepared = await self._prepare(compiled, values, given or NOTHING_GIVEN, functions, execution, notes)
+            prepared = await self._prepare(compiled, values, given or NO_CONTEXT, functions, execution, notes)
         except (TaskError, ConfigurationError) as error:
             execution.result = TaskResult.from_error(error, **notes)
             return execution
@@ -92,7 +92,9 @@ class AtomicTaskExecutor:
         if material.skipped:
             call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
         inherited = given.inherited if given else ""
-        call.material = TaskMaterial(inherited, tuple(material.paths)) if inherited or material.paths else NO_MATERIAL
+        call.material = (
+            InheritedContext(inherited, tuple(material.paths)) if inherited or material.paths else NOTHING_INHERITED
+        )
         try:
             outcome = await (settings.prompts or self.prompts).run_prompt(prompt, call)
         except (ProviderError, ConfigurationError, ResourceExhausted) as error:
@@ -105,11 +107,11 @@ class AtomicTaskExecutor:
         self,
         compiled: CompiledTemplate,
         values: Mapping[str, Any],
-        given: GivenContext,
+        given: ContextInputs,
         functions: FunctionCalls,
         execution: Execution,
         notes: dict[str, Any],
-    ) -> tuple[str, Material] | None:
+    ) -> tuple[str, PromptMaterial] | None:
         """System prompt and material; None when the result is there already, without a model."""
         internal = INTERNAL.get(compiled.name)
         if internal is not None:
@@ -142,8 +144,8 @@ class AtomicTaskExecutor:
         return system, material
 
     def _prompt(
-        self, compiled: CompiledTemplate, prepared: tuple[str, Material], settings: Settings, goal: str
-    ) -> tuple[Prompt, Material]:
+        self, compiled: CompiledTemplate, prepared: tuple[str, PromptMaterial], settings: ExecutionOverrides, goal: str
+    ) -> tuple[Prompt, PromptMaterial]:
         system, material = prepared
         template, output = compiled.template, compiled.output
         parts = [TextPart(goal), *material.parts]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from agentflow.core.errors import TaskError
 from agentflow.core.results import FunctionCallNode, TaskResult
-from agentflow.core.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.registry import CompiledTemplate

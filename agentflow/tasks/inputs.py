@@ -17,8 +17,8 @@ from agentflow.core.results import (
     TaskTemplate,
     named_request,
 )
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.output import validation_messages
 from agentflow.tasks.types import convert
 

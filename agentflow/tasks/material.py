@@ -43,7 +43,7 @@ _PREFACE = (
 
 
 @dataclass(frozen=True, slots=True)
-class GivenContext:
+class ContextInputs:
     """The context a task is given, found already.
 
     ``paths`` files asked for by name: one that cannot be read fails the task. ``matches`` what a lookup found: one that
@@ -59,13 +59,13 @@ class GivenContext:
     source: str = "none"
 
 
-NOTHING_GIVEN = GivenContext()
+NO_CONTEXT = ContextInputs()
 """What a task is given that has no context at all: the common case, which is told by identity."""
 
 
 @dataclass(slots=True)
-class Material:
-    """Prompt parts made of a :class:`GivenContext`: ``parts``, the ``paths`` that are in them, and what was ``skipped``."""
+class PromptMaterial:
+    """Prompt parts made of a :class:`ContextInputs`: ``parts``, the ``paths`` that are in them, and what was ``skipped``."""
 
     parts: list[Part] = field(default_factory=list[Part])
     paths: list[str] = field(default_factory=list[str])
@@ -89,14 +89,14 @@ def element(name: str, text: str, **attributes: str) -> str:
     return f"<{name}{head}>\n{escape(text)}\n</{name}>"
 
 
-async def gather_material(files: FilePort | None, given: GivenContext) -> Material:
+async def gather_material(files: FilePort | None, given: ContextInputs) -> PromptMaterial:
     """Read what is to be read and make the parts, in order: texts, files by name, matches.
 
     Raises TaskError (context_retrieval_failure) naming every file of ``given.paths`` that could not be read, and
     ResourceExhausted when the material is larger than :data:`MAX_CONTEXT_CHARS`.
     """
-    material = Material()
-    if given is NOTHING_GIVEN:
+    material = PromptMaterial()
+    if given is NO_CONTEXT:
         return material
     texts: list[str] = []
     for name, text in (
@@ -192,7 +192,7 @@ async def _read(files: FilePort, path: str) -> _Read:
 
 
 def _add(
-    material: Material,
+    material: PromptMaterial,
     texts: list[str],
     media: list[Part],
     path: str,
@@ -215,7 +215,7 @@ def _add(
 
 
 async def _add_matches(
-    files: FilePort | None, matches: Sequence[MatchItem], material: Material, texts: list[str], media: list[Part]
+    files: FilePort | None, matches: Sequence[MatchItem], material: PromptMaterial, texts: list[str], media: list[Part]
 ) -> None:
     known = set(material.paths)
     bare = list(dict.fromkeys(m.path for m in matches if not m.content and m.path and m.path not in known))

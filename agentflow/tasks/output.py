@@ -15,8 +15,8 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from agentflow.core.errors import DataError
 from agentflow.core.ports import PromptOutcome
 from agentflow.core.results import TaskResult, TaskTemplate, complete_result
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, to_json
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.types import parse_type, schema_of
 
 _KEYS = ("type", "schema")

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError
 from agentflow.core.results import HistoryConfig, TaskTemplate
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import pairs_to_dict
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.output import OutputSpec, output_spec, validation_messages
 from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type

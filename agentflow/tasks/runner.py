@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-from agentflow.core.call import CallContext, Mark
-from agentflow.core.context import NO_MATERIAL, TaskMaterial
+from agentflow.core.call import CallContext, LazyFingerprint
+from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.events import TaskStarted
 from agentflow.core.results import SubtaskRequest, TaskResult
-from agentflow.core.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, question_of, rendered_source, subset_of
-from agentflow.tasks.executor import AtomicTaskExecutor, Execution, Settings
+from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOverrides
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
-from agentflow.tasks.material import NOTHING_GIVEN, GivenContext
+from agentflow.tasks.material import NO_CONTEXT, ContextInputs
 from agentflow.tasks.options import TaskOptions, fingerprint, offered_tools, select_model
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.template import text_of
@@ -82,7 +82,7 @@ class TaskRunner:
         Within another task (called by its tools, or while its prompt is rendered) the session is a fork: what nested
         tasks say is no part of the conversation.
         """
-        chain = call.chain_with(Mark(lambda: f"task:{fingerprint(compiled.name, request)}"))
+        chain = call.chain_with(LazyFingerprint(lambda: f"task:{fingerprint(compiled.name, request)}"))
         nested = call.material is not None or options.functions is not None
         session = call.session.fork() if nested else None
         with call.scope(
@@ -130,7 +130,7 @@ class TaskRunner:
         model, fallbacks = select_model(template, options.available_models)
         if model is not None:
             notes["selected_model"] = model
-        settings = Settings(
+        settings = ExecutionOverrides(
             model=model,
             fallbacks=fallbacks,
             history=request.history_config,
@@ -161,16 +161,16 @@ class TaskRunner:
         settings: ContextSettings,
         call: CallContext,
         options: TaskOptions,
-    ) -> GivenContext:
+    ) -> ContextInputs:
         """The context the settings ask for. Files named by the request or the template come whatever they say."""
         template = compiled.template
         if (
             not (request.file_paths or template.file_paths or template.file_paths_source is not None)
-            and (call.material is None or call.material is NO_MATERIAL)
+            and (call.material is None or call.material is NOTHING_INHERITED)
             and settings.fresh_context != "enabled"
             and not (options.inherited_context or options.previous_outputs)
         ):
-            return NOTHING_GIVEN
+            return NO_CONTEXT
         inherited = self._inherited(request, values, settings, call, options)
         previous = options.previous_outputs if settings.accumulate_data else ""
         explicit = await self._explicit(compiled, request, values, call, options)
@@ -191,7 +191,7 @@ class TaskRunner:
                 matches = tuple(match for match in found.matches if self._absolute(match.path) not in paths)
                 summary = found.context_summary
                 sources.append("fresh_lookup")
-        return GivenContext(
+        return ContextInputs(
             paths=tuple(paths.values()),
             matches=matches,
             inherited=inherited.text,
@@ -207,15 +207,15 @@ class TaskRunner:
         settings: ContextSettings,
         call: CallContext,
         options: TaskOptions,
-    ) -> TaskMaterial:
+    ) -> InheritedContext:
         if settings.inherit_context == "none":
-            return TaskMaterial()
-        parent = call.material or TaskMaterial()
+            return InheritedContext()
+        parent = call.material or InheritedContext()
         text = "\n\n".join(part for part in (options.inherited_context, parent.text) if part)
         if settings.inherit_context == "full":
-            return TaskMaterial(text, parent.paths)
+            return InheritedContext(text, parent.paths)
         wanted = " ".join([request.description, *(text_of(value) for value in values.values())])
-        return subset_of(TaskMaterial(text, parent.paths), wanted)
+        return subset_of(InheritedContext(text, parent.paths), wanted)
 
     async def _explicit(
         self,

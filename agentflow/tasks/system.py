@@ -15,18 +15,18 @@ from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, Sess
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, MemoryPort, PromptRunner, RunOpener
 from agentflow.core.results import FunctionCallNode, SubtaskRequest, TaskResult, TaskTemplate
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import to_json
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, PathCommandRunner
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.functions import FunctionCalls
-from agentflow.tasks.handlers import NoPrompts, TestModePrompts, prompts_of
 from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
 from agentflow.tasks.output import validation_messages
+from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.runner import Decomposer, TaskRunner
 from agentflow.tasks.subtasks import Subtasks

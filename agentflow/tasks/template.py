@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from agentflow.core.errors import DataError, TaskError
 from agentflow.core.results import FunctionCallNode, MappingModel, TaskResult
 from agentflow.core.source import Source, Span
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import as_text
+from agentflow.lib.suggest import did_you_mean
 
 MAX_NESTING = 16
 """Deepest nesting of function calls within one ``{{...}}``."""

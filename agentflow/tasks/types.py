@@ -14,9 +14,9 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.json_schema import check, simple_schema
 from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol, pairs_to_dict, plain
+from agentflow.lib.json_schema import check, simple_schema
 
 MAX_NAME = 100
 """Longest type name in characters; it bounds how deep ``[]`` nests."""

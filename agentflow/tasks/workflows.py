@@ -34,7 +34,7 @@ from agentflow.core.effects import CallWorkflow
 from agentflow.core.errors import AgentflowError, DataError, TaskError
 from agentflow.core.events import TaskStarted
 from agentflow.core.results import MappingModel, Parameter, SubtaskRequest, TaskResult, TaskTemplate
-from agentflow.core.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.output import validation_messages
 from agentflow.tasks.solve import ProgramChecker

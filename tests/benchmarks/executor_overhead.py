@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.sandbox.choice import BACKENDS
+from agentflow.executors.sandbox.selection import BACKENDS
 
 Action = Callable[[], Awaitable[object]]
 

@@ -15,7 +15,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.ports import MemoryPort, Ranker, SentenceRanker
 from agentflow.core.results import TaskResult
-from agentflow.core.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.memory import FileIndex, LexicalRanker, LlmRanker, MemorySystem
 from tests.support.fake_memory import FakeMemory
 from tests.support.repository import write

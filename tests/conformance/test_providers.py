@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from agentflow.core.errors import ProviderError
-from agentflow.core.json_schema import check
 from agentflow.core.messages import Message, ModelDelta, ModelRequest, ModelResponse, ToolResultPart, ToolSpec, user
 from agentflow.core.ports import ProviderAdapter
-from agentflow.core.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.json_schema import check
+from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.providers import FallbackProvider, RetryPolicy, ScriptedProvider, open_provider
 from agentflow.providers.offline import OfflineProvider
 from tests.support.model_server import ModelServer

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.executors import git
+from agentflow.executors import git_hardening
 from agentflow.executors.policy import CommandPolicy, CommandRule, split_command
 
 
@@ -100,28 +100,28 @@ def test_quoted_words_come_back(words: list[str]) -> None:
 
 def test_git_options_that_undo_the_hardening_are_found() -> None:
     """They are found before the subcommand and after it, and nothing else is."""
-    assert git.refused(["git", "-c", "a=b", "status"]) == "-c"
-    assert git.refused(["git", "-ca=b", "status"]) == "-ca=b"
-    assert git.refused(["git", "--exec-path=/x", "status"]) == "--exec-path=/x"
-    assert git.refused(["git", "diff", "--ext-diff"]) == "--ext-diff"
-    assert git.refused(["git", "fetch", "--upload-pack=/x"]) == "--upload-pack=/x"
+    assert git_hardening.refused(["git", "-c", "a=b", "status"]) == "-c"
+    assert git_hardening.refused(["git", "-ca=b", "status"]) == "-ca=b"
+    assert git_hardening.refused(["git", "--exec-path=/x", "status"]) == "--exec-path=/x"
+    assert git_hardening.refused(["git", "diff", "--ext-diff"]) == "--ext-diff"
+    assert git_hardening.refused(["git", "fetch", "--upload-pack=/x"]) == "--upload-pack=/x"
     for plain in (["git", "commit", "-c", "HEAD"], ["git", "log", "-p"], ["git", "-C", "x", "status"], ["git"]):
-        assert git.refused(plain) is None
+        assert git_hardening.refused(plain) is None
 
 
 def test_git_subcommands_get_their_plain_options() -> None:
     """After the subcommand, before its own arguments."""
-    assert git.arguments(["git", "-C", "x", "status", "-s"]) == (
+    assert git_hardening.arguments(["git", "-C", "x", "status", "-s"]) == (
         "git", "-C", "x", "status", "--ignore-submodules=all", "-s",
     )  # fmt: skip
-    assert git.arguments(["git", "log"]) == ("git", "log", "--no-ext-diff", "--no-textconv")
-    assert git.arguments(["git", "add", "."]) == ("git", "add", ".")
-    assert git.arguments(["git"]) == ("git",)
+    assert git_hardening.arguments(["git", "log"]) == ("git", "log", "--no-ext-diff", "--no-textconv")
+    assert git_hardening.arguments(["git", "add", "."]) == ("git", "add", ".")
+    assert git_hardening.arguments(["git"]) == ("git",)
 
 
 def test_drivers_under_any_name_are_emptied() -> None:
     """Names found in a repository's configuration are overridden where they run something."""
-    made = git.environment(["filter.odd name.clean", "diff.x.textconv", "user.name", "alias.st", "pager.log"])
+    made = git_hardening.environment(["filter.odd name.clean", "diff.x.textconv", "user.name", "alias.st", "pager.log"])
     count = int(made["GIT_CONFIG_COUNT"])
     settings = {made[f"GIT_CONFIG_KEY_{n}"]: made[f"GIT_CONFIG_VALUE_{n}"] for n in range(count)}
     assert settings["filter.odd name.clean"] == "" and settings["diff.x.textconv"] == "cat"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentflow.core.redact import MARK, Redactor, Secret
 from agentflow.core.values import plain
+from agentflow.lib.redact import MARK, Redactor, Secret
 
 VALUE = 'pl+nted/s3cret-Ünï"x'
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.terminal import clean, escape
+from agentflow.lib.terminal import clean, escape
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import time
 import anyio
 import pytest
 
-from agentflow.executors.waiting import finished, settled
+from agentflow.executors.waiting import run_or_undo, run_to_completion
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
@@ -25,7 +25,7 @@ async def test_work_is_finished_however_often_its_waiter_is_cancelled(times: int
         await asyncio.sleep(0.01)
         log.append(f"undone {thing}")
 
-    waiter = asyncio.ensure_future(settled(work(), undo_async=undo))
+    waiter = asyncio.ensure_future(run_or_undo(work(), undo_async=undo))
     for _ in range(times):
         await asyncio.sleep(0.005)
         waiter.cancel()
@@ -36,14 +36,14 @@ async def test_work_is_finished_however_often_its_waiter_is_cancelled(times: int
 
 async def test_without_cancellation_the_result_is_given() -> None:
     """So are errors, as they are."""
-    assert await finished(asyncio.sleep(0, 5)) == 5
-    assert await settled(asyncio.sleep(0, 6), undo=lambda _: 1 / 0) == 6
+    assert await run_to_completion(asyncio.sleep(0, 5)) == 5
+    assert await run_or_undo(asyncio.sleep(0, 6), undo=lambda _: 1 / 0) == 6
 
     async def fail() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        await settled(fail())
+        await run_or_undo(fail())
 
 
 async def test_a_hosts_scope_does_not_make_it_spin() -> None:
@@ -58,6 +58,6 @@ async def test_a_hosts_scope_does_not_make_it_spin() -> None:
 
     used = time.process_time()
     with anyio.move_on_after(0.01) as scope:
-        await finished(work())
+        await run_to_completion(work())
     assert scope.cancelled_caught and turns == 20
     assert time.process_time() - used < 0.08  # spinning would use all of the tenth of a second

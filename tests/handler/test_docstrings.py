@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from agentflow.handler.docstring import describe
 from agentflow.handler.tools import tool_from_function
+from agentflow.lib.docstring import describe
 
 
 def google(a: int, b: str) -> str:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.json_schema import check, simple_schema
 from agentflow.core.values import Symbol
+from agentflow.lib.json_schema import check, simple_schema
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-3, 3) | st.sampled_from(["", "a", "ab", "abc"]),

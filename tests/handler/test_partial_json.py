@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from agentflow.core.messages import TextPart
-from agentflow.core.partial_json import PartialJson, parse_answer, prune
 from agentflow.core.ports import Prompt
-from agentflow.handler.answer import PartialAnswer, Shape, Shapes, partial_type
+from agentflow.handler.answer import OutputSchema, OutputSchemas, PartialAnswer, partial_type
+from agentflow.lib.partial_json import PartialJson, parse_answer, prune
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ Person.model_rebuild()
 
 def test_partial_model() -> None:
     """With a model, partials are of its partial type: nested models too, missing fields None, wrong ones left out."""
-    answer = PartialAnswer(Shape(None, Person))
+    answer = PartialAnswer(OutputSchema(None, Person))
     seen: list[Any] = []
     for piece in ['{"name": "An', 'na", "age": "x"', ', "address": {"ci', 'ty": "Oslo"}}']:
         value = answer.feed(piece)
@@ -87,7 +87,7 @@ def test_partial_model() -> None:
 
 def test_shapes_are_kept() -> None:
     """A model's shape is built once, also when the caller sends the model's schema along or one of its own."""
-    shapes, parts = Shapes(), (TextPart("x"),)
+    shapes, parts = OutputSchemas(), (TextPart("x"),)
     first = shapes.of(Prompt(parts=parts, output_model=Person))
     assert first is not None and shapes.of(Prompt(parts=parts, output_model=Person)) is first
     same = TypeAdapter(Person).json_schema()

@@ -8,7 +8,7 @@ import pytest
 
 from agentflow.core.call import ApprovalRequest, CallContext
 from agentflow.core.local_run import LocalRun
-from agentflow.executors.sandbox.choice import BACKENDS
+from agentflow.executors.sandbox.selection import BACKENDS
 
 CONFINING = ("bubblewrap", "landlock")
 

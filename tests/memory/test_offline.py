@@ -20,7 +20,7 @@ from agentflow.core.messages import (
     user,
 )
 from agentflow.core.ports import ProviderAdapter
-from agentflow.core.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.providers.offline import OfflineProvider
 
 STREAM = '''"""Reads server-sent events.

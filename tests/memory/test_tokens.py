@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.sentence_rank import LexicalSentenceRanker
-from agentflow.core.tokens import Tokeniser, split_identifier, stem
+from agentflow.lib.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.tokens import Tokeniser, split_identifier, stem
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, SexpEvaluationError
-from agentflow.core.json_schema import check
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import CommandResult, FileText, Prompt, PromptOutcome
+from agentflow.lib.json_schema import check
 
 
 class FakePrompts:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow.core.call import current_call
-from agentflow.core.context import ContextGenerationInput, MatchItem, TaskMaterial
+from agentflow.core.context import ContextGenerationInput, InheritedContext, MatchItem
 from agentflow.core.errors import LimitExceeded, TaskError
 from agentflow.core.events import ContextFinished, ContextStarted, Warning
 from agentflow.core.messages import DocumentPart, ImagePart, TextPart
@@ -203,7 +203,7 @@ async def test_a_file_is_given_once(root: Path) -> None:
     result = await house.ask()
     assert result.notes["context_files"] == [str(root / "a.py"), "b.py"]
     call = house.run.call()
-    call.material = TaskMaterial("", (str(root / "b.py"), "a.py"))
+    call.material = InheritedContext("", (str(root / "b.py"), "a.py"))
     keep = ContextManagement(inherit_context="full")
     result = await house.ask(call, file_paths=["a.py", str(root / "a.py")], context_management=keep)
     assert result.notes["context_files"] == ["a.py", str(root / "b.py")]
@@ -280,7 +280,7 @@ async def test_inherited_context(root: Path, inherit: Any, text_there: bool, fil
     house = House(root)
     house.task()
     call = house.run.call()
-    call.material = TaskMaterial("notes on parsing\n\nother matters entirely", ("a.py", "b.py"))
+    call.material = InheritedContext("notes on parsing\n\nother matters entirely", ("a.py", "b.py"))
     settings = ContextManagement(inherit_context=inherit)
     request = SubtaskRequest(name="t", inputs={"x": "the parsing in a.py"}, context_management=settings)
     result = await house.system.run_request(request, call)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from agentflow.core.errors import SandboxUnavailable
-from agentflow.executors.names import CONFIDENTIAL, PROTECTED, Protection
+from agentflow.executors.path_rules import CONFIDENTIAL, PROTECTED, Protection
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import (
     ETC_DIRECTORIES,
@@ -28,10 +28,10 @@ from agentflow.executors.sandbox.base import (
     Running,
     Spawn,
 )
-from agentflow.executors.sandbox.channel import Status, attach
 from agentflow.executors.sandbox.pids import PidGroup
+from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits
-from agentflow.executors.waiting import finished
+from agentflow.executors.waiting import run_to_completion
 
 _GRACE_S = 0.9
 _GATE = "/tmp/.agentflow-limited"  # inside the sandbox, whose /tmp is its own; no path of this machine
@@ -97,7 +97,7 @@ class Bubblewrap:
         try:
             await running.admit(spawn)
         except BaseException:
-            await finished(running.end())
+            await run_to_completion(running.end())
             raise
         finally:
             gate.open()

@@ -16,9 +16,9 @@ import tempfile
 from dataclasses import dataclass
 
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
-from agentflow.executors.sandbox.channel import Output, attach
+from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.supervised import interpreter
-from agentflow.executors.waiting import finished, settled
+from agentflow.executors.waiting import run_or_undo, run_to_completion
 
 _TIMEOUT_S = 20.0
 
@@ -78,12 +78,12 @@ class _Scene:
 async def examine(sandbox: Sandbox) -> list[str]:
     """What ``sandbox`` lets happen that it must not; empty when it passed."""
     made = asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-selftest-")
-    base = await settled(made, undo=os.rmdir)
+    base = await run_or_undo(made, undo=os.rmdir)
     try:
         scene = await asyncio.to_thread(_prepare, base)
         return await _examine_in(scene, sandbox)
     finally:
-        await finished(asyncio.to_thread(shutil.rmtree, base, True))
+        await run_to_completion(asyncio.to_thread(shutil.rmtree, base, True))
 
 
 def _prepare(base: str) -> _Scene:
@@ -120,7 +120,7 @@ async def _examine_in(scene: _Scene, sandbox: Sandbox) -> list[str]:
             report = await _probe(scene, sandbox, (python, port, marker.pid, token))
         finally:
             marker.kill()
-            await finished(marker.wait())
+            await run_to_completion(marker.wait())
         if isinstance(report, str):
             return [report]
         broken = await asyncio.to_thread(_look, scene)
@@ -207,7 +207,7 @@ async def _probe(scene: _Scene, sandbox: Sandbox, told: tuple[str, int, int, str
     except TimeoutError:
         return "the probe did not end"
     finally:
-        await finished(running.end())
+        await run_to_completion(running.end())
         transport.close()
     if ending.exit_code != 0:
         return f"the probe failed ({ending.error or ending.exit_code}): {output.text()[-500:].strip()}"

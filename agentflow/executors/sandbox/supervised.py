@@ -14,8 +14,8 @@ from typing import Any
 
 from agentflow.core.errors import SandboxUnavailable
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Spawn
-from agentflow.executors.sandbox.channel import Status, attach
 from agentflow.executors.sandbox.pids import PidGroup
+from agentflow.executors.sandbox.pipes import Status, attach
 
 _GRACE_S = 0.9
 _CODE = marshal.dumps(

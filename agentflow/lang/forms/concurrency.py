@@ -23,7 +23,7 @@ def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
     The first failure cancels the other branches and is raised when they have ended.
     """
-    return ir.Helper(node, "parallel", [_branches(a, node, scope)])
+    return ir.RuntimeCall(node, "parallel", [_branches(a, node, scope)])
 
 
 @form("pmap", usage="(pmap procedure list [limit])")
@@ -33,7 +33,7 @@ def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     The first failure cancels the other branches and is raised when they have ended.
     """
     found = operands(a, node, 2, 3, "(pmap procedure list limit)")
-    return ir.Helper(node, "pmap", [a.expr(each, scope) for each in found])
+    return ir.RuntimeCall(node, "pmap", [a.expr(each, scope) for each in found])
 
 
 @form("race", usage="(race form ...)", scoping=True)
@@ -44,14 +44,14 @@ def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     the last one is the value.
     """
     operands(a, node, 1, None, "(race form ...)")
-    return ir.Helper(node, "race", [_branches(a, node, scope)])
+    return ir.RuntimeCall(node, "race", [_branches(a, node, scope)])
 
 
 @form("timeout", usage="(timeout seconds form)")
 def timeout(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the form; when it has not ended in time, it is cancelled and an error `timeout/elapsed` is raised."""
     seconds, body = operands(a, node, 2, 2, "(timeout seconds form)")
-    return ir.Helper(node, "timeout", [a.expr(seconds, scope), a.thunk([body], scope, body)])
+    return ir.RuntimeCall(node, "timeout", [a.expr(seconds, scope), a.thunk([body], scope, body)])
 
 
 @form("retry", usage="(retry tries form)")
@@ -61,4 +61,4 @@ def retry(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     A failure is a raised task error or a FAILED result; the last one is what retry gives or raises.
     """
     tries, body = operands(a, node, 2, 2, "(retry tries form)")
-    return ir.Helper(node, "retry", [a.expr(tries, scope), a.thunk([body], scope, body)])
+    return ir.RuntimeCall(node, "retry", [a.expr(tries, scope), a.thunk([body], scope, body)])

@@ -70,14 +70,14 @@ def finally_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 def raise_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Raises an error whose `value` is the given one. An error caught before is raised again as it was."""
     (value,) = operands(a, node, 1, 1, "(raise value)")
-    return ir.Helper(node, "raise_value", [a.expr(value, scope)])
+    return ir.RuntimeCall(node, "raise_value", [a.expr(value, scope)])
 
 
 @form("error", usage='(error "message" irritant ...)')
 def error(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Raises an error with a message, followed by the irritants as text."""
     found = operands(a, node, 1, None, '(error "message" irritant ...)')
-    return ir.Helper(node, "raise_error", [a.expr(each, scope) for each in found])
+    return ir.RuntimeCall(node, "raise_error", [a.expr(each, scope) for each in found])
 
 
 def clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> Form | None:

@@ -38,7 +38,7 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
             rest = [each for each in rest if each is not one]
     if rest:
         raise a.error(rest[0], "form/clause", "this is no clause of 'eval-program'", f"write {_EVAL}")
-    return ir.Helper(node, "eval_program", values, [tuple(allow), tuple(given)])
+    return ir.RuntimeCall(node, "eval_program", values, [tuple(allow), tuple(given)])
 
 
 @form("defmacro", usage=_MACRO, scoping=True)

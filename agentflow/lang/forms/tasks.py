@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.forms.failure import clause
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Atom, Form, Name, Node, datum, head_name
+from agentflow.lib.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from agentflow.lang.analyzer import Analyzer, Scope, Tail
@@ -54,7 +54,7 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         raise a.error(node, "defatom/instructions", f"task '{name.name}' has no instructions", f"write {_DEFATOM}")
     _check_places(a, node, fields)
     a.atoms.add(name.name)
-    return ir.Helper(node, "define_task", [], [fields])
+    return ir.RuntimeCall(node, "define_task", [], [fields])
 
 
 def _option(a: Analyzer, fields: dict[str, Any], key: str, option: Form) -> None:
@@ -174,7 +174,7 @@ def director_evaluator_loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -
             raise a.error(found, "form/clause", f"'{name}' takes one form", f"write ({name} form)")
         args.append((found.start, name, a.expr(found.items[1], scope)))
     args.sort(key=lambda each: each[0])
-    return ir.Helper(node, "director_loop", [each[2] for each in args], [tuple(each[1] for each in args)])
+    return ir.RuntimeCall(node, "director_loop", [each[2] for each in args], [tuple(each[1] for each in args)])
 
 
 @form("call-workflow", usage="(call-workflow name (parameter value) ...)")
@@ -209,7 +209,7 @@ def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         raise a.error(rest[0], "form/clause", "this is no clause of 'solve'", "it has allow, max-rounds and inputs")
     if a.allow is not None:
         a.granted("solve", node)
-    return ir.Helper(node, "solve", values, [tuple(allow), tuple(given)])
+    return ir.RuntimeCall(node, "solve", values, [tuple(allow), tuple(given)])
 
 
 def names_clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> tuple[list[str], list[Node]]:

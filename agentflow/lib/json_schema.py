@@ -16,8 +16,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.suggest import did_you_mean
 from agentflow.core.values import Symbol, plain, to_json
+from agentflow.lib.suggest import did_you_mean
 
 MAX_PROBLEMS = 20
 """Violations reported at most; a model mends the first ones anyway."""

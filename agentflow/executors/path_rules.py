@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from agentflow.core.errors import PathDenied
-from agentflow.core.terminal import escape
+from agentflow.lib.terminal import escape
 
 MAX_NAME = 255
 """Longest path component in bytes (NAME_MAX of Linux file systems)."""

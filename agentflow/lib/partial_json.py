@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.json_schema import type_name
+from agentflow.lib.json_schema import type_name
 
 _ALWAYS = 256
 """Below this many characters every chunk is parsed; above it only when the text has grown by a sixteenth."""

@@ -8,11 +8,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.json_schema import check
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
+from agentflow.lib.json_schema import check
 
 TEST_MODEL = "test-mode"
 

@@ -18,7 +18,7 @@ from agentflow.executors.sandbox.landlock import Landlock
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.selftest import examine
 from agentflow.executors.sandbox.unconfined import Unconfined
-from agentflow.executors.waiting import finished
+from agentflow.executors.waiting import run_to_completion
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class SandboxChoice:
                 raise self._failure.with_traceback(None)
             if self._found is None:
                 try:
-                    self._found = await finished(self._choose())
+                    self._found = await run_to_completion(self._choose())
                 except SandboxUnavailable as error:
                     self._failure = error
                     raise

@@ -1,0 +1,46 @@
+"""The connections of one adapter on one event loop: as many pooled SDK clients as its calls in flight need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class PooledClient:
+    """One SDK client with a pool of its own, and how many calls are on it."""
+
+    __slots__ = ("active", "base_url", "client")
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.base_url = str(client.base_url).rstrip("/")
+        self.active = 0
+
+
+class ClientPool:
+    """As many clients as the calls in flight need, ``size`` calls on each.
+
+    Parameters: ``client`` the first SDK client; ``make`` builds the HTTP client of another, which differs in nothing
+    else; ``size`` the connections of one.
+    """
+
+    def __init__(self, client: Any, make: Callable[[], Any], size: int) -> None:
+        self._make = make
+        self._size = size
+        self._clients = [PooledClient(client)]
+
+    def take(self) -> PooledClient:
+        """The first client with room. Give it back by counting ``active`` down."""
+        for pooled in self._clients:
+            if pooled.active < self._size:
+                break
+        else:
+            pooled = PooledClient(self._clients[0].client.copy(http_client=self._make()))
+            self._clients.append(pooled)
+        pooled.active += 1
+        return pooled
+
+    async def aclose(self) -> None:
+        """Close every client."""
+        await asyncio.gather(*(pooled.client.close() for pooled in self._clients))
