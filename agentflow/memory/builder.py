@@ -1,4 +1,4 @@
-"""Bringing an index up to date: which files changed, what they say, what history says of them. Blocking."""
+"""Updates an index: finds the files that changed, reads them, and reads the git history. Blocking."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BuildStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
-    """What an update did: counts of files by what happened to them, commits read, and what was left out and why.
+    """The result of an update: file counts by outcome, commits read, and which files were left out and why.
 
     ``skipped`` lists ``(path, reason)``, at most 10,000; ``skipped_count`` counts all. ``duration_s`` in seconds.
     ``git`` says whether git listed the files; ``note`` why not, where there is a repository.
@@ -50,12 +50,12 @@ class UpdateReport:
 
     @property
     def files(self) -> int:
-        """How many files of the root the index holds now."""
+        """Number of files of the root that the index holds now."""
         return self.added + self.updated + self.unchanged
 
     @property
     def changed(self) -> bool:
-        """Whether anything differs from before."""
+        """Whether the update changed the index."""
         return bool(self.added or self.updated or self.removed)
 
 
@@ -75,7 +75,7 @@ class _Tally:
 
 
 class Builder:
-    """One update of a store. ``stop`` is looked at before each file; when set, BuildStopped ends the work."""
+    """Updates a store. Checks ``stop`` before each file and raises BuildStopped once it is set."""
 
     def __init__(self, store: Store, tokeniser: Tokeniser, rules: IndexRules, stop: threading.Event) -> None:
         self._store = store
@@ -84,7 +84,7 @@ class Builder:
         self._stop = stop
 
     def update(self, root: str) -> UpdateReport:
-        """Bring everything below ``root`` up to date."""
+        """Update the index for everything below ``root``."""
         began = time.perf_counter()
         tally = _Tally()
         note = ""
@@ -95,17 +95,17 @@ class Builder:
             note = str(failure)
         with self._reader(root) as reader, self._store.transaction():
             root_id = self._store.root(root)
-            known = self._store.known(root_id)
-            first = not known
+            indexed = self._store.known(root_id)
+            first = not indexed
             listed = self._listed(repository, reader, tally)
             for count, path in enumerate(listed):
                 if count >= self._rules.max_files:
                     tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
                     break
                 self._check()
-                self._bring_up(reader, root_id, path, known.pop(path, None), tally)
-            self._store.remove(gone.id for gone in known.values())
-            tally.removed += len(known)
+                self._bring_up(reader, root_id, path, indexed.pop(path, None), tally)
+            self._store.remove(gone.id for gone in indexed.values())
+            tally.removed += len(indexed)
             self._store.set_skips(root_id, tally.skips)
             commits = self._history(repository, root_id, tally)
         if first and tally.added > _BATCH // 5:
@@ -113,16 +113,16 @@ class Builder:
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
-        """Bring only ``paths`` up to date."""
+        """Update the index for ``paths`` only."""
         began = time.perf_counter()
         tally = _Tally()
         with self._reader(root) as reader, self._store.transaction():
             root_id = self._store.root(root)
-            for given in dict.fromkeys(paths):
+            for argument in dict.fromkeys(paths):
                 self._check()
-                path = given.removeprefix(root + "/").removeprefix("./")
-                known = self._store.known_one(root_id, path)
-                self._bring_up(reader, root_id, path, known, tally)
+                path = argument.removeprefix(root + "/").removeprefix("./")
+                entry = self._store.known_one(root_id, path)
+                self._bring_up(reader, root_id, path, entry, tally)
                 self._store.set_skip(root_id, path, tally.skips.get(path))
         return self._report(root, tally, began, commits=self._store.head(root_id)[1], git=False, note="")
 
@@ -156,7 +156,7 @@ class Builder:
             ) from None
 
     def _listed(self, repository: GitRepository | None, reader: RootReader, tally: _Tally) -> Iterator[str]:
-        """The paths to look at, sorted: git's where there is a repository that knows any, else those found by walking."""
+        """The paths to examine, sorted: those git lists, if it lists any, else those found by walking the tree."""
         names: list[str] = []
         if repository is not None:
             try:
@@ -175,40 +175,40 @@ class Builder:
         if not names:
             yield from walk(reader, self._rules, tally.skip, self._check)
 
-    def _bring_up(self, reader: RootReader, root: int, path: str, known: Known | None, tally: _Tally) -> None:
+    def _bring_up(self, reader: RootReader, root: int, path: str, entry: Known | None, tally: _Tally) -> None:
         try:
             refused = self._rules.refuse(path)
             if refused is not None:
                 raise Skip(refused)
             stamp = reader.stamp(path)
-            if known is not None and _untouched(known, stamp):
+            if entry is not None and _untouched(entry, stamp):
                 tally.unchanged += 1
                 return
             if stamp.size > self._rules.max_bytes:
                 raise Skip(too_large(stamp.size, self._rules.max_bytes))
-            seen = time.time_ns()
+            read_ns = time.time_ns()
             data, stamp = reader.read(path, self._rules.max_bytes)
             if is_binary(data):
                 raise Skip("binary")
             digest = hashlib.blake2b(data, digest_size=16).digest()
-            if known is not None and known.digest == digest:
-                self._store.touch(known.id, stamp.size, stamp.mtime_ns, stamp.inode, seen)
+            if entry is not None and entry.digest == digest:
+                self._store.touch(entry.id, stamp.size, stamp.mtime_ns, stamp.inode, read_ns)
                 tally.unchanged += 1
                 return
         except Skip as reason:
             tally.skip(path, str(reason))
-            if known is not None:
-                self._store.remove([known.id])
+            if entry is not None:
+                self._store.remove([entry.id])
                 tally.removed += 1
             return
-        file = self._described(root, path, decode(data), stamp, digest, seen)
-        self._store.put(file, known.id if known else None)
-        if known is None:
+        file = self._described(root, path, decode(data), stamp, digest, read_ns)
+        self._store.put(file, entry.id if entry else None)
+        if entry is None:
             tally.added += 1
         else:
             tally.updated += 1
 
-    def _described(self, root: int, path: str, text: str, stamp: Stamp, digest: bytes, seen: int) -> NewFile:
+    def _described(self, root: int, path: str, text: str, stamp: Stamp, digest: bytes, read_ns: int) -> NewFile:
         kind = language(path, text)
         names = symbols(text, kind)
         return NewFile(
@@ -221,7 +221,7 @@ class Builder:
             language=kind,
             lines=text.count("\n") + (not text.endswith("\n")),
             symbols=[" ".join(name.split()) for name in names[:_SYMBOLS_KEPT]],
-            seen_ns=seen,
+            seen_ns=read_ns,
             bags={
                 "body": self._tokeniser.bag(text),
                 "path": self._tokeniser.bag(path),
@@ -230,7 +230,7 @@ class Builder:
         )
 
     def _history(self, repository: GitRepository | None, root: int, tally: _Tally) -> int:
-        """Read the log when the commit checked out or the set of files changed; gives how many commits are known."""
+        """Read the log if the checked-out commit or the set of files changed. Returns the number of indexed commits."""
         known_head, known_count = self._store.head(root)
         if repository is None or not self._rules.history:
             if known_head:
@@ -245,7 +245,7 @@ class Builder:
             tally.skip(".git", str(failure))
             return known_count
         self._store.clear_history(root)
-        ids = {path: known.id for path, known in self._store.known(root).items()}
+        ids = {path: entry.id for path, entry in self._store.known(root).items()}
         messages: dict[int, Counter[str]] = {}
         recency: dict[int, float] = {}
         for age, commit in enumerate(log):
@@ -265,11 +265,11 @@ class Builder:
         return len(log)
 
 
-def _untouched(known: Known, stamp: Stamp) -> bool:
-    """Whether size, time and inode prove that a file is as it was.
+def _untouched(entry: Known, stamp: Stamp) -> bool:
+    """Whether size, time and inode prove that a file has not changed.
 
-    A file changed within the clock's grain after it was read looks untouched, so one that was young when it was read is
-    read again (git calls such entries racy).
+    A file that changes within one tick of the clock after it was read looks unchanged, so a file that was recent when
+    it was read is read again (git calls such entries racy).
     """
-    same = (known.size, known.mtime_ns, known.inode) == (stamp.size, stamp.mtime_ns, stamp.inode)
-    return same and known.mtime_ns < known.seen_ns - _RACY_NS
+    same = (entry.size, entry.mtime_ns, entry.inode) == (stamp.size, stamp.mtime_ns, stamp.inode)
+    return same and entry.mtime_ns < entry.seen_ns - _RACY_NS

@@ -1,4 +1,4 @@
-"""What git knows of a root: its files and its history. The repository is taken to be hostile.
+"""Reads files and history of a root from git. The repository is assumed to be hostile.
 
 Every command that a repository's own configuration could make git run (hooks, fsmonitor, pager, external diff, text
 conversion, signature checks, ssh, lazy fetches) is switched off on the command line, the user's and the system's
@@ -66,11 +66,11 @@ class Commit:
 
 
 class GitFailed(Exception):
-    """git could not answer; the argument is the reason people read."""
+    """git could not answer; the argument is the reason, in words for the user."""
 
 
 class GitRepository:
-    """Read-only questions to the repository a root lies in. Blocking: for a worker thread.
+    """Read-only access to the repository that contains a root. Blocking: use it on a worker thread.
 
     Parameters: ``root`` an absolute directory path; ``check`` is called while git runs and may raise to abandon it
     (the process and its children are killed). Use :meth:`find` to get one only where there is a repository.
@@ -86,7 +86,7 @@ class GitRepository:
 
     @classmethod
     def find(cls, root: str, check: Callable[[], None]) -> GitRepository | None:
-        """The repository ``root`` lies in, None where there is none. Raises GitFailed when there is one git refuses."""
+        """The repository that contains ``root``, or None. Raises GitFailed if git refuses to use it."""
         marker = _marker(root)
         if marker is None:
             return None
@@ -99,7 +99,7 @@ class GitRepository:
         return repository
 
     def head(self) -> str:
-        """The commit checked out, ``""`` when there is none yet."""
+        """The checked-out commit, ``""`` if there is none yet."""
         try:
             return self._run("rev-parse", "--verify", "--quiet", "HEAD").decode("ascii", "replace").strip()
         except GitFailed:
@@ -191,7 +191,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _marker(root: str) -> Path | None:
-    """The ``.git`` of the nearest directory upward that has one."""
+    """The ``.git`` of ``root`` or its nearest ancestor that has one."""
     for directory in (Path(root), *Path(root).parents):
         marker = directory / ".git"
         if marker.is_symlink() or marker.exists():
@@ -200,10 +200,10 @@ def _marker(root: str) -> Path | None:
 
 
 def _worktree_is_mutual(marker: Path) -> bool:
-    """Whether the git directory a ``.git`` file names names that file (or its directory) in turn.
+    """Whether the git directory that a ``.git`` file points to points back at that file (or its directory).
 
-    True of linked worktrees and submodules as git makes them; false of a ``.git`` file that was written to have another
-    repository's names and messages read.
+    True for linked worktrees and submodules as git creates them; false for a ``.git`` file that was planted to expose
+    another repository's file names and messages.
     """
     try:
         text = marker.read_text("utf-8", "replace")[:4096]
@@ -217,7 +217,7 @@ def _worktree_is_mutual(marker: Path) -> bool:
     except OSError:
         return False
     moved = [line.partition("=")[2].strip() for line in config.splitlines() if line.strip().startswith("worktree")]
-    return any(os.path.realpath(target / place) == os.path.realpath(marker.parent) for place in moved)
+    return any(os.path.realpath(target / pointer) == os.path.realpath(marker.parent) for pointer in moved)
 
 
 def _commit(record: str) -> Commit:

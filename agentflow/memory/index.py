@@ -1,7 +1,7 @@
-"""The file index: what lies below some roots, kept up to date by content, searched by terms.
+"""The file index: the files below some roots, updated by content and searched by terms.
 
-Everything that blocks runs on one worker thread that the index owns; the methods are coroutines that wait for it. A
-cancelled build stops at the next file, its transaction is rolled back, and the thread is idle when the caller goes on.
+Blocking work runs on one worker thread that the index owns; the methods are coroutines that wait for it. A cancelled
+build stops at the next file and its transaction is rolled back; the caller resumes once the thread is idle.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["FileIndex", "UpdateReport"]
 class FileIndex:
     """An index over several roots.
 
-    Parameters: ``database`` a file to keep it in (None: in memory); ``rules`` what is taken in; ``weights`` how signals
-    are summed. Close it with :meth:`aclose`.
+    Parameters: ``database`` the file that holds it (None: in memory); ``rules`` which files are indexed; ``weights``
+    how signals are weighted. Close it with :meth:`aclose`.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class FileIndex:
         self._closed = False
 
     async def update(self, root: str | os.PathLike[str], *, history: bool | None = None) -> UpdateReport:
-        """Bring ``root`` (a directory) up to date: new, changed and deleted files, and its git history.
+        """Index ``root`` (a directory): its new, changed and deleted files, and its git history.
 
-        ``history`` overrides the rules' setting. Raises DataError (``memory/root``) when it is no directory that can be
-        read. Files that cannot be indexed are in the report's ``skipped``, never an exception.
+        ``history`` overrides the rules' setting. Raises DataError (``memory/root``) if ``root`` is not a readable
+        directory. Files that cannot be indexed are listed in the report's ``skipped``; they never raise.
         """
         path = await asyncio.to_thread(absolute_root, root)
         rules = self.rules if history is None else replace(self.rules, history=history)
         return await self._run(lambda stop: Builder(self._opened(), self._tokeniser, rules, stop).update(path))
 
     async def update_paths(self, root: str | os.PathLike[str], paths: Sequence[str]) -> UpdateReport:
-        """Bring single files of ``root`` up to date; ``paths`` are relative to it or absolute below it."""
+        """Index single files of ``root``; ``paths`` are relative to it, or absolute and below it."""
         top = await asyncio.to_thread(absolute_root, root)
         return await self._run(
             lambda stop: Builder(self._opened(), self._tokeniser, self.rules, stop).update_paths(top, paths)
@@ -78,11 +78,11 @@ class FileIndex:
         return await self._run(work)
 
     async def texts(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """The text of ``(root, path)`` files as they are on disk now; those that cannot be read are absent."""
-        wanted = sorted(set(files))
+        """The current text on disk of ``(root, path)`` files; files that cannot be read are absent."""
+        requested = sorted(set(files))
 
         def work(stop: threading.Event) -> dict[tuple[str, str], str]:
-            return _read_texts(wanted, self.rules.max_bytes)
+            return _read_texts(requested, self.rules.max_bytes)
 
         return await self._run(work)
 
@@ -91,11 +91,11 @@ class FileIndex:
         return await self._run(lambda stop: self._opened().all_rows())
 
     async def skipped(self) -> list[tuple[str, str, str]]:
-        """``(root, path, reason)`` of everything that was left out."""
+        """``(root, path, reason)`` of every file left out."""
         return await self._run(lambda stop: self._opened().skips())
 
     async def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """How telling each term is: inverse document frequency scaled to 0..1."""
+        """How rare each term is: its inverse document frequency, scaled to 0..1."""
 
         def work(stop: threading.Event) -> dict[str, float]:
             store = self._opened()
@@ -107,7 +107,7 @@ class FileIndex:
     async def watch(
         self, roots: Sequence[str | os.PathLike[str]], interval_s: float = 2.0
     ) -> AsyncIterator[UpdateReport]:
-        """Look for changes every ``interval_s`` seconds, for ever; gives a report whenever something changed."""
+        """Look for changes every ``interval_s`` seconds, without end. Yields a report for each change."""
         while True:
             for root in roots:
                 report = await self.update(root)
@@ -131,7 +131,7 @@ class FileIndex:
         return self._store
 
     async def _run(self, work: Callable[[threading.Event], T]) -> T:
-        """Do ``work`` on the worker thread. When the caller is cancelled, the work is told to stop and waited for."""
+        """Run ``work`` on the worker thread. If the caller is cancelled, stop the work and wait for its end."""
         if self._closed:
             raise DataError("the index is closed", code="memory/closed", hint="make a new FileIndex")
         stop = threading.Event()
@@ -158,7 +158,7 @@ def _typed(work: Callable[[threading.Event], T], stop: threading.Event) -> T:
 
 
 async def _ended(future: asyncio.Future[T]) -> None:
-    """Wait until ``future`` is done, whatever it ends with and however often the caller is cancelled meanwhile."""
+    """Wait until ``future`` is done, whatever its outcome, even if the caller is cancelled again while waiting."""
     import anyio
 
     with anyio.CancelScope(shield=True):
@@ -168,32 +168,32 @@ async def _ended(future: asyncio.Future[T]) -> None:
 
 
 def absolute_root(root: str | os.PathLike[str]) -> str:
-    """``root`` as an absolute, resolved path. Raises DataError (``memory/root``) when it is no readable directory."""
-    given = os.fspath(root)
+    """``root`` as an absolute, resolved path. Raises DataError (``memory/root``) if it is not a readable directory."""
+    argument = os.fspath(root)
     try:
-        path = os.path.realpath(given, strict=True)
+        path = os.path.realpath(argument, strict=True)
         os.scandir(path).close()
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         raise DataError(
-            f"cannot index {given!r}: {said.lower()}",
+            f"cannot index {argument!r}: {reason.lower()}",
             code="memory/root",
             hint="give the path of a directory that exists and can be read",
         ) from None
     return path
 
 
-def _read_texts(wanted: Sequence[tuple[str, str]], max_bytes: int) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
-    for root in dict.fromkeys(root for root, _ in wanted):
+def _read_texts(files: Sequence[tuple[str, str]], max_bytes: int) -> dict[tuple[str, str], str]:
+    texts: dict[tuple[str, str], str] = {}
+    for root in dict.fromkeys(root for root, _ in files):
         try:
             reader = RootReader(root)
         except OSError:
             continue
         with reader:
-            for path in (path for top, path in wanted if top == root):
+            for path in (path for top, path in files if top == root):
                 try:
-                    found[root, path] = decode(reader.read(path, max_bytes)[0])
+                    texts[root, path] = decode(reader.read(path, max_bytes)[0])
                 except Skip:
                     continue
-    return found
+    return texts

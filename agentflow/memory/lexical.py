@@ -20,9 +20,9 @@ class LexicalRanker:
     async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
         """``(path, score in 0..1)`` of the best ``limit`` candidates, best first.
 
-        Candidates the index does not know, or that share nothing with ``text``, are left out.
+        Candidates that are not indexed, or share no term with ``text``, are left out.
         """
-        wanted = set(candidates)
-        found = await self._index.search(text, max(limit, 2_000))
-        scored = ((os.path.join(item.file.root, item.file.path), item.score) for item in found)
-        return [(path, score) for path, score in scored if path in wanted][:limit]
+        allowed = set(candidates)
+        matches = await self._index.search(text, max(limit, 2_000))
+        scored = ((os.path.join(item.file.root, item.file.path), item.score) for item in matches)
+        return [(path, score) for path, score in scored if path in allowed][:limit]

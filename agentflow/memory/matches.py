@@ -1,4 +1,4 @@
-"""Ranked files to the matches the rest of the house sees: blending, preferring, and what is said of each."""
+"""Turns ranked files into the matches other rooms see: blends rankings, prefers targets, describes each file."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from agentflow.memory.ranking import Ranked
 from agentflow.memory.window import best_window
 
 BACKGROUND_WEIGHT = 0.25
-"""How much what is known already counts beside the question itself."""
+"""Weight of the background (inputs, inherited context, earlier outputs) beside the question itself."""
 _BACKGROUND_CHARS = 4_000
 _SHOWN_SYMBOLS = 12
 
 
 def background(input: ContextGenerationInput) -> str:
-    """What is known beside the question: its inputs, inherited context and earlier outputs, the newest end of each."""
+    """The background of a question: the tail of its inputs, inherited context and earlier outputs."""
     parts = [input.inherited_context, input.previous_outputs]
     if input.query:
         parts += [input.template_description, *(as_text(value) for value in input.inputs.values())]
     return "\n".join(part[-_BACKGROUND_CHARS:] for part in parts if part).strip()
 
 
-def blended(found: Sequence[Ranked], near: Sequence[Ranked], weight: float) -> list[Ranked]:
-    """``found`` with ``weight`` of the scores of ``near`` added, as a share of one again."""
-    scores = {item.file.id: item for item in found}
+def blended(ranked: Sequence[Ranked], near: Sequence[Ranked], weight: float) -> list[Ranked]:
+    """``ranked`` with the scores of ``near``, times ``weight``, added; rescaled to 0..1."""
+    scores = {item.file.id: item for item in ranked}
     extra = {item.file.id: item.score for item in near}
-    items = [*found, *(item for item in near if item.file.id not in scores)]
-    made = [
+    items = [*ranked, *(item for item in near if item.file.id not in scores)]
+    mixed = [
         replace(item, score=((item.score if item.file.id in scores else 0.0) + weight * extra.get(item.file.id, 0.0)) / (1 + weight))
         for item in items
     ]  # fmt: skip
-    return _ordered(made)
+    return _ordered(mixed)
 
 
-def preferred(found: Sequence[Ranked], targets: Sequence[str]) -> list[Ranked]:
-    """``found`` with the files named by ``targets`` (absolute, or ending so) before all others, as long as they match at all."""
-    wanted = tuple(target.removeprefix("./") for target in targets)
+def preferred(ranked: Sequence[Ranked], targets: Sequence[str]) -> list[Ranked]:
+    """``ranked`` with the files that ``targets`` name (by absolute path or by its end) first, if any matched."""
+    names = tuple(target.removeprefix("./") for target in targets)
 
     def hit(item: Ranked) -> bool:
         full = os.path.join(item.file.root, item.file.path)
-        return any(full == target or full.endswith("/" + target) for target in wanted)
+        return any(full == target or full.endswith("/" + target) for target in names)
 
-    if not any(hit(item) for item in found):
-        return list(found)
-    return _ordered([replace(item, score=item.score / 2 + (0.5 if hit(item) else 0.0)) for item in found])
+    if not any(hit(item) for item in ranked):
+        return list(ranked)
+    return _ordered([replace(item, score=item.score / 2 + (0.5 if hit(item) else 0.0)) for item in ranked])
 
 
 def _ordered(items: Sequence[Ranked]) -> list[Ranked]:
@@ -55,16 +55,16 @@ def _ordered(items: Sequence[Ranked]) -> list[Ranked]:
 
 
 def match_items(
-    found: Sequence[Ranked], texts: Mapping[tuple[str, str], str], terms: Mapping[str, float]
+    ranked: Sequence[Ranked], texts: Mapping[tuple[str, str], str], terms: Mapping[str, float]
 ) -> list[MatchItem]:
-    """The matches for ranked files, each with its best lines out of ``texts``; files that are gone are left out."""
-    made: list[MatchItem] = []
-    for item in found:
+    """The matches for ranked files, each with its best lines out of ``texts``; files without a text are left out."""
+    matches: list[MatchItem] = []
+    for item in ranked:
         text = texts.get((item.file.root, item.file.path))
         if text is None:
             continue
         window = best_window(text, terms)
-        made.append(
+        matches.append(
             MatchItem(
                 path=os.path.join(item.file.root, item.file.path),
                 content=window.text,
@@ -82,7 +82,7 @@ def match_items(
                 },
             )
         )
-    return made
+    return matches
 
 
 _SAID = {
@@ -106,16 +106,16 @@ def _relevance(item: Ranked) -> str:
 
 def describe_file(language: str, lines: int, symbols: Sequence[str]) -> str:
     """The metadata line of a file: ``python, 210 lines; defines A, b, c``."""
-    said = f"{language}, {lines} lines"
-    return f"{said}; defines {', '.join(symbols[:_SHOWN_SYMBOLS])}" if symbols else said
+    line = f"{language}, {lines} lines"
+    return f"{line}; defines {', '.join(symbols[:_SHOWN_SYMBOLS])}" if symbols else line
 
 
 def summary(text: str, matches: Sequence[MatchItem]) -> str:
-    """One sentence on what was found."""
-    asked = " ".join(text.split())
-    asked = asked if len(asked) <= 120 else f"{asked[:117]}..."
+    """One sentence that describes the matches."""
+    question = " ".join(text.split())
+    question = question if len(question) <= 120 else f"{question[:117]}..."
     if not matches:
-        return f"no file matches '{asked}'"
+        return f"no file matches '{question}'"
     names = ", ".join(str(match.metadata.get("relative_path", match.path)) for match in matches[:5])
     more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
-    return f"{len(matches)} file{'s' * (len(matches) > 1)} for '{asked}': {names}{more}"
+    return f"{len(matches)} file{'s' * (len(matches) > 1)} for '{question}': {names}{more}"

@@ -1,4 +1,4 @@
-"""From a question to files: BM25 over each field, history's priors, each divided by its best, weighted and summed."""
+"""Ranks files for a question: a weighted sum of BM25 per field and signals from history, each scaled to 0..1."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class RankWeights:
     """How much each signal counts.
 
     ``body``, ``path``, ``symbols``, ``messages``: BM25 of the file's text, its path, the names it defines, the messages
-    of the commits that touched it. ``commits``: it was touched by past commits whose messages are like the question.
-    ``recency``: it was touched recently and often. ``cochange``: it changes together with the best files. ``kin``: it is
-    named like one of the best files (header, test, translation unit).
-    ``name``: how much of the file's own name the question says. ``prose``, ``data``, ``text``: factors for files
-    that are documents, data, or of a kind unknown; ``tests`` for tests. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
+    of the commits that touched it. ``commits``: past commits with messages similar to the question touched it.
+    ``recency``: it was touched recently and often. ``cochange``: it changes together with the best files. ``kin``: it
+    is named like one of the best files (header, test, translation unit). ``name``: how much of the file's own name
+    occurs in the question. ``prose``, ``data``, ``text``: factors for documents, data and files of unknown kind;
+    ``tests`` for tests. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
     """
 
     body: float = 1.0
@@ -38,7 +38,7 @@ class RankWeights:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A file with its score in 0..1 and the signals that made it, each in 0..1."""
+    """A file with its score in 0..1 and the signals behind it, each in 0..1."""
 
     file: FileRow
     score: float
@@ -46,7 +46,7 @@ class Ranked:
 
 
 _FLATTEN = 0.7
-"""Exponent of the normalised signals: below one, a file that several signals know beats one that a single signal loves."""
+"""Exponent of the normalised signals; below one, several moderate signals beat a single strong one."""
 _CANDIDATES = 200
 _SEEDS = 15
 _PAST_COMMITS = 60
@@ -62,7 +62,7 @@ def rank(
     *,
     fields: Sequence[str] = (),
 ) -> list[Ranked]:
-    """The best ``limit`` files for ``terms``, best first, ties in the order of paths.
+    """The best ``limit`` files for ``terms``, best first, ties ordered by path.
 
     ``fields`` restricts what is searched (default: all of :data:`~agentflow.memory.store.FIELDS`).
     """
@@ -78,13 +78,13 @@ def rank(
     signals["recency"] = {file: row.recency for file, row in rows.items() if row.recency > 0}
     rows.update(store.rows(sorted(signals["cochange"].keys() - rows.keys())))
     final = _sum(signals, rows, weights)
-    scale = sum(getattr(weights, name) for name, found in signals.items() if found) or 1.0
+    scale = sum(getattr(weights, name) for name, signal in signals.items() if signal) or 1.0
     best = sorted(final, key=lambda file: (-final[file], rows[file].root, rows[file].path))[:limit]
     return [
         Ranked(
             rows[file],
             min(1.0, final[file] / scale),
-            {name: round(found[file], 4) for name, found in signals.items() if file in found},
+            {name: round(signal[file], 4) for name, signal in signals.items() if file in signal},
         )
         for file in best
     ]
@@ -112,7 +112,7 @@ def _like_past_commits(store: Store, terms: Sequence[str]) -> dict[int, float]:
 
 
 def _cochange(store: Store, seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
-    found: dict[int, float] = {}
+    shares: dict[int, float] = {}
     for seed in seeds:
         commits = store.file_commits(seed, _COMMITS_OF_A_SEED)
         if not commits:
@@ -120,8 +120,8 @@ def _cochange(store: Store, seeds: Sequence[int], scores: Mapping[int, float]) -
         share = scores[seed] / (len(commits) + 2)
         for _, file in store.commit_files(commits):
             if file != seed:
-                found[file] = found.get(file, 0.0) + share
-    return found
+                shares[file] = shares.get(file, 0.0) + share
+    return shares
 
 
 def _kin(rows: Mapping[int, FileRow], seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
@@ -136,23 +136,23 @@ def _kin(rows: Mapping[int, FileRow], seeds: Sequence[int], scores: Mapping[int,
 
 
 def _named(tokeniser: Tokeniser, rows: Mapping[int, FileRow], terms: frozenset[str]) -> dict[int, float]:
-    """The share of the terms of a file's name, without ending, that the question says."""
-    found: dict[int, float] = {}
+    """By file, the share of the terms in its name (without suffix) that occur in the question."""
+    shares: dict[int, float] = {}
     for file, row in rows.items():
-        said = tokeniser.name_terms(row.bare)
-        held = len(terms.intersection(said))
+        words = tokeniser.name_terms(row.bare)
+        held = len(terms.intersection(words))
         if held:
-            found[file] = held / len(said)
-    return found
+            shares[file] = held / len(words)
+    return shares
 
 
 def _sum(
     signals: Mapping[str, Mapping[int, float]], rows: Mapping[int, FileRow], weights: RankWeights
 ) -> dict[int, float]:
     scores: dict[int, float] = {}
-    for name, found in signals.items():
+    for name, by_file in signals.items():
         weight = getattr(weights, name)
-        for file, value in found.items():
+        for file, value in by_file.items():
             scores[file] = scores.get(file, 0.0) + weight * value
     factor = {"prose": weights.prose, "data": weights.data, "text": weights.text}
     return {

@@ -1,4 +1,4 @@
-"""A model as ranker: it orders the candidates the lexical search found, in shares that fit, all asked at once."""
+"""Ranks with a model: it scores the candidates of the lexical search, in concurrent shards that fit its budget."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from agentflow.core.results import TaskResult
 from agentflow.memory.sharding import shards
 
 RunTask = Callable[[str, dict[str, Any], CallContext | None], Awaitable[TaskResult]]
-"""Runs the template of that name with these inputs, within a call where there is one."""
+"""``(template name, inputs, call or None)``: runs a template."""
 
 Describe = Callable[[Sequence[str], str], Awaitable[Mapping[str, str]]]
-"""What the model is shown of each path, by strategy: :meth:`MemorySystem.describe`."""
+"""``(paths, strategy)``: the text a model is shown for each path; see :meth:`MemorySystem.describe`."""
 
 TEMPLATES: dict[str, str] = {
     "content": "atomic:associative_matching",
     "metadata": "atomic:associative_matching_metadata",
 }
-"""The template asked, by strategy."""
+"""Template names by strategy."""
 
 
 class RerankFailed(TaskError):
-    """The model's ranking could not be had: its task failed, or its answer was no ranking, twice."""
+    """The model did not give a ranking: its task failed, or its answer could not be read, twice."""
 
     default_code = "memory/rerank"
     default_reason = "context_matching_failure"
@@ -35,10 +35,11 @@ class RerankFailed(TaskError):
 class LlmRanker:
     """The :class:`~agentflow.core.ports.Ranker` that asks a model.
 
-    Parameters: ``run_task`` runs a template; ``describe`` says what is shown of each candidate; ``strategy`` content or
-    metadata; ``budget_tokens`` per share (estimated tokens); ``concurrency`` shares asked at once; ``templates``
-    overrides the template names. The template gets ``query``, ``metadata`` (a JSON list of ``{path, text}``) and ``max_results``, and
-    answers with a JSON list of ``{path, score, relevance}``, or an object holding one under ``matches`` or ``files``.
+    Parameters: ``run_task`` runs a template; ``describe`` gives the text shown for each candidate; ``strategy`` content
+    or metadata; ``budget_tokens`` estimated tokens per shard; ``concurrency`` shards asked at once; ``templates``
+    overrides the template names. The template is given ``query``, ``metadata`` (a JSON list of ``{path, text}``) and
+    ``max_results``; it answers with a JSON list of ``{path, score, relevance}``, or an object that holds one under
+    ``matches`` or ``files``.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class LlmRanker:
     async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
         """``(path, score in 0..1)`` of the best ``limit`` candidates, best first; ties keep the candidates' order.
 
-        Paths the model made up are dropped, scores outside 0..1 are clipped. An answer that is no ranking is asked for
-        once more; then RerankFailed. Limits and cancellation pass through.
+        Paths the model invented are dropped, scores outside 0..1 are clipped. If an answer cannot be read, the model is
+        asked once more. Raises RerankFailed; limits and cancellation pass through.
         """
         described = await self._describe(candidates, self._strategy)
         parts = shards({path: described.get(path, "") for path in candidates}, self._budget)
@@ -86,12 +87,12 @@ class LlmRanker:
         if failures:
             raise failures[0]
         scores = {path: score for answer in answers for path, score in answer.items()}
-        place = {path: index for index, path in enumerate(candidates)}
-        return sorted(scores.items(), key=lambda item: (-item[1], place[item[0]]))[:limit]
+        order = {path: index for index, path in enumerate(candidates)}
+        return sorted(scores.items(), key=lambda item: (-item[1], order[item[0]]))[:limit]
 
     async def _ask(self, text: str, shard: dict[str, str], limit: int) -> dict[str, float]:
-        shown = json.dumps([{"path": path, "text": said} for path, said in shard.items()], ensure_ascii=False)
-        inputs = {"query": text, "metadata": shown, "max_results": limit}
+        listing = json.dumps([{"path": path, "text": content} for path, content in shard.items()], ensure_ascii=False)
+        inputs = {"query": text, "metadata": listing, "max_results": limit}
         problem = ""
         for _ in range(2):
             result = await self._run_task(self._template, inputs, current_call.get())
@@ -113,7 +114,7 @@ class LlmRanker:
 
 
 def _ranking(result: TaskResult, shard: Mapping[str, str]) -> dict[str, float]:
-    """The scores in an answer. Raises ValueError, saying what is wrong, when there are none to be read."""
+    """The scores in an answer. Raises ValueError with what is wrong if they cannot be read."""
     data: Any = result.parsed_content
     if data is None:
         data = json.loads(result.content)

@@ -1,4 +1,4 @@
-"""Which files an index takes in: size, kind, names that are never read, and what ``.gitignore`` files leave out."""
+"""Which files are indexed: by size, kind, names that are never read, and ``.gitignore`` files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SKIPPED_DIRECTORIES: frozenset[str] = frozenset((
     ".git", ".hg", ".svn", ".bzr", "node_modules", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
     ".ruff_cache", ".pytest_cache", ".eggs", ".idea", ".ssh", ".gnupg", ".aws", ".kube", ".docker",
 ))  # fmt: skip
-"""Directories that hold no source, or secrets."""
+"""Directories without source code, or with secrets."""
 
 SECRET_NAMES: tuple[str, ...] = (
     ".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.jks", "id_rsa*", "id_dsa*", "id_ecdsa*",
     "id_ed25519*", ".netrc", "_netrc", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd", "credentials.json",
 )  # fmt: skip
-"""Files that commonly hold secrets: their text must not reach a model by way of a search."""
+"""Files that commonly hold secrets: a search must not pass their text to a model."""
 
 _SECRET_BUT_HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist")
 
@@ -34,12 +34,12 @@ _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x
 
 @dataclass(frozen=True, slots=True)
 class IndexRules:
-    """What an index takes in.
+    """Which files an index holds.
 
     Parameters: ``max_bytes`` the largest file indexed (bytes); ``max_files`` how many files at most, over all roots;
     ``skip_directories`` directory names never entered; ``secret_names`` file-name patterns never read; ``history``
-    whether git's log is used; ``max_commits`` how far back it is read; ``max_files_per_commit`` commits that touch more
-    files say nothing about any of them and are left out.
+    whether git's log is used; ``max_commits`` how far back it is read; ``max_files_per_commit``: a commit that touches
+    more files is left out, since it says little about any of them.
     """
 
     max_bytes: int = 1_000_000
@@ -51,7 +51,7 @@ class IndexRules:
     max_files_per_commit: int = 40
 
     def refuse(self, path: str) -> str | None:
-        """Why the file ``path`` is left out by its name alone, or None."""
+        """The reason to leave out the file ``path`` by its name alone, or None."""
         parts = path.split("/")
         if any(part in self.skip_directories for part in parts[:-1]):
             return "in a directory that is never indexed"
@@ -64,7 +64,7 @@ class IndexRules:
 
 
 class IgnoreRules:
-    """The ``.gitignore`` files from the root down to one directory; the deepest that has an opinion decides."""
+    """The ``.gitignore`` files from the root down to one directory; the deepest one that matches decides."""
 
     __slots__ = ("_levels",)
 
@@ -72,7 +72,7 @@ class IgnoreRules:
         self._levels = levels
 
     def extended(self, directory: str, text: str) -> IgnoreRules:
-        """These rules and those of ``directory``'s ignore file, whose text is ``text``. Bad patterns count as absent."""
+        """These rules plus the ignore file of ``directory``, whose text is ``text``. Invalid patterns are skipped."""
         from pathspec import GitIgnoreSpec
 
         lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -104,7 +104,7 @@ def _valid(line: str) -> bool:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether bytes are no text: a NUL, or more than a tenth control characters, in the first 8 KB."""
+    """Whether the first 8 KB hold a NUL byte or more than a tenth control characters."""
     head = head[:8192]
     if b"\0" in head:
         return True
@@ -112,7 +112,7 @@ def is_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """File text: UTF-8 (a byte-order mark dropped), else Latin-1, which cannot fail."""
+    """Decode as UTF-8 (dropping a byte-order mark), else as Latin-1, which cannot fail."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -132,7 +132,7 @@ LANGUAGES: dict[str, str] = {
     "exs": "elixir", "erl": "erlang", "hs": "haskell", "ml": "ocaml", "r": "r", "jl": "julia", "sql": "sql",
     "proto": "proto", "css": "style", "scss": "style", "less": "style", "html": "markup", "htm": "markup",
 }  # fmt: skip
-"""File-name ending to language."""
+"""Language by file-name suffix."""
 
 
 _INTERPRETERS: tuple[tuple[str, str], ...] = (
@@ -142,11 +142,11 @@ _INTERPRETERS: tuple[tuple[str, str], ...] = (
 
 
 def language(path: str, text: str = "") -> str:
-    """The language of a file by its name's ending, else by the interpreter its text names; ``text`` when unknown."""
+    """The language of a file by its suffix, else by the interpreter in its first line; ``text`` if unknown."""
     name = path.rsplit("/", 1)[-1]
-    known = LANGUAGES.get(name.rsplit(".", 1)[-1].lower()) if "." in name else None
-    if known is not None:
-        return known
+    by_suffix = LANGUAGES.get(name.rsplit(".", 1)[-1].lower()) if "." in name else None
+    if by_suffix is not None:
+        return by_suffix
     if text.startswith("#!"):
         interpreter = text[:120].split("\n", 1)[0]
         return next((kind for word, kind in _INTERPRETERS if word in interpreter), "text")

@@ -1,4 +1,4 @@
-"""Dividing candidates so that each share fits a model's attention."""
+"""Splits candidates into shards that fit a model's token budget."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def estimated_tokens(text: str) -> int:
 
 
 def shards(described: Mapping[str, str], budget_tokens: int) -> list[dict[str, str]]:
-    """The candidates in shares of at most ``budget_tokens`` each, in order, shares of about the same size.
+    """Split candidates, in order, into shards of similar size and at most ``budget_tokens`` each.
 
-    A candidate that is larger than the budget alone is cut to it and gets a share of its own.
+    A single candidate larger than the budget is truncated to it and gets a shard of its own.
     """
     if not described:
         return []
@@ -24,14 +24,14 @@ def shards(described: Mapping[str, str], budget_tokens: int) -> list[dict[str, s
     sizes = {path: estimated_tokens(path) + estimated_tokens(text) for path, text in cut.items()}
     count = max(1, -(-sum(sizes.values()) // budget_tokens))
     aim = sum(sizes.values()) / count
-    made: list[dict[str, str]] = [{}]
+    result: list[dict[str, str]] = [{}]
     filled = 0
     for path, text in cut.items():
-        if made[-1] and (
-            filled + sizes[path] > budget_tokens or (filled + sizes[path] / 2 > aim and len(made) < count)
+        if result[-1] and (
+            filled + sizes[path] > budget_tokens or (filled + sizes[path] / 2 > aim and len(result) < count)
         ):
-            made.append({})
+            result.append({})
             filled = 0
-        made[-1][path] = text
+        result[-1][path] = text
         filled += sizes[path]
-    return made
+    return result

@@ -1,8 +1,8 @@
 """The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
 
-Terms are made by :class:`~agentflow.lib.tokens.Tokeniser` before FTS5 sees them, so its own tokeniser only has to
-split at spaces. How often a term occurs is damped before it is stored: the twentieth occurrence of a word says little,
-and the index stays a quarter of the text's size.
+Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokeniser only splits at spaces. Term counts
+are damped before they are stored: the twentieth occurrence of a word says little, and the index stays a quarter of the
+text's size.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from agentflow.core.errors import DataError
 
 SCHEMA_VERSION = 1
 FIELDS = ("body", "path", "symbols", "messages")
-"""The fields searched, each an FTS5 table of its own, so that each has its own statistics and length."""
+"""The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
 _MAX_REPEATS = 4
 _KEPT_ROWS = 20_000
 _COMMON = 0.25
-"""Terms that more than this share of the rows hold are left out of a search that has rarer ones."""
+"""A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -48,7 +48,7 @@ CREATE VIRTUAL TABLE commits USING fts5(t, tokenize='ascii');
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A file as the index knows it. ``path`` is relative to ``root`` (an absolute directory path)."""
+    """An indexed file. ``path`` is relative to ``root`` (an absolute directory path)."""
 
     id: int
     root: str
@@ -59,12 +59,12 @@ class FileRow:
     recency: float
     is_test: bool
     bare: str
-    """The file's name without its ending and without what marks a test: ``tests/test_x.py`` and ``x.py`` share one."""
+    """The file's name without suffix and test marker: ``tests/test_x.py`` and ``x.py`` share one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the index remembers of a file's state on disk."""
+    """The state of a file on disk when it was indexed."""
 
     id: int
     size: int
@@ -76,7 +76,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file to be put into the index; the bags are term counts by field."""
+    """A file to index; the bags are term counts by field."""
 
     root: int
     path: str
@@ -95,7 +95,7 @@ class Store:
     """The tables of one index. All methods block; call them from one thread.
 
     Parameters: ``database`` a file path, or None to keep the index in memory. Raises DataError (``memory/database``)
-    when the file is not an index of this version that can be opened.
+    if the file cannot be opened or is not an index of this version.
     """
 
     def __init__(self, database: Path | None) -> None:
@@ -144,7 +144,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """All of it or none of it."""
+        """Commit the block, or roll it back if it raises."""
         self._rows.clear()
         self._holding.clear()
         self._counts.clear()
@@ -157,7 +157,7 @@ class Store:
         self._db.execute("COMMIT")
 
     def root(self, path: str) -> int:
-        """The id of the root ``path``, which is added when new."""
+        """The id of the root ``path``; adds it if it is new."""
         self._db.execute("INSERT OR IGNORE INTO roots (path) VALUES (?)", (path,))
         return self._db.execute("SELECT id FROM roots WHERE path = ?", (path,)).fetchone()[0]
 
@@ -166,25 +166,25 @@ class Store:
         return [path for (path,) in self._db.execute("SELECT path FROM roots ORDER BY id")]
 
     def head(self, root: int) -> tuple[str, int]:
-        """The commit whose history is indexed for ``root`` (``""`` for none) and how many commits that was."""
+        """The commit up to which history is indexed for ``root`` (``""`` for none), and the number of commits."""
         return self._db.execute("SELECT head, commits FROM roots WHERE id = ?", (root,)).fetchone()
 
     def known(self, root: int) -> dict[str, Known]:
-        """What is known of each file of ``root``, by path."""
+        """The indexed state of each file of ``root``, by path."""
         rows = self._db.execute(
             "SELECT path, id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ?", (root,)
         )
         return {path: Known(*rest) for path, *rest in rows}
 
     def known_one(self, root: int, path: str) -> Known | None:
-        """What is known of one file."""
+        """The indexed state of one file."""
         row = self._db.execute(
             "SELECT id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ? AND path = ?", (root, path)
         ).fetchone()
         return Known(*row) if row else None
 
     def put(self, file: NewFile, old: int | None) -> int:
-        """Add a file, or replace the file ``old``; gives its id."""
+        """Add a file, or replace the file ``old``. Returns its id."""
         values = (
             file.root, file.path, file.size, file.mtime_ns, file.inode, file.digest, file.language, file.lines,
             "\n".join(file.symbols), file.seen_ns,
@@ -213,13 +213,13 @@ class Store:
         return row
 
     def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
-        """Note that a file was looked at and its content is what it was."""
+        """Record that a file was examined and its content has not changed."""
         self._db.execute(
             "UPDATE files SET size=?, mtime_ns=?, inode=?, seen_ns=? WHERE id=?", (size, mtime_ns, inode, seen_ns, file)
         )
 
     def remove(self, files: Iterable[int]) -> None:
-        """Forget files."""
+        """Remove files."""
         for file in files:
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
             self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
@@ -227,24 +227,24 @@ class Store:
                 self._db.execute(f"DELETE FROM {field} WHERE rowid = ?", (file,))
 
     def set_skips(self, root: int, skips: Mapping[str, str]) -> None:
-        """Replace the list of what was left out of ``root``."""
+        """Replace the skipped files of ``root``."""
         self._db.execute("DELETE FROM skips WHERE root = ?", (root,))
         self._db.executemany("INSERT INTO skips VALUES (?, ?, ?)", ((root, p, r) for p, r in sorted(skips.items())))
 
     def set_skip(self, root: int, path: str, reason: str | None) -> None:
-        """Note why one file is left out; None for one that no longer is."""
+        """Record why one file is skipped; None if it no longer is."""
         self._db.execute("DELETE FROM skips WHERE root = ? AND path = ?", (root, path))
         if reason is not None:
             self._db.execute("INSERT INTO skips VALUES (?, ?, ?)", (root, path, reason))
 
     def skips(self) -> list[tuple[str, str, str]]:
-        """``(root, path, reason)`` of everything left out, in order."""
+        """``(root, path, reason)`` of every skipped file, sorted."""
         return self._db.execute(
             "SELECT roots.path, skips.path, reason FROM skips JOIN roots ON roots.id = skips.root ORDER BY 1, 2"
         ).fetchall()
 
     def clear_history(self, root: int) -> None:
-        """Forget the commits of ``root``."""
+        """Remove the commits of ``root``."""
         run = self._db.execute
         mine = "(SELECT id FROM past WHERE root = ?)"
         run(f"DELETE FROM touches WHERE commit_id IN {mine}", (root,))
@@ -266,26 +266,26 @@ class Store:
         self._db.execute("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
 
     def set_head(self, root: int, head: str, commits: int) -> None:
-        """Note which commit's history is indexed."""
+        """Record the commit up to which history is indexed."""
         self._db.execute("UPDATE roots SET head = ?, commits = ? WHERE id = ?", (head, commits, root))
 
     def search(self, field: str, terms: Sequence[str], limit: int) -> dict[int, float]:
         """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term.
 
-        A term that many rows hold is worth little to BM25 and costs the most, so it is left out beside rarer ones.
+        A term that many rows hold adds little to BM25 and costs the most, so it is dropped if there are rarer ones.
         """
         rows = self._count(field)
         rare = [term for term in terms if 0 < self._held(field, term) <= rows * _COMMON]
-        wanted = " OR ".join(f'"{term}"' for term in rare or terms)
-        if not wanted:
+        selected = " OR ".join(f'"{term}"' for term in rare or terms)
+        if not selected:
             return {}
-        found = self._db.execute(
-            f"SELECT rowid, -rank FROM {field} WHERE {field} MATCH ? ORDER BY rank LIMIT ?", (wanted, limit)
+        scores = self._db.execute(
+            f"SELECT rowid, -rank FROM {field} WHERE {field} MATCH ? ORDER BY rank LIMIT ?", (selected, limit)
         )
-        return dict(found.fetchall())
+        return dict(scores.fetchall())
 
     def count_holding(self, term: str) -> int:
-        """In how many files' bodies ``term`` occurs."""
+        """Number of files whose body holds ``term``."""
         return self._held("body", term)
 
     def _held(self, field: str, term: str) -> int:
@@ -294,8 +294,8 @@ class Store:
         if count is None:
             if len(self._holding) >= _KEPT_ROWS:
                 self._holding.clear()
-            found = self._db.execute(f"SELECT count(*) FROM {field} WHERE {field} MATCH ?", (f'"{term}"',))
-            count = self._holding[key] = found.fetchone()[0]
+            cursor = self._db.execute(f"SELECT count(*) FROM {field} WHERE {field} MATCH ?", (f'"{term}"',))
+            count = self._holding[key] = cursor.fetchone()[0]
         return count
 
     def _count(self, field: str) -> int:
@@ -319,29 +319,29 @@ class Store:
         return [commit for (commit,) in rows]
 
     def rows(self, files: Sequence[int]) -> dict[int, FileRow]:
-        """The files with these ids."""
-        known = self._rows
-        missing = [file for file in files if file not in known]
-        if missing and len(known) + len(missing) > _KEPT_ROWS:
-            known.clear()
+        """The files with these ids, by id."""
+        cached = self._rows
+        missing = [file for file in files if file not in cached]
+        if missing and len(cached) + len(missing) > _KEPT_ROWS:
+            cached.clear()
             missing = list(files)
         for start in range(0, len(missing), 500):
             some = tuple(missing[start : start + 500])
             marks = ",".join("?" * len(some))
             for row in self._db.execute(f"{_FILE_ROWS} WHERE files.id IN ({marks})", some):
-                known[row[0]] = _file_row(row)
-        return {file: known[file] for file in files if file in known}
+                cached[row[0]] = _file_row(row)
+        return {file: cached[file] for file in files if file in cached}
 
     def all_rows(self) -> list[FileRow]:
         """Every file, by root and path."""
         return [_file_row(row) for row in self._db.execute(f"{_FILE_ROWS} ORDER BY roots.path, files.path")]
 
     def count(self) -> int:
-        """How many files the index holds."""
+        """Number of indexed files."""
         return self._db.execute("SELECT count(*) FROM files").fetchone()[0]
 
     def optimise(self) -> None:
-        """Merge the term lists of a first build into one, which makes searches faster."""
+        """Merge the term lists of a first build, which speeds up searches."""
         for field in (*FIELDS, "commits"):
             self._db.execute(f"INSERT INTO {field} ({field}) VALUES ('optimize')")
 
@@ -363,7 +363,7 @@ _TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})
 
 
 def bare_name(path: str) -> str:
-    """A file's name in lower case, without directories, ending and what marks a test."""
+    """A file's name in lower case, without directories, suffix and test marker."""
     name = path.rsplit("/", 1)[-1]
     return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
 

@@ -35,19 +35,20 @@ _SHOWN_SKIPS = 1_000
 _FOR_QUESTIONS = RankWeights(tests=0.75)
 """A question wants the code before its tests; a change (what the plain index is tuned for) concerns both."""
 _LOOK_SHARE = 10
-"""Looking for changes takes at most one part in this of the time: very large roots are looked at less often."""
+"""Scanning for changes takes at most this fraction (1/n) of the time: very large roots are scanned less often."""
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
 
 
 class MemorySystem:
-    """What is relevant, over the files below some roots.
+    """Finds relevant files below some roots.
 
-    Parameters: ``handler`` is the specification's back-reference, kept and not used for ranking (a ``ranker`` is); ``config``
-    may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (how old the
-    index may be before a question looks for changes, default 1.0 seconds, longer where looking takes long; 0 always looks), ``history``, ``max_bytes``, ``max_files`` and
-    ``max_commits``; ``roots`` directories to index, at the first question or by :meth:`update_global_index` (default:
-    those of ``files``); ``ranker`` re-orders the best candidates; ``files`` the flow's file access; ``weights`` of the
-    ranking. Without ``cache_dir`` the index lives in memory. Raises ConfigurationError for an unknown setting.
+    Parameters: ``handler`` is the specification's back-reference; it is stored, and ranking uses ``ranker`` instead;
+    ``config`` may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the
+    age in seconds at which a question scans for changes, default 1.0, more for roots that are slow to scan; 0 always
+    scans), ``history``, ``max_bytes``, ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first
+    question or by :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates;
+    ``files`` the flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory.
+    Raises ConfigurationError for an unknown setting.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class MemorySystem:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The directories this memory looks at."""
+        """The indexed directories."""
         return tuple(self._roots)
 
     @property
@@ -99,10 +100,10 @@ class MemorySystem:
     ) -> UpdateReport:
         """Add ``repo_path`` to the roots and index it, with its history; any directory will do.
 
-        ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) when it is no readable directory.
+        ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) if it is not a readable directory.
         """
         root = await asyncio.to_thread(absolute_root, repo_path)
-        if root not in {await asyncio.to_thread(os.path.realpath, known) for known in self._roots}:
+        if root not in {await asyncio.to_thread(os.path.realpath, other) for other in self._roots}:
             self._roots.append(root)
         if options and "history" in options:
             self._history[root] = bool(options["history"])
@@ -111,9 +112,9 @@ class MemorySystem:
         return report
 
     async def update_global_index(self, index: Mapping[str, str] | None = None) -> list[UpdateReport]:
-        """Bring all roots up to date; with ``index`` (path to metadata), add those entries to :attr:`global_index`.
+        """Index all roots; with ``index`` (path to metadata), add those entries to :attr:`global_index`.
 
-        Entries given this way are matched as text, whether or not their paths are files.
+        Such entries are matched by their text, whether or not their paths are files.
         """
         if index is not None:
             self._stated.update({str(path): str(text) for path, text in index.items()})
@@ -124,34 +125,34 @@ class MemorySystem:
         return reports
 
     async def watch(self, interval_s: float = 2.0) -> AsyncIterator[UpdateReport]:
-        """Look for changes in all roots every ``interval_s`` seconds, for ever; gives a report for each change."""
+        """Look for changes in all roots every ``interval_s`` seconds, without end. Yields a report for each change."""
         async for report in self.index.watch(list(self._roots), interval_s):
             await self._describe()
             yield report
 
     async def get_relevant_context_with_description(self, query: str, context: str = "") -> AssociativeMatchResult:
-        """What is relevant to a description in words; ``context`` is what is known already."""
+        """The files relevant to a description in words; ``context`` is what the asker knows already."""
         return await self.get_relevant_context_for(ContextGenerationInput(query=query, inherited_context=context))
 
     async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
         """The files relevant to ``input``, best first, each with its best-matching lines.
 
         ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
-        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set when a root
-        cannot be read or the re-ranker failed twice; then the lexical order holds. ``fresh_context`` disabled looks
-        nothing up. Raises nothing but cancellation and errors of the ranker's run (limits, providers).
+        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root
+        cannot be read or the re-ranker failed twice; the order is then the lexical one. With ``fresh_context``
+        disabled nothing is looked up. Raises only cancellation and errors of the ranker's run (limits, providers).
         """
         if input.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=input.inherited_context)
         try:
             await self._refresh()
-            found, terms = await self._found(input)
+            ranked, terms = await self._found(input)
         except AgentflowError as error:
             return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
         problem: str | None = None
-        if self.ranker is not None and found:
-            found, problem = await self._reranked(self.ranker, input, found)
-        matches = await self._matches(found[: input.max_results], terms)
+        if self.ranker is not None and ranked:
+            ranked, problem = await self._reranked(self.ranker, input, ranked)
+        matches = await self._matches(ranked[: input.max_results], terms)
         matches = await self._with_stated(input, matches)
         skipped = [
             {"path": os.path.join(root, path), "reason": reason}
@@ -162,22 +163,22 @@ class MemorySystem:
         )
 
     async def search(self, query: str, k: int = 20) -> list[MatchItem]:
-        """The best ``k`` matches for ``query``, without the re-ranker. Raises AgentflowError when a root is unreadable."""
+        """The best ``k`` matches for ``query``, not re-ranked. Raises AgentflowError if a root is unreadable."""
         await self._refresh()
-        found, terms = await self._found(ContextGenerationInput(query=query, max_results=k))
-        return await self._matches(found[:k], terms)
+        ranked, terms = await self._found(ContextGenerationInput(query=query, max_results=k))
+        return await self._matches(ranked[:k], terms)
 
     async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
-        """What a re-ranker is shown of each path: its metadata line and, for ``content``, its first lines."""
+        """The text a re-ranker is shown for each path: its metadata line and, for ``content``, its first lines."""
         if strategy == "metadata":
-            known = self.global_index
-            return {path: known.get(path, "") for path in paths}
+            metadata = self.global_index
+            return {path: metadata.get(path, "") for path in paths}
         split = {path: self._split(path) for path in paths}
-        texts = await self.index.texts(place for place in split.values() if place is not None)
-        known = self.global_index
+        texts = await self.index.texts(location for location in split.values() if location is not None)
+        metadata = self.global_index
         return {
-            path: f"{known.get(path, '')}\n{texts.get(place, '')[:4_000]}" if place else known.get(path, "")
-            for path, place in split.items()
+            path: f"{metadata.get(path, '')}\n{texts.get(location, '')[:4_000]}" if location else metadata.get(path, "")
+            for path, location in split.items()
         }
 
     async def aclose(self) -> None:
@@ -212,7 +213,7 @@ class MemorySystem:
         }
 
     def _split(self, path: str) -> tuple[str, str] | None:
-        """An absolute path as root and relative path, None outside of all roots."""
+        """Split an absolute path into root and relative path; None if it is outside all roots."""
         for root in self._tops:
             prefix = f"{root.rstrip('/')}/"
             if path.startswith(prefix):
@@ -221,50 +222,50 @@ class MemorySystem:
 
     async def _found(self, input: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
         fields = _METADATA_FIELDS if input.matching_strategy == "metadata" else ()
-        wanted = max(input.max_results, self._candidates if self.ranker else 0)
+        count = max(input.max_results, self._candidates if self.ranker else 0)
         if input.target_files:
-            wanted += 200
-        found = await self.index.search(input.text, wanted, fields=fields)
-        known = background(input)
-        if known:
-            near = await self.index.search(known, wanted, fields=fields)
-            found = blended(found, near, BACKGROUND_WEIGHT if found else 1.0)
+            count += 200
+        ranked = await self.index.search(input.text, count, fields=fields)
+        extra = background(input)
+        if extra:
+            near = await self.index.search(extra, count, fields=fields)
+            ranked = blended(ranked, near, BACKGROUND_WEIGHT if ranked else 1.0)
         if input.target_files:
-            found = preferred(found, input.target_files)
-        terms = await self.index.rarity(self._tokeniser.query_terms(input.text or known)[:40])
-        return found, terms
+            ranked = preferred(ranked, input.target_files)
+        terms = await self.index.rarity(self._tokeniser.query_terms(input.text or extra)[:40])
+        return ranked, terms
 
     async def _reranked(
-        self, ranker: Ranker, input: ContextGenerationInput, found: list[Ranked]
+        self, ranker: Ranker, input: ContextGenerationInput, ranked: list[Ranked]
     ) -> tuple[list[Ranked], str | None]:
-        by_path = {os.path.join(item.file.root, item.file.path): item for item in found[: self._candidates]}
+        by_path = {os.path.join(item.file.root, item.file.path): item for item in ranked[: self._candidates]}
         try:
             order = await ranker.rank(input.text, list(by_path), input.max_results)
         except RerankFailed as failure:
-            return found, failure.message
+            return ranked, failure.message
         best: list[Ranked] = []
         for path, score in order:
             item = by_path.pop(path, None)
             if item is not None:
                 best.append(Ranked(item.file, min(1.0, max(0.0, score)), {**item.signals, "model": score}))
-        return best or found, None
+        return best or ranked, None
 
-    async def _matches(self, found: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
-        texts = await self.index.texts((item.file.root, item.file.path) for item in found)
-        return await asyncio.to_thread(match_items, found, texts, terms)
+    async def _matches(self, ranked: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
+        texts = await self.index.texts((item.file.root, item.file.path) for item in ranked)
+        return await asyncio.to_thread(match_items, ranked, texts, terms)
 
     async def _with_stated(self, input: ContextGenerationInput, matches: list[MatchItem]) -> list[MatchItem]:
-        """The matches and those of the entries given to :meth:`update_global_index`, best first."""
-        known = {match.path for match in matches}
-        stated = [path for path in self._stated if path not in known]
-        if not stated:
+        """``matches`` merged with the matching entries of :meth:`update_global_index`, best first."""
+        matched = {match.path for match in matches}
+        entries = [path for path in self._stated if path not in matched]
+        if not entries:
             return matches
-        scores = self._sentences(input.text, [f"{path} {self._stated[path]}" for path in stated])
+        scores = self._sentences(input.text, [f"{path} {self._stated[path]}" for path in entries])
         extra = [
             MatchItem(
                 path=path, content=self._stated[path], score=round(score, 6), kind="text", relevance="its metadata"
             )
-            for path, score in zip(stated, scores, strict=True)
+            for path, score in zip(entries, scores, strict=True)
             if score > 0
         ]
         return sorted([*matches, *extra], key=lambda match: (-match.score, match.path))[: input.max_results]
@@ -282,7 +283,7 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def database_path(cache_dir: Path, roots: Sequence[str]) -> Path:
-    """Where the index of these roots is kept below a cache directory: one file per set of roots."""
+    """The index file for these roots below a cache directory: one file per set of roots."""
     named = "\0".join(sorted(os.path.realpath(root) for root in roots))
     return (
         cache_dir / f"index-{hashlib.blake2b(named.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()}.db"

@@ -1,8 +1,8 @@
 """Finding and reading files below a root without ever leaving it.
 
-Every name is opened relative to a directory descriptor, component by component, with ``O_NOFOLLOW``: whatever happens
-to the tree between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), what is read is a
-regular file that was reached from the root by real directories only.
+Every name is opened relative to a directory descriptor, component by component, with ``O_NOFOLLOW``: if the tree
+changes between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), what is read is still
+a regular file reached from the root through real directories only.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAX_DEPTH = 200
 
 
 class Skip(Exception):
-    """A file that is not indexed; the argument is the reason people read."""
+    """A file is not indexed; the argument is the reason, in words for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells whether a file changed: size in bytes, modification time in ns, inode."""
+    """Tells whether a file changed: size in bytes, modification time in ns, inode."""
 
     size: int
     mtime_ns: int
@@ -65,16 +65,17 @@ class RootReader:
             self._top = -1
 
     def directory(self, path: str) -> int:
-        """A descriptor of the directory ``path`` (relative, ``/`` between names, ``""`` the root). Not for closing.
+        """A descriptor of the directory ``path`` (relative, ``/`` between names, ``""`` the root). The reader closes
+        it.
 
         Raises OSError; ELOOP or ENOTDIR when a component is a symbolic link.
         """
         if not path:
             return self._top
-        known = self._open.get(path)
-        if known is not None:
+        cached = self._open.get(path)
+        if cached is not None:
             self._open.move_to_end(path)
-            return known
+            return cached
         parent, _, name = path.rpartition("/")
         descriptor = os.open(name, _DIRECTORY, dir_fd=self.directory(parent))
         self._open[path] = descriptor
@@ -84,26 +85,26 @@ class RootReader:
         return descriptor
 
     def stamp(self, path: str) -> Stamp:
-        """Size, time and inode of the regular file ``path``. Raises Skip when it is none, or cannot be reached."""
+        """Size, time and inode of the regular file ``path``. Raises Skip if it is not one or cannot be reached."""
         parent, _, name = _checked(path).rpartition("/")
         try:
-            found = os.stat(name, dir_fd=self.directory(parent), follow_symlinks=False)
+            status = os.stat(name, dir_fd=self.directory(parent), follow_symlinks=False)
         except OSError as error:
             raise Skip(why(error)) from None
-        return _stamp(found)
+        return _stamp(status)
 
     def read(self, path: str, max_bytes: int) -> tuple[bytes, Stamp]:
-        """The bytes of the regular file ``path``, which are at most ``max_bytes``. Raises Skip."""
+        """The bytes of the regular file ``path``. Raises Skip if there are more than ``max_bytes``."""
         parent, _, name = _checked(path).rpartition("/")
         try:
             descriptor = os.open(name, _FILE, dir_fd=self.directory(parent))
         except OSError as error:
             raise Skip(why(error)) from None
         try:
-            found = _stamp(os.fstat(descriptor))
-            if found.size > max_bytes:
-                raise Skip(too_large(found.size, max_bytes))
-            return _read_all(descriptor, max_bytes), found
+            stamp = _stamp(os.fstat(descriptor))
+            if stamp.size > max_bytes:
+                raise Skip(too_large(stamp.size, max_bytes))
+            return _read_all(descriptor, max_bytes), stamp
         except OSError as error:
             raise Skip(why(error)) from None
         finally:
@@ -119,12 +120,12 @@ def _checked(path: str) -> str:
     return path
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    if stat.S_ISLNK(found.st_mode):
+def _stamp(status: os.stat_result) -> Stamp:
+    if stat.S_ISLNK(status.st_mode):
         raise Skip("a symbolic link")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Skip("not a regular file")
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _read_all(descriptor: int, max_bytes: int) -> bytes:
@@ -144,7 +145,7 @@ def too_large(size: int, max_bytes: int) -> str:
 
 
 def why(error: OSError) -> str:
-    """An operating-system error as the reason for a skipped file."""
+    """The reason for skipping a file after an operating-system error."""
     match error.errno:
         case errno.ENOENT:
             return "gone before it was read"
@@ -163,10 +164,10 @@ def walk(
     check: Callable[[], None],
     start: str = "",
 ) -> Iterator[str]:
-    """Paths of the files below ``start``, in the order of their names, ``.gitignore`` files obeyed.
+    """Paths of the files below ``start`` in name order, without those that ``.gitignore`` files exclude.
 
-    Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` hears of what is
-    left out for a reason worth knowing (not of what the ignore rules name). ``check`` is called often and may raise.
+    Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` is called
+    for each file left out, except those excluded by ignore rules. ``check`` is called often and may raise.
     """
     ignore = IgnoreRules()
     pending: list[tuple[str, IgnoreRules]] = [(start, ignore)]
@@ -217,7 +218,7 @@ def _list(
 
 
 def printable(name: str) -> bool:
-    """Whether a file name can be said in UTF-8 (bytes that cannot come as lone surrogates)."""
+    """Whether a file name is valid UTF-8 (other bytes appear as lone surrogates)."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:

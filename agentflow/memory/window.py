@@ -1,4 +1,4 @@
-"""The part of a file that answers a question: the best-matching run of lines."""
+"""Selects the part of a file that answers a question: the best-matching run of lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WINDOW_LINES = 60
-"""Longest window, in lines. A file that is not much longer is given whole."""
+"""Longest window, in lines. A file not much longer than that is returned whole."""
 _WHOLE_UP_TO = 80
 _MAX_LINE = 400
 _MAX_HITS = 5_000
@@ -24,10 +24,10 @@ class Window:
 
 
 def best_window(text: str, terms: Mapping[str, float]) -> Window:
-    """The lines of ``text`` in which the most, and the most telling, of ``terms`` (stem to weight) occur.
+    """The window of ``text`` in which the most and rarest ``terms`` (stem to weight) occur.
 
-    Each term counts once in full and, repeated, a little more. Without any hit: the first lines. Very long lines are
-    cut. Linear in the text's length.
+    A term counts in full once and a little for each repetition. Without any hit: the first lines. Very long lines are
+    truncated. Takes time linear in the length of the text.
     """
     lines = text.splitlines()
     if len(lines) <= _WHOLE_UP_TO:
@@ -43,21 +43,21 @@ def _joined(lines: list[str]) -> str:
 
 
 def _hits(text: str, terms: Mapping[str, float]) -> list[tuple[int, str]]:
-    """``(line from 0, term)`` of each place where a word, or a part of one, begins with a term."""
+    """``(line from 0, term)`` of each word, or part of one, that begins with a term."""
     stems = sorted((term for term in terms if len(term) > 1), key=len, reverse=True)
     if not stems:
         return []
     pattern = re.compile("|".join(map(re.escape, stems)), re.I)
     starts = [0, *(match.end() for match in re.finditer(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text))]
-    found: list[tuple[int, str]] = []
+    hits: list[tuple[int, str]] = []
     for match in pattern.finditer(text):
         at = match.start()
         before = text[at - 1] if at else " "
         if not before.isalpha() or (text[at].isupper() and before.islower()):
-            found.append((bisect_right(starts, at) - 1, match.group().lower()))
-            if len(found) >= _MAX_HITS:
+            hits.append((bisect_right(starts, at) - 1, match.group().lower()))
+            if len(hits) >= _MAX_HITS:
                 break
-    return found
+    return hits
 
 
 def _best_start(hits: list[tuple[int, str]], terms: Mapping[str, float], lines: int) -> int:
