@@ -2,18 +2,20 @@
 
     python tests/benchmarks/flow_overhead.py
 
-Medians of interleaved rounds in one process; events on, nobody listening. Figures to meet: a chain of 100 trivial async
+Medians of processor time, of interleaved rounds in one process; events on, nobody listening. Figures to meet: a chain of 100 trivial async
 tools at most 15 us each, a fan-out of 100 at most 20 us a branch.
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
-import time
-from collections.abc import Awaitable, Callable
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow import AgentFlow
+from tests.benchmarks.timing import Work, medians
 
 N = 100
 ROUNDS = 60
@@ -22,12 +24,6 @@ ROUNDS = 60
 async def step(n: int) -> int:
     """Give n back."""
     return n
-
-
-async def timed(work: Callable[[], Awaitable[object]]) -> float:
-    began = time.perf_counter()
-    await work()
-    return (time.perf_counter() - began) / N * 1e6
 
 
 async def baseline() -> None:
@@ -48,7 +44,7 @@ async def main() -> None:
         fan = flow.compile("(pmap (lambda (x) x) xs)", bindings={"xs": []})
         fan_tools = flow.compile("(pmap (lambda (x) (step (n x))) xs)", bindings={"xs": []})
         xs = list(range(N))
-        cases: dict[str, Callable[[], Awaitable[object]]] = {
+        cases: dict[str, Work] = {
             "asyncio task a step": baseline,
             "asyncio task a branch": baseline_fan_out,
             "chain of tools": lambda: flow.run(chain, bindings={"n": N}),
@@ -56,14 +52,10 @@ async def main() -> None:
             "fan-out": lambda: flow.run(fan, bindings={"xs": xs}),
             "fan-out, a tool each": lambda: flow.run(fan_tools, bindings={"xs": xs}),
         }
-        taken: dict[str, list[float]] = {name: [] for name in cases}
-        for _ in range(ROUNDS):
-            for name, work in cases.items():
-                taken[name].append(await timed(work))
-    base = statistics.median(taken["asyncio task a step"])
-    for name, values in taken.items():
-        median = statistics.median(values)
-        print(f"{name:<24} {median:7.2f} us   {median / base:5.2f} x an asyncio task a step")
+        taken = await medians(cases, ROUNDS)
+    base = taken["asyncio task a step"]
+    for name, seconds in taken.items():
+        print(f"{name:<24} {seconds / N * 1e6:7.2f} us   {seconds / base:5.2f} x an asyncio task a step")
 
 
 asyncio.run(main())

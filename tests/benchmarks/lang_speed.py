@@ -10,7 +10,6 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
 from agentflow.lang.reader import read
+from tests.benchmarks.timing import Work, medians
 from tests.support.fake_run import FakeFlow
 
 LIMITS = Limits(steps=None, effects=None)
@@ -51,31 +51,13 @@ async def plain_tool(x: int) -> int:
     return x + 1
 
 
-Thunk = Callable[[], Awaitable[Any]]
-
-
-async def timed(work: Thunk) -> float:
-    gc.collect()
-    began = clock()
-    await work()
-    return clock() - began
-
-
-async def compare(ours: Thunk, theirs: Thunk | None, rounds: int = ROUNDS) -> tuple[float, float]:
+async def compare(ours: Work, theirs: Work | None, rounds: int = ROUNDS) -> tuple[float, float]:
     """Medians of both, measured in turn."""
-    mine: list[float] = []
-    other: list[float] = []
-    await ours()
-    if theirs is not None:
-        await theirs()
-    for _ in range(rounds):
-        mine.append(await timed(ours))
-        if theirs is not None:
-            other.append(await timed(theirs))
-    return statistics.median(mine), statistics.median(other) if other else 0.0
+    taken = await medians({"ours": ours, **({"theirs": theirs} if theirs else {})}, rounds)
+    return taken["ours"], taken.get("theirs", 0.0)
 
 
-def flow_for(text: str, **options: Any) -> Thunk:
+def flow_for(text: str, **options: Any) -> Work:
     """A thunk that runs a compiled program in a flow of its own each time."""
     flow = FakeFlow(limits=LIMITS, listening=False, **options)
     program = flow.compile(text)

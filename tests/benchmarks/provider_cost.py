@@ -14,7 +14,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.benchmarks.provider_contenders import Adapter, Bare, Flow
+from tests.benchmarks.timing import medians
 from tests.support.model_server import model_server_process
 
 CHUNKS = 5_000
@@ -34,26 +34,6 @@ TARGETS: dict[tuple[str, bool], dict[str, float]] = {
     ("chunk", False): {"chat": 0.3, "responses": 0.3, "anthropic": 0.75},
     ("chunk", True): {"chat": 0.2, "responses": 0.2, "anthropic": 0.45},
 }
-
-
-async def cpu(work: Callable[[], Awaitable[Any]], times: int) -> float:
-    """CPU seconds of one run of ``work``, over ``times`` runs."""
-    gc.collect()
-    before = time.process_time()
-    for _ in range(times):
-        await work()
-    return (time.process_time() - before) / times
-
-
-async def interleaved(works: list[Callable[[], Awaitable[Any]]], times: int, rounds: int) -> list[float]:
-    """Median CPU seconds of each, round by round in turn."""
-    taken: list[list[float]] = [[] for _ in works]
-    for work in works:
-        await work()
-    for _ in range(rounds):
-        for index, work in enumerate(works):
-            taken[index].append(await cpu(work, times))
-    return [statistics.median(each) for each in taken]
 
 
 class Table:
@@ -92,8 +72,8 @@ async def ratios(table: Table, level: str, dialect: str, what: str, unit: int, t
     async with model_server_process(replies[what], by_turn=what == "tools") as url:
         who = await contenders(level, dialect, url, what == "tools")
         works = [{"call": w.call, "tools": w.tool_turns, "chunk": w.stream}[what] for w in who]
-        measured = await interleaved(works, times, rounds)
-        for each, seconds in zip(who, measured, strict=True):
+        measured = await medians(dict(enumerate(works)), rounds, times)
+        for each, seconds in zip(who, measured.values(), strict=True):
             aiohttp = getattr(each, "aiohttp", False)
             target = None if each is who[0] else TARGETS[what, aiohttp][dialect]
             name = each.name + ("+aiohttp" if aiohttp else "")
@@ -123,7 +103,7 @@ async def growth(table: Table, level: str, dialect: str) -> None:
     """CPU of a call with 301 messages over one with 1."""
     async with model_server_process(["short"]) as url:
         for each in await contenders(level, dialect, url):
-            few, many = await interleaved([lambda e=each: e.call(1), lambda e=each: e.call(301)], 20, 5)
+            few, many = (await medians({n: lambda e=each, n=n: e.call(n) for n in (1, 301)}, 5, 20)).values()
             name = each.name + ("+aiohttp" if getattr(each, "aiohttp", False) else "")
             target = None if each.name == "sdk" else 2.0
             table.add("1 -> 301 messages", dialect, name, f"{few * 1e3:.2f} -> {many * 1e3:.2f} ms", many / few, target)

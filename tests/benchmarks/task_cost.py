@@ -6,9 +6,7 @@ CPU per task with a turn loop that answers at once, beside awaiting that turn lo
 from __future__ import annotations
 
 import asyncio
-import statistics
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -19,6 +17,7 @@ from agentflow.core.messages import ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.tasks.inputs import request_from_arguments
 from agentflow.tasks.system import TaskSystem
+from tests.benchmarks.timing import medians
 
 ROUNDS, TASKS = 9, 500
 
@@ -39,20 +38,17 @@ async def main() -> None:
     assert template is not None
     call = CallContext(LocalRun())
     prompt = Prompt(parts=(TextPart("Say hi"),))
-    task: list[float] = []
-    bare: list[float] = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        for _ in range(TASKS):
-            await system.run_request(request_from_arguments(template, {"x": "hi"}), call)
-        middle = time.process_time()
-        for _ in range(TASKS):
-            await prompts.run_prompt(prompt, call)
-        task.append((middle - began) / TASKS)
-        bare.append((time.process_time() - middle) / TASKS)
-    own = statistics.median(task) - statistics.median(bare)
-    print(f"task {statistics.median(task) * 1e6:.0f} us, its turn loop bare {statistics.median(bare) * 1e6:.0f} us")
-    print(f"a task adds {own * 1e6:.0f} us of CPU: {own / 500e-6:.2f} of a 0.5 ms model call")
+    taken = await medians(
+        {
+            "task": lambda: system.run_request(request_from_arguments(template, {"x": "hi"}), call),
+            "bare": lambda: prompts.run_prompt(prompt, call),
+        },
+        ROUNDS,
+        TASKS,
+    )
+    task, bare = taken["task"], taken["bare"]
+    print(f"task {task * 1e6:.0f} us, its turn loop bare {bare * 1e6:.0f} us")
+    print(f"a task adds {(task - bare) * 1e6:.0f} us of CPU: {(task - bare) / 500e-6:.2f} of a 0.5 ms model call")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ each, a stream of chunks, and a tool called directly. Medians of interleaved rou
 from __future__ import annotations
 
 import asyncio
-import statistics
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import sys
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow.core.call import CallContext
 from agentflow.core.local_run import LocalRun
@@ -30,6 +32,7 @@ from agentflow.core.ports import Prompt
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
+from tests.benchmarks.timing import Work, medians
 
 TURNS, CHUNKS, ROUNDS = 5, 2_000, 25
 
@@ -126,20 +129,9 @@ class Router:
         return self.provider, "m"
 
 
-async def measure(work: Callable[[], Awaitable[None]], times: int) -> float:
-    began = time.process_time()
-    for _ in range(times):
-        await work()
-    return (time.process_time() - began) / times * 1e6
-
-
-async def report(name: str, ours: Any, base: Any, times: int, per: int = 1) -> None:
-    mine: list[float] = []
-    theirs: list[float] = []
-    for _ in range(ROUNDS):
-        mine.append(await measure(ours, times))
-        theirs.append(await measure(base, times))
-    a, b = statistics.median(mine) / per, statistics.median(theirs) / per
+async def report(name: str, ours: Work, base: Work, times: int, per: int = 1) -> None:
+    mine, theirs = (await medians({"ours": ours, "by hand": base}, ROUNDS, times)).values()
+    a, b = mine / per * 1e6, theirs / per * 1e6
     print(f"{name:44} {a:9.2f} us   by hand {b:9.2f} us   added {a - b:9.2f} us")
 
 

@@ -1,0 +1,97 @@
+"""The harness that judges what a change costs: it sees what differs, and nothing where nothing does."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.compare import Ratio, main, measure, table
+from tests.benchmarks.figures import CONTROL
+from tests.benchmarks.package_calls import package_calls
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def seconds(cost: float, noise: float, seed: int) -> list[float]:
+    """What fifteen rounds of some cost might measure."""
+    chance = random.Random(seed)
+    return [cost * chance.gauss(1, noise) for _ in range(15)]
+
+
+def test_the_interval_holds_the_ratio_and_grows_with_the_noise() -> None:
+    """A ratio lies in its interval; noisier rounds give a wider one."""
+    quiet, noisy = (Ratio.of(seconds(1, noise, 1), seconds(1.05, noise, 2)) for noise in (0.005, 0.05))
+    for ratio in (quiet, noisy):
+        assert ratio.low <= ratio.value <= ratio.high
+    assert noisy.high - noisy.low > 3 * (quiet.high - quiet.low)
+
+
+def test_a_cost_beyond_its_interval_is_worse() -> None:
+    """Five percent more through half a percent of noise is worse, as less is better; equal costs are neither."""
+    more = Ratio.of(seconds(1, 0.005, 1), seconds(1.05, 0.005, 2))
+    assert more.verdict() == "worse"
+    assert more.verdict(bound=1.1) == ""
+    assert Ratio.of(seconds(1.05, 0.005, 2), seconds(1, 0.005, 1)).verdict() == "better"
+    same = seconds(1, 0.05, 3)
+    assert Ratio.of(same, same).verdict() == ""
+
+
+def test_what_a_round_did_to_both_trees_is_no_noise() -> None:
+    """Rounds are pairs: a machine whose speed changes from round to round widens no interval."""
+    before = [1.0 + n for n in range(15)]
+    ratio = Ratio.of(before, [1.1 * each for each in before])
+    assert (ratio.low, ratio.high) == (pytest.approx(1.1), pytest.approx(1.1))
+
+
+def test_the_table_says_when_the_machine_was_not_steady() -> None:
+    """A difference in the figure that no tree has a part in is the machine's, and told as such."""
+    worse = Ratio(1.1, 1.05, 1.2)
+    text = table({"fib": (0.01, worse), CONTROL: (1e-5, worse)}, bound=1.0)
+    assert "worse" in text.splitlines()[1] and "(per run)" in text.splitlines()[1]
+    assert "not steady" in text.splitlines()[2] and "worse" not in text.splitlines()[2]
+
+
+async def test_a_directory_without_the_package_is_not_measured(tmp_path: Path) -> None:
+    """What is measured is the tree's own package, never the one that happens to be installed."""
+    with pytest.raises(RuntimeError, match="has no package agentflow"):
+        await measure(tmp_path, ["fan-out"], "http://unused", 0, 0.01)
+
+
+@pytest.mark.slow
+def test_a_tree_that_does_everything_twice_is_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two real trees, one of which runs each program twice: every figure is about 2 and worse, the control is not."""
+    shutil.copytree(ROOT / "agentflow", tmp_path / "agentflow", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "agentflow" / "app.py").open("a", encoding="utf-8") as file:
+        file.write(
+            "\n_once = AgentFlow.eval\n"
+            "async def _twice(self, program, **options):\n"
+            "    await _once(self, program, **options)\n"
+            "    return await _once(self, program, **options)\n"
+            "AgentFlow.eval = _twice\n"
+        )
+    code = main([str(ROOT), str(tmp_path), "--rounds", "3", "--effort", "0.2", "--figures", f"chain,fib,{CONTROL}"])
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert code == 1
+    for name in ("chain", "fib"):
+        assert "worse" in lines[name] and 1.6 < float(lines[name].split()[3]) < 2.4, lines[name]
+    assert "worse" not in lines[CONTROL]
+
+
+@pytest.mark.slow
+def test_every_figure_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each figure's work gives the value it ought to, and with a generous bound a tree is not worse than itself."""
+    assert main([str(ROOT), str(ROOT), "--rounds", "2", "--effort", "0.02", "--bound", "3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 10
+
+
+async def test_package_calls_are_counted_without_noise() -> None:
+    """The count of one run is the same each time; watching a run costs calls."""
+    unwatched = await package_calls()
+    assert unwatched == await package_calls()
+    assert any(name.startswith("tasks/") for name in unwatched) and any(
+        name.startswith("runtime/") for name in unwatched
+    )
+    assert (await package_calls(watched=True)).total() > unwatched.total()
