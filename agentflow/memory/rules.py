@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from agentflow.memory.gitignore import GitIgnore
 
 SKIPPED_DIRECTORIES: frozenset[str] = frozenset((
     ".git", ".hg", ".svn", ".bzr", "node_modules", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
@@ -68,39 +66,20 @@ class IgnoreRules:
 
     __slots__ = ("_levels",)
 
-    def __init__(self, levels: tuple[tuple[str, GitIgnoreSpec], ...] = ()) -> None:
+    def __init__(self, levels: tuple[tuple[str, GitIgnore], ...] = ()) -> None:
         self._levels = levels
 
     def extended(self, directory: str, text: str) -> IgnoreRules:
-        """These rules plus the ignore file of ``directory``, whose text is ``text``. Invalid patterns are skipped."""
-        from pathspec import GitIgnoreSpec
-
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-        try:
-            spec = GitIgnoreSpec.from_lines(lines)
-        except ValueError:
-            spec = GitIgnoreSpec.from_lines([line for line in lines if _valid(line)])
-        return IgnoreRules((*self._levels, (directory, spec)))
+        """These rules and those of ``directory``'s ignore file, whose text is ``text``."""
+        return IgnoreRules((*self._levels, (directory, GitIgnore(text))))
 
     def ignored(self, path: str, is_directory: bool) -> bool:
         """Whether ``path`` (relative to the root) is left out."""
-        tail = "/" if is_directory else ""
-        for directory, spec in reversed(self._levels):
-            local = path[len(directory) + 1 :] if directory else path
-            verdict = spec.check_file(local + tail).include
+        for directory, patterns in reversed(self._levels):
+            verdict = patterns.verdict(path[len(directory) + 1 :] if directory else path, is_directory)
             if verdict is not None:
                 return verdict
         return False
-
-
-def _valid(line: str) -> bool:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
 
 
 def is_binary(head: bytes) -> bool:

@@ -1,0 +1,303 @@
+"""``.gitignore`` files, matched as git matches them and in time linear in pattern and name.
+
+The rules are those of git's ``dir.c`` and ``wildmatch.c``, quirks included: names are compared byte by byte, a literal
+beginning is cut off pattern and name before wildcards are looked at, and a pattern that cannot be read matches nothing.
+A pattern becomes one regular expression for each part between slashes. Its stars are matched from left to right inside
+atomic groups, which is exact because what stands between two stars has a fixed length, and never goes back; ``**`` is
+matched over whole parts in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_PATTERNS = 20_000
+"""Patterns of one file that are read; what follows them is ignored."""
+MAX_PATTERN = 4_096
+"""Longest pattern in characters: no path is longer."""
+
+_SPECIAL = frozenset("*?[\\")
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": "\\t-\\r ",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+class _Unmatchable(Exception):
+    """The pattern is malformed; git lets it match nothing."""
+
+
+class _Star(NamedTuple):
+    """A run of ``count`` asterisks."""
+
+    count: int
+
+
+_SLASH = ""  # among the elements of a pattern, which are otherwise regular expressions for one character
+
+
+class _PathPattern(NamedTuple):
+    """A pattern with a slash: ``prefix`` literally, then ``parts``; a part is None for ``**``."""
+
+    order: int
+    include: bool
+    directory: bool
+    prefix: str
+    parts: tuple[re.Pattern[str] | None, ...]
+
+
+class _NamePattern(NamedTuple):
+    """A pattern without a slash: compared with the last name of a path."""
+
+    order: int
+    include: bool
+    directory: bool
+    match: re.Pattern[str]
+
+
+class _Literal(NamedTuple):
+    """What an exact name or an ending stands for."""
+
+    order: int
+    include: bool
+    directory: bool
+
+
+class GitIgnore:
+    """The patterns of one ``.gitignore`` file.
+
+    Parameters: ``text`` of the file. A pattern that is malformed matches nothing.
+    """
+
+    __slots__ = ("_endings", "_names", "_paths", "_patterns", "_tails")
+
+    def __init__(self, text: str) -> None:
+        self._names: dict[str, list[_Literal]] = {}
+        self._endings: dict[str, list[_Literal]] = {}
+        self._patterns: list[_NamePattern] = []
+        self._paths: list[_PathPattern] = []
+        for order, line in enumerate(text.removeprefix("\ufeff").split("\n")[:MAX_PATTERNS]):
+            if line and not line.startswith("#") and len(line) <= MAX_PATTERN:
+                self._add(order, _as_bytes(_trimmed(line.removesuffix("\r"))))
+        self._tails = tuple(self._endings)
+        self._patterns.reverse()
+        self._paths.reverse()
+
+    def _add(self, order: int, pattern: str) -> None:
+        include = pattern.startswith("!")
+        pattern = pattern[1:] if include else pattern
+        directory = pattern.endswith("/")
+        pattern = pattern[:-1] if directory else pattern
+        literal = _literal_length(pattern)
+        try:
+            if "/" in pattern:
+                anchored = pattern.removeprefix("/")
+                literal = max(0, literal - (len(pattern) - len(anchored)))
+                parts = _parts(anchored[literal:])
+                self._paths.append(_PathPattern(order, include, directory, anchored[:literal], parts))
+            elif literal == len(pattern):
+                self._names.setdefault(pattern, []).append(_Literal(order, include, directory))
+            elif pattern[0] == "*" and _literal_length(pattern[1:]) == len(pattern) - 1:
+                self._endings.setdefault(pattern[1:], []).append(_Literal(order, include, directory))
+            else:
+                expression = _expression(_elements(pattern))
+                self._patterns.append(_NamePattern(order, include, directory, expression))
+        except _Unmatchable:
+            pass
+
+    def verdict(self, path: str, is_directory: bool) -> bool | None:
+        """Whether ``path``, relative to the file's directory, is ignored; None when no pattern says anything.
+
+        The parents of ``path`` are not looked at: below an ignored directory nothing can be included again.
+        """
+        path = _as_bytes(path)
+        name = path.rpartition("/")[2]
+        best = -1
+        include = False
+        candidates = [*self._names.get(name, ())]
+        if self._tails and name.endswith(self._tails):
+            candidates += [rule for tail in self._tails if name.endswith(tail) for rule in self._endings[tail]]
+        for rule in candidates:
+            if rule.order > best and (is_directory or not rule.directory):
+                best, include = rule.order, rule.include
+        for rule in self._patterns:
+            if rule.order <= best:
+                break
+            if (is_directory or not rule.directory) and rule.match.fullmatch(name):
+                best, include = rule.order, rule.include
+                break
+        for rule in self._paths:
+            if rule.order <= best:
+                break
+            if (is_directory or not rule.directory) and _path_matches(rule, path):
+                best, include = rule.order, rule.include
+                break
+        return None if best < 0 else not include
+
+
+def _as_bytes(text: str) -> str:
+    """``text`` with one character for each byte of its encoded form: git compares bytes."""
+    return text if text.isascii() else os.fsencode(text).decode("latin-1")
+
+
+def _trimmed(line: str) -> str:
+    """``line`` without the spaces at its end, except where a backslash keeps one. Tabs stay, as they do in git."""
+    end = None
+    at = 0
+    while at < len(line):
+        if line[at] == " ":
+            end = at if end is None else end
+        else:
+            end = None
+            at += line[at] == "\\"
+        at += 1
+    return line if end is None else line[:end]
+
+
+def _literal_length(pattern: str) -> int:
+    """How many characters stand before the first that has a meaning of its own."""
+    return next((at for at, char in enumerate(pattern) if char in _SPECIAL), len(pattern))
+
+
+def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
+    """The pattern as one expression for each part between slashes, None for a part that is ``**``."""
+    elements = _elements(pattern)
+    parts: list[re.Pattern[str] | None] = []
+    begin = 0
+    for end in [at for at, element in enumerate(elements) if element == _SLASH] + [len(elements)]:
+        part = elements[begin:end]
+        begin = end + 1
+        whole = len(part) == 1 and isinstance(part[0], _Star) and part[0].count > 1
+        parts.append(None if whole else _expression(part))
+    return tuple(parts)
+
+
+def _elements(pattern: str) -> list[str | _Star]:
+    """The pattern taken apart: a regular expression for each single character, stars, and slashes."""
+    elements: list[str | _Star] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            count = len(pattern) - at - len(pattern[at:].lstrip("*"))
+            elements.append(_Star(count))
+            at += count
+        elif char == "?":
+            elements.append("[^/]")
+            at += 1
+        elif char == "[":
+            expression, at = _bracket(pattern, at + 1)
+            elements.append(expression)
+        else:
+            if char == "\\":
+                at += 1
+                if at == len(pattern):
+                    raise _Unmatchable
+                char = pattern[at]
+            elements.append(_SLASH if char == "/" else re.escape(char))
+            at += 1
+    return elements
+
+
+def _bracket(pattern: str, at: int) -> tuple[str, int]:
+    """The expression of a character set whose inside begins at ``at``, and where the pattern goes on."""
+    negated = pattern[at : at + 1] in ("!", "^")
+    at += negated
+    items: list[str] = []
+    previous: str | None = None
+    first = True
+    while first or pattern[at : at + 1] != "]":
+        first = False
+        char = pattern[at : at + 1]
+        if not char:
+            raise _Unmatchable
+        if char == "-" and previous is not None and pattern[at + 1 : at + 2] not in ("", "]"):
+            at += 1
+            at += pattern[at] == "\\"
+            last = pattern[at : at + 1]
+            if not last:
+                raise _Unmatchable
+            if previous <= last:
+                items.append(f"{re.escape(previous)}-{re.escape(last)}")
+            previous = None
+        elif char == "[" and pattern[at + 1 : at + 2] == ":":
+            end = pattern.find("]", at + 2)
+            if end < 0:
+                raise _Unmatchable
+            if end - at < 3 or pattern[end - 1] != ":":
+                items.append("\\[")
+                previous = "["
+            else:
+                named = _CLASSES.get(pattern[at + 2 : end - 1])
+                if named is None:
+                    raise _Unmatchable
+                items.append(named)
+                previous = None
+                at = end
+        else:
+            if char == "\\":
+                at += 1
+                char = pattern[at : at + 1]
+                if not char:
+                    raise _Unmatchable
+            items.append(re.escape(char))
+            previous = char
+        at += 1
+    inside = "".join(items)
+    if negated:
+        return f"[^/{inside}]", at + 1
+    return (f"(?!/)[{inside}]" if inside else "(?!)"), at + 1
+
+
+def _expression(elements: Sequence[str | _Star]) -> re.Pattern[str]:
+    """The expression of one part: each star takes as little as it can, and what it took is final."""
+    segments: list[str] = [""]
+    for element in elements:
+        if isinstance(element, _Star):
+            segments.append("")
+        else:
+            segments[-1] += element
+    first, *rest = segments
+    middle = "".join([f"(?>[^/]*?{segment})" for segment in rest[:-1] if segment])
+    last = f"[^/]*{rest[-1]}" if rest else ""
+    return re.compile(first + middle + last, re.DOTALL)
+
+
+def _path_matches(rule: _PathPattern, path: str) -> bool:
+    if not path.startswith(rule.prefix):
+        return False
+    parts = rule.parts
+    names = path[len(rule.prefix) :].split("/")
+    at = name = 0
+    retry_at = retry_name = -1
+    while True:
+        if at < len(parts) and parts[at] is None:
+            if at == len(parts) - 1:
+                return name < len(names)
+            at += 1
+            retry_at, retry_name = at, name
+            continue
+        if name < len(names) and at < len(parts) and (expression := parts[at]) is not None:
+            if expression.fullmatch(names[name]):
+                at += 1
+                name += 1
+                continue
+        elif name == len(names) and at == len(parts):
+            return True
+        if retry_at < 0 or retry_name >= len(names):
+            return False
+        retry_name += 1
+        at, name = retry_at, retry_name
