@@ -25,8 +25,10 @@ from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import FileText
 from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
-from agentflow.executors.path_rules import PROTECTED, Protection, check_text, shown, split
+from agentflow.executors.path_rules import check_text, split
 from agentflow.executors.waiting import run_or_undo
+from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection
+from agentflow.lib.terminal import shown
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
@@ -50,7 +52,8 @@ class FileAccessManager:
 
     Parameters: ``roots`` one directory or several, the first being where relative paths start; ``max_bytes`` the read
     cap in bytes; ``protected`` the name patterns refused in any component below a root
-    (:data:`~agentflow.executors.path_rules.PROTECTED`); ``writable`` false refuses every write; ``kernel`` false resolves
+    (:data:`~agentflow.lib.protected_names.PROTECTED`); ``executed`` those that may be read and not written
+    (:data:`~agentflow.lib.protected_names.EXECUTED`); ``writable`` false refuses every write; ``kernel`` false resolves
     without ``openat2``, as platforms that lack it do.
 
     ``..`` in a path is taken out as text before anything is opened. Close with :meth:`close` or :meth:`aclose`, or use
@@ -63,6 +66,7 @@ class FileAccessManager:
         *,
         max_bytes: int = MAX_BYTES,
         protected: Iterable[str] = PROTECTED,
+        executed: Iterable[str] = EXECUTED,
         writable: bool = True,
         kernel: bool = True,
     ) -> None:
@@ -72,7 +76,9 @@ class FileAccessManager:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"max_bytes={max_bytes!r} is no number of bytes", code="files/root")
         self._max_bytes = max_bytes
+        protected = tuple(protected)
         self._protection = Protection(protected)
+        self._write_protection = Protection((*protected, *executed))
         self._writable = writable
         self._roots: list[Root] = []
         self._lock = threading.Lock()
@@ -275,7 +281,7 @@ class FileAccessManager:
             raise PathDenied(f"{shown(path)}: these roots are read-only", code="files/read-only")
         if not parts or path.endswith("/"):
             raise PathDenied(f"{shown(path)} names a directory", code="files/not-regular")
-        self._protection.check(parts, path)
+        self._write_protection.check(parts, path)
         if isinstance(content, str):
             try:
                 content = content.encode("utf-8")

@@ -56,3 +56,9 @@ def _written_out(match: re.Match[str]) -> str:
     if code < 0x100:
         return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code, f"\\x{code:02x}")
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shown(path: str) -> str:
+    """``path`` as it may stand in a message: quoted, controls escaped, at most 200 characters."""
+    text = path if len(path) <= 200 else f"{path[:120]}...{path[-60:]}"
+    return repr(escape(text))

@@ -15,7 +15,7 @@ from agentflow.memory.git import GitFailed, GitRepository
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Known, NewFile, Store
 from agentflow.memory.symbols import symbols
-from agentflow.memory.walk import RootReader, Skip, Stamp, printable, too_large, walk
+from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, printable, too_large, walk
 
 _BATCH = 500
 _RACY_NS = 2_000_000_000
@@ -77,11 +77,19 @@ class _Tally:
 class Builder:
     """Updates a store. Checks ``stop`` before each file and raises BuildStopped once it is set."""
 
-    def __init__(self, store: Store, tokeniser: Tokeniser, rules: IndexRules, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tokeniser: Tokeniser,
+        rules: IndexRules,
+        stop: threading.Event,
+        open_root: OpenRoot | None = None,
+    ) -> None:
         self._store = store
         self._tokeniser = tokeniser
         self._rules = rules
         self._stop = stop
+        self._open_root = open_root
 
     def update(self, root: str) -> UpdateReport:
         """Update the index for everything below ``root``."""
@@ -89,11 +97,12 @@ class Builder:
         tally = _Tally()
         note = ""
         repository: GitRepository | None = None
-        try:
-            repository = GitRepository.find(root, self._check)
-        except GitFailed as failure:
-            note = str(failure)
         with self._reader(root) as reader, self._store.transaction():
+            try:
+                # git is started in a path: a root that was moved away from its path has no history
+                repository = GitRepository.find(root, self._check) if reader.is_at(root) else None
+            except GitFailed as failure:
+                note = str(failure)
             root_id = self._store.root(root)
             indexed = self._store.known(root_id)
             first = not indexed
@@ -147,7 +156,7 @@ class Builder:
 
     def _reader(self, root: str) -> RootReader:
         try:
-            return RootReader(root)
+            return RootReader(root, self._open_root)
         except OSError as error:
             raise DataError(
                 f"cannot index {root!r}: {(error.strerror or str(error)).lower()}",

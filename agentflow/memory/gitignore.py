@@ -41,9 +41,9 @@ class _Unmatchable(Exception):
 
 
 class _Star(NamedTuple):
-    """A run of ``count`` asterisks."""
+    """A run of ``length`` asterisks."""
 
-    count: int
+    length: int
 
 
 _SLASH = ""  # among the elements of a pattern, which are otherwise regular expressions for one character
@@ -180,7 +180,7 @@ def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
     for end in [at for at, element in enumerate(elements) if element == _SLASH] + [len(elements)]:
         part = elements[begin:end]
         begin = end + 1
-        whole = len(part) == 1 and isinstance(part[0], _Star) and part[0].count > 1
+        whole = len(part) == 1 and isinstance(part[0], _Star) and part[0].length > 1
         parts.append(None if whole else _expression(part))
     return tuple(parts)
 

@@ -14,25 +14,34 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from agentflow.core.errors import DataError
+from agentflow.core.errors import AgentflowError, DataError
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
 from agentflow.memory.ranking import Ranked, RankWeights, rank
 from agentflow.memory.rules import IndexRules, decode
 from agentflow.memory.store import FileRow, Store
-from agentflow.memory.walk import RootReader, Skip
+from agentflow.memory.walk import OpenRoot, RootReader, Skip
 
 T = TypeVar("T")
 __all__ = ["FileIndex", "UpdateReport"]
+
+
+class HeldRoots(Protocol):
+    """Roots whose directories are held open, as :class:`~agentflow.core.ports.FilePort` holds them."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]: ...
+    def open_directory(self, path: str) -> int: ...
 
 
 class FileIndex:
     """An index over several roots.
 
     Parameters: ``database`` the file that holds it (None: in memory); ``rules`` which files are indexed; ``weights``
-    how signals are weighted. Close it with :meth:`aclose`.
+    how signals are weighted; ``held`` gives the roots it holds open by their descriptors, so that a path that is swapped
+    for another directory is not followed. Close it with :meth:`aclose`.
     """
 
     def __init__(
@@ -41,6 +50,7 @@ class FileIndex:
         *,
         rules: IndexRules | None = None,
         weights: RankWeights | None = None,
+        held: HeldRoots | None = None,
     ) -> None:
         self._database = database
         self.rules = rules or IndexRules()
@@ -48,6 +58,7 @@ class FileIndex:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
         self._store: Store | None = None
         self._tokeniser = Tokeniser()
+        self._held = held
         self._closed = False
 
     async def update(self, root: str | os.PathLike[str], *, history: bool | None = None) -> UpdateReport:
@@ -56,16 +67,25 @@ class FileIndex:
         ``history`` overrides the rules' setting. Raises DataError (``memory/root``) if ``root`` is not a readable
         directory. Files that cannot be indexed are listed in the report's ``skipped``; they never raise.
         """
-        path = await asyncio.to_thread(absolute_root, root)
+        path = await asyncio.to_thread(self._absolute, root)
         rules = self.rules if history is None else replace(self.rules, history=history)
-        return await self._run(lambda stop: Builder(self._opened(), self._tokeniser, rules, stop).update(path))
+        return await self._run(lambda stop: self._builder(path, rules, stop).update(path))
 
     async def update_paths(self, root: str | os.PathLike[str], paths: Sequence[str]) -> UpdateReport:
         """Index single files of ``root``; ``paths`` are relative to it, or absolute and below it."""
-        top = await asyncio.to_thread(absolute_root, root)
-        return await self._run(
-            lambda stop: Builder(self._opened(), self._tokeniser, self.rules, stop).update_paths(top, paths)
-        )
+        top = await asyncio.to_thread(self._absolute, root)
+        return await self._run(lambda stop: self._builder(top, self.rules, stop).update_paths(top, paths))
+
+    def _absolute(self, root: str | os.PathLike[str]) -> str:
+        path = os.fspath(root)
+        return path if self._opener(path) is not None else absolute_root(path)
+
+    def _opener(self, root: str) -> OpenRoot | None:
+        held = self._held
+        return held.open_directory if held is not None and root in map(str, held.roots) else None
+
+    def _builder(self, root: str, rules: IndexRules, stop: threading.Event) -> Builder:
+        return Builder(self._opened(), self._tokeniser, rules, stop, self._opener(root))
 
     async def search(self, text: str, limit: int = 20, *, fields: Sequence[str] = ()) -> list[Ranked]:
         """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
@@ -82,7 +102,7 @@ class FileIndex:
         requested = sorted(set(files))
 
         def work(stop: threading.Event) -> dict[tuple[str, str], str]:
-            return _read_texts(requested, self.rules.max_bytes)
+            return self._read_texts(requested)
 
         return await self._run(work)
 
@@ -124,6 +144,21 @@ class FileIndex:
             await self._run(lambda stop: store.close())
         self._closed = True
         self._worker.shutdown(wait=False)
+
+    def _read_texts(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        texts: dict[tuple[str, str], str] = {}
+        for root in dict.fromkeys(root for root, _ in files):
+            try:
+                reader = RootReader(root, self._opener(root))
+            except (OSError, AgentflowError):
+                continue
+            with reader:
+                for path in (path for top, path in files if top == root):
+                    try:
+                        texts[root, path] = decode(reader.read(path, self.rules.max_bytes)[0])
+                    except Skip:
+                        continue
+        return texts
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -181,19 +216,3 @@ def absolute_root(root: str | os.PathLike[str]) -> str:
             hint="give the path of a directory that exists and can be read",
         ) from None
     return path
-
-
-def _read_texts(files: Sequence[tuple[str, str]], max_bytes: int) -> dict[tuple[str, str], str]:
-    texts: dict[tuple[str, str], str] = {}
-    for root in dict.fromkeys(root for root, _ in files):
-        try:
-            reader = RootReader(root)
-        except OSError:
-            continue
-        with reader:
-            for path in (path for top, path in files if top == root):
-                try:
-                    texts[root, path] = decode(reader.read(path, max_bytes)[0])
-                except Skip:
-                    continue
-    return texts

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from functools import lru_cache
 
+from agentflow.lib.protected_names import PROTECTED, Protection
 from agentflow.memory.gitignore import GitIgnore
 
 SKIPPED_DIRECTORIES: frozenset[str] = frozenset((
     ".git", ".hg", ".svn", ".bzr", "node_modules", "__pycache__", ".venv", ".tox", ".nox", ".mypy_cache",
-    ".ruff_cache", ".pytest_cache", ".eggs", ".idea", ".ssh", ".gnupg", ".aws", ".kube", ".docker",
+    ".ruff_cache", ".pytest_cache", ".eggs", ".idea",
 ))  # fmt: skip
-"""Directories without source code, or with secrets."""
-
-SECRET_NAMES: tuple[str, ...] = (
-    ".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.jks", "id_rsa*", "id_dsa*", "id_ecdsa*",
-    "id_ed25519*", ".netrc", "_netrc", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd", "credentials.json",
-)  # fmt: skip
-"""Files that commonly hold secrets: a search must not pass their text to a model."""
-
-_SECRET_BUT_HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist")
+"""Directories without source code. Those with secrets are protected names, for the index as for file tools."""
 
 _GENERATED = re.compile(
     r"(?:^|/)(?:package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|[^/]+\.lock|go\.sum"
@@ -35,30 +28,39 @@ class IndexRules:
     """Which files an index holds.
 
     Parameters: ``max_bytes`` the largest file indexed (bytes); ``max_files`` how many files at most, over all roots;
-    ``skip_directories`` directory names never entered; ``secret_names`` file-name patterns never read; ``history``
-    whether git's log is used; ``max_commits`` how far back it is read; ``max_files_per_commit``: a commit that touches
+    ``skip_directories`` directory names never entered; ``protected`` name patterns never read, the ones that file
+    tools refuse; ``history`` whether git's log is used; ``max_commits`` how far back it is read; ``max_files_per_commit``: a commit that touches
     more files is left out, since it says little about any of them.
     """
 
     max_bytes: int = 1_000_000
     max_files: int = 200_000
     skip_directories: frozenset[str] = SKIPPED_DIRECTORIES
-    secret_names: tuple[str, ...] = SECRET_NAMES
+    protected: tuple[str, ...] = PROTECTED
     history: bool = True
     max_commits: int = 10_000
     max_files_per_commit: int = 40
+
+    def enters(self, path: str) -> bool:
+        """Whether the directory ``path`` may hold files worth a look."""
+        parts = path.split("/")
+        return parts[-1] not in self.skip_directories and _protection(self.protected).find(parts) is None
 
     def refuse(self, path: str) -> str | None:
         """The reason to leave out the file ``path`` by its name alone, or None."""
         parts = path.split("/")
         if any(part in self.skip_directories for part in parts[:-1]):
             return "in a directory that is never indexed"
-        name = parts[-1].lower()
-        if name not in _SECRET_BUT_HARMLESS and any(fnmatchcase(name, pattern) for pattern in self.secret_names):
-            return "a name that commonly holds secrets"
+        if _protection(self.protected).find(parts) is not None:
+            return "a protected name"
         if _GENERATED.search(path):
             return "generated"
         return None
+
+
+@lru_cache(maxsize=8)
+def _protection(patterns: tuple[str, ...]) -> Protection:
+    return Protection(patterns)
 
 
 class IgnoreRules:

@@ -76,7 +76,7 @@ class MemorySystem:
         )
         cache_dir = settings.get("cache_dir")
         database = database_path(Path(cache_dir), self._roots) if cache_dir else None
-        self.index = FileIndex(database, rules=rules, weights=weights or _FOR_QUESTIONS)
+        self.index = FileIndex(database, rules=rules, weights=weights or _FOR_QUESTIONS, held=files)
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._next_look: dict[str, float] = {}

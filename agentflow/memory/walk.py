@@ -18,9 +18,13 @@ from types import TracebackType
 from agentflow.memory.rules import IgnoreRules, IndexRules
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 _KEPT_DIRECTORIES = 48
 _MAX_DEPTH = 200
+
+OpenRoot = Callable[[str], int]
+"""Gives a descriptor of a root's directory, on a worker thread; the caller closes it. Raises OSError or AgentflowError."""
 
 
 class Skip(Exception):
@@ -39,12 +43,13 @@ class Stamp:
 class RootReader:
     """Stats and reads files below ``root`` (an absolute directory path) through descriptors.
 
+    ``open_root`` gives the descriptor of the root, which the reader closes; by default the path is opened.
     A context manager: the descriptors are closed at its end. Raises OSError when the root cannot be opened.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, open_root: OpenRoot | None = None) -> None:
         self.root = root
-        self._top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._top = open_root(root) if open_root is not None else os.open(root, _TOP)
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def __enter__(self) -> RootReader:
@@ -63,6 +68,13 @@ class RootReader:
         if self._top >= 0:
             os.close(self._top)
             self._top = -1
+
+    def is_at(self, path: str) -> bool:
+        """Whether ``path`` still leads to the root's directory."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self._top))
+        except OSError:
+            return False
 
     def directory(self, path: str) -> int:
         """A descriptor of the directory ``path`` (relative, ``/`` between names, ``""`` the root). The reader closes
@@ -178,7 +190,7 @@ def walk(
         below: list[tuple[str, IgnoreRules]] = []
         for name, is_directory, is_link in names:
             path = f"{at}/{name}" if at else name
-            if name in rules.skip_directories or local.ignored(path, is_directory):
+            if (is_directory and not rules.enters(path)) or local.ignored(path, is_directory):
                 continue
             if is_directory:
                 if path.count("/") < _MAX_DEPTH:

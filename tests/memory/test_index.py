@@ -99,8 +99,8 @@ async def test_what_is_left_out_is_listed_with_its_reason(index: FileIndex, tmp_
     report = await index.update(tmp_path)
     assert time.perf_counter() - began < 5
     assert dict(report.skipped) == {
-        ".env": "a name that commonly holds secrets",
-        "key.pem": "a name that commonly holds secrets",
+        ".env": "a protected name",
+        "key.pem": "a protected name",
         "package-lock.json": "generated",
         "logo.bin": "binary",
         "huge.txt": "larger than 1,000,000 bytes (1,073,741,824)",

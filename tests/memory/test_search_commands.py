@@ -34,7 +34,7 @@ async def test_index_query_and_update_by_json_lines(tmp_path: Path) -> None:
     write(tmp_path, FILES)
     indexed, found = await serve({"op": "index", "root": str(tmp_path)}, {"op": "query", "q": "pelican", "k": 3})
     assert (indexed["added"], indexed["files"]) == (2, 2)
-    assert indexed["skipped"] == [{"path": "x.pem", "reason": "a name that commonly holds secrets"}]
+    assert indexed["skipped"] == [{"path": "x.pem", "reason": "a protected name"}]
     assert found["paths"] == ["src/pelican.py"] and 0 < found["scores"][0] <= 1 and set(found) == {"paths", "scores"}
 
 

@@ -138,9 +138,7 @@ async def test_what_was_skipped_is_in_the_answer(tmp_path: Path) -> None:
     write(tmp_path, {**FILES, "secret.pem": "x"})
     async with MemorySystem(roots=[tmp_path]) as memory:
         result = await memory.get_relevant_context_with_description("streams")
-    assert [(names([s["path"]])[0], s["reason"]) for s in result.skipped] == [
-        ("secret.pem", "a name that commonly holds secrets")
-    ]
+    assert [(names([s["path"]])[0], s["reason"]) for s in result.skipped] == [("secret.pem", "a protected name")]
 
 
 async def test_a_root_that_is_gone_is_an_error_of_the_answer(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import Any
 
 from agentflow.core.errors import SandboxUnavailable
-from agentflow.executors.path_rules import CONFIDENTIAL, PROTECTED, Protection
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import (
     ETC_DIRECTORIES,
@@ -32,6 +31,7 @@ from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits
 from agentflow.executors.waiting import run_to_completion
+from agentflow.lib.protected_names import CONFIDENTIAL, PROTECTED, Protection
 
 _GRACE_S = 0.9
 _GATE = "/tmp/.agentflow-limited"  # inside the sandbox, whose /tmp is its own; no path of this machine

@@ -1,0 +1,99 @@
+"""Which names below a root are protected: the one list that file tools, the index and the sandbox obey.
+
+Everything here looks at text only and touches no disk: a protected name is refused whether or not it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from agentflow.core.errors import PathDenied
+from agentflow.lib.terminal import shown
+
+CONFIDENTIAL: tuple[str, ...] = (
+    ".aws", ".docker/config.json", ".env", ".env.*", ".git-credentials", ".gnupg", ".htpasswd", ".kube/config", ".netrc",
+    ".npmrc", ".pgpass", ".pypirc", ".ssh", "*.jks", "*.key", "*.keystore", "*.p12", "*.pem", "*.pfx", "_netrc",
+    "credentials.json", "id_dsa*", "id_ecdsa*", "id_ed25519*", "id_rsa*",
+)  # fmt: skip
+"""Names of files and directories that hold secrets: not read, not written, not indexed, hidden from commands."""
+
+OBEYED: tuple[str, ...] = (
+    # what git runs
+    ".git", ".gitconfig", ".gitmodules",
+    # what a shell runs when it starts
+    ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".cshrc", ".envrc", ".kshrc", ".login", ".profile",
+    ".tcshrc", ".zlogin", ".zlogout", ".zprofile", ".zshenv", ".zshrc",
+    # what agentflow itself and other agents obey
+    ".agentflow", "agentflow.toml", ".mcp.json", ".claude/settings.json", ".claude/settings.local.json",
+)  # fmt: skip
+"""Names that shells, git and agents obey, and that may hold secrets too: neither read nor written by tools."""
+
+EXECUTED: tuple[str, ...] = (
+    ".gitattributes", ".github/workflows", ".husky", ".pre-commit-config.yaml", ".vimrc", ".vscode/settings.json",
+    ".vscode/tasks.json",
+)  # fmt: skip
+"""Names that editors, hooks and CI execute: read and indexed like any other, not written by tools."""
+
+PROTECTED: tuple[str, ...] = (*CONFIDENTIAL, *OBEYED)
+"""Name patterns that files and directories below a root may not match, for reading as for writing."""
+
+UNPROTECTED: tuple[str, ...] = (".env.dist", ".env.example", ".env.sample", ".env.template")
+"""Names that match a protected pattern and are harmless."""
+
+
+class Protection:
+    """Decides whether a path is protected.
+
+    Parameters: ``patterns`` are shell patterns (``.env.*``) of one component, or components in a row joined by slashes
+    (``.github/workflows``), matched without regard to case, because a file system may not regard it either;
+    ``except_for`` are names that stay free.
+    """
+
+    __slots__ = ("_exact", "_free", "_globs", "_rows")
+
+    def __init__(self, patterns: Iterable[str] = PROTECTED, *, except_for: Iterable[str] = UNPROTECTED) -> None:
+        folded = [pattern.casefold() for pattern in patterns]
+        single = [pattern for pattern in folded if "/" not in pattern]
+        self._exact = frozenset(pattern for pattern in single if not set(pattern) & set("*?["))
+        self._globs = tuple(pattern for pattern in single if set(pattern) & set("*?["))
+        self._rows = tuple(tuple(pattern.split("/")) for pattern in folded if "/" in pattern)
+        self._free = frozenset(name.casefold() for name in except_for)
+
+    def covers(self, name: str) -> bool:
+        """Whether the single component ``name`` is protected by itself."""
+        folded = _folded(name)
+        if folded in self._exact:
+            return True
+        if not self._globs or folded in self._free:
+            return False
+        return any(fnmatchcase(folded, pattern) for pattern in self._globs)
+
+    def find(self, parts: Sequence[str]) -> str | None:
+        """The part of the path, or the row of them, that is protected; None when none is."""
+        for part in parts:
+            if self.covers(part):
+                return part
+        if self._rows and len(parts) > 1:
+            folded = tuple([_folded(part) for part in parts])
+            for row in self._rows:
+                for at in range(len(folded) - len(row) + 1):
+                    if folded[at : at + len(row)] == row:
+                        return "/".join(parts[at : at + len(row)])
+        return None
+
+    def check(self, parts: Iterable[str], path: str) -> None:
+        """Refuse ``path`` when one of its ``parts`` is protected. Raises PathDenied (``files/protected``)."""
+        name = self.find(tuple(parts))
+        if name is not None:
+            raise PathDenied(
+                f"{shown(path)}: {shown(name)} is a protected name",
+                code="files/protected",
+                hint="protected names hold secrets or are run by other programs; "
+                "the host may pass its own list with FileAccessManager(protected=...)",
+            )
+
+
+def _folded(name: str) -> str:
+    # Windows-mounted and macOS file systems ignore trailing dots and blanks, so ".git." opens ".git" there.
+    return name.casefold().rstrip(". ")
