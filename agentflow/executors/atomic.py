@@ -1,8 +1,8 @@
-"""Replacing a file so that it is whole old or whole new, whenever the process or the machine stops.
+"""Replaces a file atomically: it holds the old or the new content whenever the process or the machine stops.
 
-The new content goes to a temporary file in the same directory, is synced, takes the old one's place in one rename, and
-the directory is synced (rename(2), fsync(2)). A temporary file carries the identity of its writer in its name, so that
-one left by a writer that was killed can be told from one that is being written.
+The new content is written to a temporary file in the same directory and synced; one rename puts it in place, and the
+directory is synced (rename(2), fsync(2)). The name of a temporary file contains the identity of its writer, which tells
+a file that a killed writer left behind from one that is being written.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import stat
 from contextlib import suppress
 
 TEMPORARY = ".agentflow-tmp-"
-"""How the names of temporary files begin."""
+"""Prefix of temporary file names."""
 _RENAME_NOREPLACE = 1
 
 
 def process_identity(pid: int) -> str | None:
-    """A text that no other process of this machine's uptime shares: the start time; None when there is no such one."""
+    """The start time of a process, which tells it from a later one with the same number; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # the name in parentheses may itself hold blanks and parentheses
+            # the name in parentheses may itself contain blanks and parentheses
             return file.read().rpartition(b")")[2].split()[19].decode()
     except FileNotFoundError:
         return None if os.path.exists("/proc/self/stat") else _alive(pid)
@@ -44,8 +44,8 @@ def _alive(pid: int) -> str | None:
 def replace(directory: int, name: str, data: bytes, *, old: os.stat_result | None, exclusive: bool) -> None:
     """Write ``data`` as ``name`` in the open ``directory``.
 
-    ``old`` is what is being replaced, whose mode (and owner, where permitted) is kept; ``exclusive`` refuses to
-    replace anything. Raises OSError (EEXIST when ``exclusive`` and the name is taken); then nothing has changed.
+    ``old`` is the file being replaced; its mode (and owner, where permitted) is kept. ``exclusive`` refuses to replace
+    anything. Raises OSError (EEXIST if ``exclusive`` and the name exists) and then leaves the directory unchanged.
     """
     pid = os.getpid()
     temporary = f"{TEMPORARY}{pid}-{process_identity(pid)}-{secrets.token_hex(6)}"
@@ -70,7 +70,7 @@ def replace(directory: int, name: str, data: bytes, *, old: os.stat_result | Non
             os.unlink(temporary, dir_fd=directory)
         raise
     with suppress(OSError):
-        # a file system that cannot sync a directory (some network ones) has no stronger promise to give
+        # some network file systems cannot sync a directory; there is nothing stronger to ask of them
         os.fsync(directory)
 
 
@@ -79,7 +79,7 @@ def _keep(fd: int, old: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
         with suppress(PermissionError):
             os.fchown(fd, old.st_uid, old.st_gid)
-    # set-uid and set-gid are not handed on to content that somebody else wrote
+    # set-uid and set-gid must not apply to content that somebody else wrote
     os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o1777)
 
 
@@ -88,8 +88,8 @@ def _rename_new(temporary: str, name: str, directory: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     renameat2 = getattr(libc, "renameat2", None)
     if renameat2 is not None:
-        made = renameat2(directory, os.fsencode(temporary), directory, os.fsencode(name), _RENAME_NOREPLACE)
-        if made == 0:
+        status = renameat2(directory, os.fsencode(temporary), directory, os.fsencode(name), _RENAME_NOREPLACE)
+        if status == 0:
             return
         number = ctypes.get_errno()
         if number not in (errno.EINVAL, errno.ENOSYS):
@@ -110,9 +110,9 @@ def is_stale(name: str) -> bool:
 
 
 def sweep(directory: int) -> int:
-    """Remove what killed writers left below the open ``directory``; returns how many files. Follows no link.
+    """Remove the files that killed writers left below the open ``directory``. Returns their number. Follows no links.
 
-    ``.git`` is not entered: nothing is ever written there. Directories that cannot be read are left alone.
+    ``.git`` is skipped, since nothing is ever written there, and so are directories that cannot be read.
     """
     removed = 0
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

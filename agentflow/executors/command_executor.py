@@ -1,9 +1,9 @@
-"""Running commands for programs and models: decided by policy, walled in by a sandbox, ended as a whole.
+"""Runs commands for programs and models: a policy decides, a sandbox confines, the whole process tree is ended.
 
-A command is an argument vector; a command text is split with shlex, and a shell sees it only where the policy grants
-one. Where a call comes from decides what it may do: the host's own calls may run whatever the configuration allows,
-less the deny rules; a call with granted authority (a model's, or a program's under ``allow=``) needs an allow rule or
-an approval, which is bound to a hash of what will run.
+A command is an argument vector. A command text is split with shlex; a shell runs it only if the policy grants one. The
+origin of a call decides what it may do: the host's own calls may run whatever the configuration allows, except what a
+deny rule names; a call with granted authority (a model's, or a program's under ``allow=``) needs an allow rule or an
+approval, which is bound to a hash of what will run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.terminal import escape
 
 PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""Where programs are looked for: never in the working directory, never where this process's PATH says."""
+"""Where programs are searched: never in the working directory, and not along this process's PATH."""
 
 ENVIRONMENT_ALLOWED: tuple[str, ...] = (
     "GIT_AUTHOR_EMAIL",
@@ -60,7 +60,7 @@ _GIT_LOOKUP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A command with its program found: what the policy judges and an approval is bound to."""
+    """A command whose program has been located: what the policy judges and an approval covers."""
 
     executable: str
     real: str
@@ -70,21 +70,21 @@ class Resolved:
     shell: bool = False
 
     def digest(self, sandbox: str, network: bool) -> str:
-        """The hash an approval is bound to: program, its file's identity, every argument, directory, walls."""
-        said = [self.executable, self.real, self.argv, self.cwd, self.identity, self.shell, sandbox, network]
-        return hashlib.blake2b(json.dumps(said).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        """The hash an approval is bound to: program, file identity, arguments, directory, sandbox, network."""
+        fields = [self.executable, self.real, self.argv, self.cwd, self.identity, self.shell, sandbox, network]
+        return hashlib.blake2b(json.dumps(fields).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class CommandExecutor:
     """Runs commands; implements :class:`~agentflow.core.ports.CommandPort`.
 
     Parameters: ``files`` the file manager whose roots are the workspace (or the roots themselves); ``policy`` what may
-    run; ``sandbox`` a back-end's name (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a ready one, examined at
+    run; ``sandbox`` the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end, tested at
     first use; ``network`` lets commands reach the network; ``env_allow`` the variables they inherit; ``env`` more
-    variables for them; ``path`` where programs are looked for; ``readable`` more directories they may read and execute
-    from; ``limits`` what one command may use up.
+    variables for them; ``path`` where programs are searched; ``readable`` more directories they may read and execute
+    from; ``limits`` what one command may use.
 
-    Raises ConfigurationError for a setting that is wrong. Use it as an async context manager, or :meth:`aclose`.
+    Raises ConfigurationError for an invalid argument. Use it as an async context manager, or call :meth:`aclose`.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class CommandExecutor:
 
     @property
     def sandbox_name(self) -> str:
-        """The back-end in use; before the first command the one that was asked for."""
+        """The back-end in use; before the first command, the requested one."""
         return self._sandbox.name
 
     async def aclose(self) -> None:
-        """Close the file manager, when it was made here."""
+        """Close the file manager, if this object created it."""
         if self._owns_files:
             await self._files.aclose()
 
@@ -139,7 +139,7 @@ class CommandExecutor:
         await self.aclose()
 
     async def check(self) -> str:
-        """Examine the sandbox now and return its name. Raises SandboxUnavailable."""
+        """Test the sandbox now and return its name. Raises SandboxUnavailable."""
         return (await self._sandbox.get()).name
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -147,11 +147,11 @@ class CommandExecutor:
     async def execute_command_safely(
         self, command: str | Sequence[str], cwd: str | None = None, timeout: float | None = None
     ) -> CommandResult:
-        """Run a command and wait for its end.
+        """Run a command to its end.
 
         ``command`` is a text (split with shlex) or an argument vector; ``cwd`` a directory within the roots (default:
         the first root); ``timeout`` seconds. Refusals, failures and time-outs are results with ``reason`` and ``code``
-        set, not exceptions. Inside of a tool the authority of that tool's call holds, else the host's.
+        set, not exceptions. Inside a tool the command has the authority of that tool's call, elsewhere the host's.
         """
         return await self.run(command, cwd=cwd, timeout=timeout, call=current_call.get())
 
@@ -167,7 +167,7 @@ class CommandExecutor:
         began = time.perf_counter()
         try:
             limit = self._timeout(timeout)
-            # splitting is character by character: a long text is not for the event loop
+            # shlex works character by character: a long text would hold up the event loop
             long = isinstance(command, str) and len(command) > _SHORT_TEXT
             argv, shell = await asyncio.to_thread(self._split, command) if long else self._split(command)
             sandbox = await self._sandbox.get()
@@ -187,7 +187,7 @@ class CommandExecutor:
         return min(float(timeout), float(self._limits.max_timeout_s))
 
     def _split(self, command: str | Sequence[str]) -> tuple[tuple[str, ...], bool]:
-        """The argument vector, and whether it is a shell's. Raises CommandDenied."""
+        """The argument vector, and whether it runs a shell. Raises CommandDenied."""
         if not isinstance(command, str):
             argv = tuple(command)
             if not argv or not all(isinstance(word, str) for word in argv) or not argv[0]:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -214,22 +214,22 @@ class CommandExecutor:
     # -- deciding -----------------------------------------------------------------------------------------------
 
     def _resolve(self, argv: tuple[str, ...], cwd: str | None, shell: bool) -> Resolved:
-        """Find program and directory. Raises CommandDenied, PathDenied and FileFailure. Blocking."""
+        """Locate program and directory. Raises CommandDenied, PathDenied and FileFailure. Blocking."""
         directory = self._files.absolute(cwd if cwd is not None else ".")
         os.close(self._files.open_directory(directory))
         name = argv[0]
         candidates = (
             [os.path.normpath(os.path.join(directory, name))]
             if "/" in name
-            else [f"{place}/{name}" for place in self._path]
+            else [f"{prefix}/{name}" for prefix in self._path]
         )
         for candidate in candidates:
             try:
-                found = os.stat(candidate)
+                status = os.stat(candidate)
             except OSError:
                 continue
-            if stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
-                identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if stat.S_ISREG(status.st_mode) and status.st_mode & 0o111:
+                identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
                 return Resolved(candidate, os.path.realpath(candidate), argv, directory, identity, shell)
         raise FileFailure(
             f"there is no program {escape(name)!r}" + ("" if "/" in name else f" in {':'.join(self._path)}"),
@@ -238,7 +238,7 @@ class CommandExecutor:
         )
 
     async def _decide(self, resolved: Resolved, call: CallContext | None) -> None:
-        """Let the command pass or raise CommandDenied."""
+        """Apply policy and approval. Raises CommandDenied."""
         verdict, reason = self._policy.judge(resolved.real, resolved.argv)
         text = escape(shlex.join(resolved.argv))
         if verdict == "deny":
@@ -296,7 +296,7 @@ class CommandExecutor:
             await run_to_completion(asyncio.to_thread(_clear, (scratch, cwd_fd)))
 
     def _prepare(self, cwd: str) -> tuple[str, int]:
-        """A directory of its own for the command's temporary files, and its working directory held open. Blocking."""
+        """Create a private directory for temporary files and open the working directory. Blocking."""
         cwd_fd = self._files.open_directory(cwd)
         try:
             return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-command-")), cwd_fd
@@ -305,41 +305,42 @@ class CommandExecutor:
             raise
 
     def _environment(self, scratch: str, git_names: Iterable[str]) -> dict[str, str]:
-        made = {
+        variables = {
             name: value
             for name, value in os.environ.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._env_allow)
         }
-        made |= {"PATH": ":".join(self._path), "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
-        return made | git_hardening.environment(git_names) | self._env
+        variables |= {"PATH": ":".join(self._path), "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
+        return variables | git_hardening.environment(git_names) | self._env
 
     async def _harden_git(self, spawn: Spawn, sandbox: Sandbox) -> Spawn:
-        """``spawn`` with the drivers that the repository names emptied. Reading its configuration runs nothing."""
+        """``spawn`` with the drivers of the repository disabled. Reading its configuration runs nothing."""
         listing = ("git", *git_hardening.location(spawn.argv), "config", "--includes", "--name-only", "-z", "--list")
-        found = await run_process(replace(spawn, argv=listing), sandbox, _GIT_LOOKUP_S, keep=1_000_000)
-        names = [name for name in found.stdout.split("\0") if name] if found.exit_code == 0 else []
+        listed = await run_process(replace(spawn, argv=listing), sandbox, _GIT_LOOKUP_S, keep=1_000_000)
+        names = [name for name in listed.stdout.split("\0") if name] if listed.exit_code == 0 else []
         return replace(spawn, argv=git_hardening.arguments(spawn.argv), env=self._environment(spawn.scratch, names))
 
     # -- output -------------------------------------------------------------------------------------------------
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
-        """Absolute paths of the existing files within the roots that ``output`` names, one a line, each once.
+        """Absolute paths of the existing files within the roots that ``output`` names, one per line, without
+        duplicates.
 
-        Relative paths start at ``cwd`` (default: the first root). Looks at the disk: call it on a worker thread.
+        Relative paths start at ``cwd`` (default: the first root). Blocking: call it on a worker thread.
         """
         base = Path(self._files.absolute(cwd if cwd is not None else "."))
-        found: dict[str, None] = {}
+        paths: dict[str, None] = {}
         for line in output.splitlines():
             name = line.strip()
             if not name:
                 continue
             try:
                 path = self._files.absolute(str(base / name))
-                if path not in found and self._files.exists_now(path):
-                    found[path] = None
+                if path not in paths and self._files.exists_now(path):
+                    paths[path] = None
             except (PathDenied, FileFailure):
                 continue
-        return list(found)
+        return list(paths)
 
 
 def _clear(prepared: tuple[str, int]) -> None:

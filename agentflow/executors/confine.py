@@ -1,10 +1,10 @@
-"""Opening files beneath a directory that is held as a descriptor, whatever happens to the path meanwhile.
+"""Opens files beneath a directory held as a descriptor, immune to concurrent changes of the path.
 
 The kernel resolves a path in one step beneath the root's descriptor with ``openat2`` (``RESOLVE_BENEATH``,
 ``RESOLVE_NO_MAGICLINKS``, ``RESOLVE_NO_SYMLINKS``; Linux 5.6, see openat2(2)). Where that call is missing, or where a
 symbolic link must be followed, :func:`walk` opens one component after the other with ``O_NOFOLLOW``, keeps the
-descriptors, and resolves links itself: so every name that takes part is known and can be checked, and no check is
-made on a name that is looked up again later.
+descriptors, and resolves links itself: every name involved is known and can be checked, and no name is looked up again
+after its check.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_LINKS = 40
 _O_PATH = getattr(os, "O_PATH", os.O_RDONLY)
 
 Checker = Callable[[tuple[str, ...]], None]
-"""Raises PathDenied when the components of a resolved path may not be used."""
+"""Called with the components of a resolved path; raises PathDenied if they may not be used."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -37,31 +37,31 @@ class _OpenHow(ctypes.Structure):
 
 
 class Root:
-    """A directory held open: what lies beneath its descriptor is inside, nothing else is.
+    """A directory held open: exactly what lies beneath its descriptor is inside.
 
     Parameters: ``path`` an existing directory; a link in the path of the root itself is followed once, now.
     ``kernel`` false uses the descriptor walk even where ``openat2`` exists. Raises ConfigurationError
-    (``files/root``) when it is no directory or the platform cannot open beneath a descriptor.
+    (``files/root``) if it is not a directory or the platform cannot open files beneath a descriptor.
     """
 
     __slots__ = ("_openat2", "aliases", "fd", "path")
 
     def __init__(self, path: str | os.PathLike[str], *, kernel: bool = True) -> None:
-        given = Path(os.path.abspath(os.fspath(path)))
+        lexical = Path(os.path.abspath(os.fspath(path)))
         if os.open not in os.supports_dir_fd:
             raise ConfigurationError("this platform cannot open files beneath a descriptor", code="files/root")
         try:
             # realpath is used to name the root, never to decide whether something lies in it
-            real = Path(os.path.realpath(given, strict=True))
+            real = Path(os.path.realpath(lexical, strict=True))
             self.fd = os.open(real, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigurationError(
-                f"the root {shown(str(given))} is no directory that can be opened: {error.strerror}",
+                f"the root {shown(str(lexical))} is no directory that can be opened: {error.strerror}",
                 code="files/root",
                 hint="give an existing directory",
             ) from None
         self.path = real
-        self.aliases: tuple[tuple[str, ...], ...] = tuple({real.parts[1:]: None, given.parts[1:]: None})
+        self.aliases: tuple[tuple[str, ...], ...] = tuple({real.parts[1:]: None, lexical.parts[1:]: None})
         self._openat2 = _load_openat2(self.fd) if kernel else None
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Root:
             os.close(fd)
 
     def relative(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The components of an absolute path that lie below the root; None when it is not below it."""
+        """The components of an absolute path relative to the root; None if it is not below the root."""
         for alias in self.aliases:
             if parts[: len(alias)] == alias:
                 return parts[len(alias) :]
@@ -80,7 +80,7 @@ class Root:
     def open(self, parts: tuple[str, ...], flags: int, path: str, *, links: bool, check: Checker, mode: int = 0) -> int:
         """Open the file ``parts`` beneath the root and return its descriptor, which the caller closes.
 
-        ``links`` follows symbolic links that stay inside; ``check`` is asked about every resolved path before it is
+        ``links`` follows symbolic links that stay inside; ``check`` is called with every resolved path before it is
         opened. Raises PathDenied (``files/outside``, ``files/symlink``), FileFailure (``files/closed``), OSError.
         """
         if self.fd < 0:
@@ -101,7 +101,7 @@ class Root:
 
 
 def _load_openat2(fd: int) -> Callable[[int, str, int, int], int] | None:
-    """A function calling openat2, or None where the kernel has none or a filter forbids it."""
+    """A function that calls openat2; None if the kernel lacks it or a filter forbids it."""
     if sys.platform != "linux":
         return None
     syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -113,11 +113,11 @@ def _load_openat2(fd: int) -> Callable[[int, str, int, int], int] | None:
         how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, resolve)
         raw = os.fsencode(name)
         while True:
-            made = syscall(
+            descriptor = syscall(
                 ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(directory), ctypes.c_char_p(raw), ctypes.byref(how), size
             )
-            if made >= 0:
-                return int(made)
+            if descriptor >= 0:
+                return int(descriptor)
             number = ctypes.get_errno()
             # EAGAIN: something was renamed meanwhile and the kernel could not vouch for the answer
             if number not in (errno.EINTR, errno.EAGAIN):
@@ -168,7 +168,7 @@ def walk(
         return os.open(".", flags, dir_fd=held[-1])
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
-            # a link appeared between looking and opening: somebody is racing us
+            # a link appeared between check and open: somebody is racing us
             raise _link_refused(path, names[-1] if names else "", 1) from None
         raise
     finally:
@@ -188,12 +188,12 @@ def _link_target(name: str, directory: int) -> str | None:
         if error.errno == errno.EINVAL:
             return None
         if error.errno == errno.ENOENT:
-            return None  # the open that follows says so, or creates the file
+            return None  # the open that follows reports that, or creates the file
         raise
 
 
 def _expand(root: Root, target: str, path: str) -> list[str]:
-    """The components a link leads to: below the root for an absolute one, from where it stands otherwise."""
+    """The components a link leads to: from the root for an absolute target, else from the link's directory."""
     if target.startswith("/"):
         absolute = split(target)
         below = root.relative(absolute) if absolute is not None else None

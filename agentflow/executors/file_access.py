@@ -1,8 +1,8 @@
-"""Files within roots: what file tools, tasks and the index read and write.
+"""Reads and writes files within roots, for file tools, tasks and the index.
 
-The rules, each kept by construction rather than by a check that a rename could outrun: a path is resolved beneath the
-root's descriptor (:mod:`agentflow.executors.confine`); only regular files are opened; links are followed for reading
-while they stay inside, never for writing; protected names are refused; a write is atomic
+The rules hold by construction, not by checks that a concurrent rename could invalidate: a path is resolved beneath the
+root's descriptor (:mod:`agentflow.executors.confine`); only regular files are opened; links that stay inside are
+followed for reading, none for writing; protected names are refused; a write is atomic
 (:mod:`agentflow.executors.atomic`). A small read is one call on a worker thread, so a cancellation leaks nothing.
 """
 
@@ -36,28 +36,28 @@ PathLike = str | os.PathLike[str]
 MAX_BYTES = 10_000_000
 """Default read cap in bytes."""
 MAX_ENTRIES = 100_000
-"""Most names one listing returns."""
+"""Maximum number of names in one listing."""
 _SNIFF = 8_192
 _CHUNK = 65_536
 _READ = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0)
 
 
 def digest_of(data: bytes) -> str:
-    """The digest that :class:`FileText` carries and ``expected_digest`` compares: blake2b of 16 bytes, in hex."""
+    """The digest that :class:`FileText` holds and ``expected_digest`` is compared with: 16-byte blake2b in hex."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 class FileAccessManager:
     """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.ports.FilePort`.
 
-    Parameters: ``roots`` one directory or several, the first being where relative paths start; ``max_bytes`` the read
-    cap in bytes; ``protected`` the name patterns refused in any component below a root
-    (:data:`~agentflow.lib.protected_names.PROTECTED`); ``executed`` those that may be read and not written
+    Parameters: ``roots`` one directory or several (relative paths start at the first); ``max_bytes`` the read cap in
+    bytes; ``protected`` name patterns refused in any component below a root
+    (:data:`~agentflow.lib.protected_names.PROTECTED`); ``executed`` those that may be read but not written
     (:data:`~agentflow.lib.protected_names.EXECUTED`); ``writable`` false refuses every write; ``kernel`` false resolves
-    without ``openat2``, as platforms that lack it do.
+    paths without ``openat2``, as on platforms that lack it.
 
-    ``..`` in a path is taken out as text before anything is opened. Close with :meth:`close` or :meth:`aclose`, or use
-    it as an (async) context manager. Raises ConfigurationError (``files/root``) for a root that is no directory.
+    ``..`` in a path is resolved as text before anything is opened. Close it with :meth:`close` or :meth:`aclose`, or
+    use it as an (async) context manager. Raises ConfigurationError (``files/root``) for a root that is not a directory.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class FileAccessManager:
         writable: bool = True,
         kernel: bool = True,
     ) -> None:
-        given = [roots] if isinstance(roots, str | os.PathLike) else list(roots)
-        if not given:
+        paths = [roots] if isinstance(roots, str | os.PathLike) else list(roots)
+        if not paths:
             raise ConfigurationError("no root was given", code="files/root", hint='FileAccessManager(".")')
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"max_bytes={max_bytes!r} is no number of bytes", code="files/root")
@@ -85,7 +85,7 @@ class FileAccessManager:
         self._sweep_lock = threading.Lock()
         self._swept = False
         try:
-            for path in given:
+            for path in paths:
                 self._roots.append(Root(path, kernel=kernel))
         except ConfigurationError:
             self.close()
@@ -118,13 +118,13 @@ class FileAccessManager:
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """The roots, links in their own paths resolved."""
+        """The roots, with links in their own paths resolved."""
         return tuple(root.path for root in self._roots)
 
     def absolute(self, path: str) -> str:
-        """The absolute form of ``path``, relative ones taken from the first root. Does not touch the disk.
+        """The absolute form of ``path``; a relative path starts at the first root. Does not touch the disk.
 
-        Raises PathDenied for a path that is no name or lies outside of the roots.
+        Raises PathDenied for an invalid path and for one outside the roots.
         """
         root, parts = self._locate(path)
         return str(root.path.joinpath(*parts))
@@ -135,9 +135,11 @@ class FileAccessManager:
         if parts is not None and not text.startswith("/"):
             return self._roots[0], parts
         if parts is not None:
-            found = [(len(below), root, below) for root in self._roots if (below := root.relative(parts)) is not None]
-            if found:
-                _, root, below = min(found, key=lambda item: item[0])
+            candidates = [
+                (len(below), root, below) for root in self._roots if (below := root.relative(parts)) is not None
+            ]
+            if candidates:
+                _, root, below = min(candidates, key=lambda item: item[0])
                 return root, below
         raise PathDenied(
             f"{shown(text)} is outside of the roots",
@@ -148,22 +150,22 @@ class FileAccessManager:
     # -- reading ------------------------------------------------------------------------------------------------
 
     async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:
-        """The text of a file, its line ends as they are.
+        """The text of a file, line ends unchanged.
 
-        ``max_bytes`` lowers or raises the cap for this call. A file with NUL bytes is ``binary``, its text empty.
+        ``max_bytes`` lowers or raises the cap for this call. A file with NUL bytes is ``binary`` and has an empty text.
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/too-large``, ``files/encoding`` (not UTF-8),
         ``files/permission``, ``files/io``.
         """
         return await asyncio.to_thread(self._read_text, path, max_bytes)
 
     async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
-        """The bytes of a file. Errors as for :meth:`read`, but for the encoding."""
+        """The bytes of a file. Raises what :meth:`read` raises, except encoding errors."""
         return await asyncio.to_thread(self._read_bytes, path, max_bytes)
 
     async def stream(self, path: str, *, chunk_bytes: int = _CHUNK) -> AsyncGenerator[bytes, None]:
         """The bytes of a file of any size, ``chunk_bytes`` at a time. Use it under ``contextlib.aclosing``.
 
-        Errors as for :meth:`read_bytes`; there is no cap.
+        Raises what :meth:`read_bytes` raises, except that there is no cap.
         """
         raw = await run_or_undo(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
         try:
@@ -217,7 +219,7 @@ class FileAccessManager:
         return FileText(path, text, len(data), digest, newline=newline_of(text))
 
     async def exists(self, path: str) -> bool:
-        """Whether ``path`` is a file or directory below the roots. Raises PathDenied for one that may not be asked."""
+        """Whether ``path`` is a file or directory below the roots. Raises PathDenied for a refused path."""
         return await asyncio.to_thread(self.exists_now, path)
 
     def exists_now(self, path: str) -> bool:
@@ -231,7 +233,7 @@ class FileAccessManager:
         return True
 
     async def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; a name that is not UTF-8 is shown with replacement characters.
+        """The names in a directory, sorted; bytes that are not UTF-8 become replacement characters.
 
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/not-directory``, ``files/too-large``.
         """
@@ -253,7 +255,7 @@ class FileAccessManager:
             os.close(fd)
 
     def open_directory(self, path: str) -> int:
-        """A descriptor of a directory below the roots, for callers on a worker thread, who close it.
+        """Open a directory below the roots; the caller, on a worker thread, closes the descriptor.
 
         Raises PathDenied and FileFailure.
         """
@@ -266,12 +268,12 @@ class FileAccessManager:
     async def write(
         self, path: str, content: str | bytes, *, overwrite: bool = False, expected_digest: str | None = None
     ) -> None:
-        """Write a file, atomically: whole old or whole new at any moment. Missing directories are made.
+        """Write a file atomically: it holds the old or the new content at any moment. Creates missing directories.
 
-        An existing file is replaced only with ``overwrite``, or when ``expected_digest`` is the digest of what it
-        holds. Text is written as UTF-8, its line ends as they are. Raises PathDenied (``files/symlink``,
+        An existing file is replaced only with ``overwrite``, or if ``expected_digest`` is the digest of its current
+        content. Text is written as UTF-8, line ends unchanged. Raises PathDenied (``files/symlink``,
         ``files/not-regular`` ...), and FileFailure: ``files/exists``, ``files/changed``, ``files/no-space``,
-        ``files/permission``, ``files/encoding``, ``files/io``; then the old file is untouched.
+        ``files/permission``, ``files/encoding``, ``files/io``; the old file is then unchanged.
         """
         await asyncio.to_thread(self._write, path, content, overwrite, expected_digest)
 
@@ -306,7 +308,7 @@ class FileAccessManager:
                     code="files/exists",
                     hint="pass overwrite=true to replace it, or the digest of the content you read",
                 )
-            # one process's writers take turns, so that of two that expect the same digest one fails
+            # writers of one process are serialised, so that of two that expect the same digest one fails
             with self._lock:
                 if expected is not None:
                     self._expect(directory, name, path, expected)
@@ -348,7 +350,7 @@ class FileAccessManager:
             )
 
     async def sweep(self) -> int:
-        """Remove temporary files left by writers that were killed; returns how many. The first write does it too."""
+        """Remove temporary files that killed writers left. Returns their number. The first write does this too."""
         return await asyncio.to_thread(self.sweep_now)
 
     def sweep_now(self, *, once: bool = False) -> int:
@@ -362,15 +364,15 @@ class FileAccessManager:
     # -- the specification's names --------------------------------------------------------------------------------
 
     async def read_file(self, file_path: str, max_size: int | None = None) -> str | None:
-        """The text of a file; None when it cannot be read. :meth:`read` says why instead."""
+        """The text of a file; None if it cannot be read. :meth:`read` raises the reason."""
         try:
-            found = await self.read(file_path, max_bytes=max_size)
+            file = await self.read(file_path, max_bytes=max_size)
         except (PathDenied, FileFailure):
             return None
-        return None if found.binary else found.text
+        return None if file.binary else file.text
 
     async def write_file(self, file_path: str, content: str, overwrite: bool = False) -> bool:
-        """Write a file; False when it cannot be written. :meth:`write` says why instead."""
+        """Write a file; False if it cannot be written. :meth:`write` raises the reason."""
         try:
             await self.write(file_path, content, overwrite=overwrite)
         except (PathDenied, FileFailure):
@@ -378,7 +380,7 @@ class FileAccessManager:
         return True
 
     async def list_directory(self, directory_path: str) -> list[str] | dict[str, str]:
-        """The names in a directory, or ``{"error": message}``. :meth:`list` raises instead."""
+        """The names in a directory, or ``{"error": message}``. :meth:`list` raises the error."""
         try:
             return await self.list(directory_path)
         except (PathDenied, FileFailure) as error:
@@ -386,7 +388,7 @@ class FileAccessManager:
 
 
 def newline_of(text: str) -> str:
-    """The line end that ``text`` uses most: ``\\n``, ``\\r\\n`` or ``\\r``."""
+    """The most frequent line end of ``text``: ``\\n``, ``\\r\\n`` or ``\\r``."""
     crlf = text.count("\r\n")
     counts = {"\n": text.count("\n") - crlf, "\r\n": crlf, "\r": text.count("\r") - crlf}
     return max(counts, key=lambda end: counts[end])
@@ -405,7 +407,7 @@ def _read_capped(fd: int, cap: int | None, path: str) -> bytes:
         if cap is not None and total > cap:
             raise _too_large(path, total, cap)
         if total < want and total == size:
-            # as long as it said it was: one more empty read would only confirm that
+            # the size matches what was announced: another, empty read would only confirm it
             break
     return b"".join(chunks) if len(chunks) != 1 else chunks[0]
 
@@ -420,20 +422,20 @@ def _too_large(path: str, size: int, cap: int) -> FileFailure:
 
 
 def _look(directory: int, name: str, path: str) -> os.stat_result | None:
-    """What ``name`` is now; None when there is nothing. Raises PathDenied for anything but a regular file."""
+    """The status of ``name``, None if it does not exist. Raises PathDenied unless it is a regular file."""
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise PathDenied(
             f"{shown(path)} is a symbolic link, which is not written through",
             code="files/symlink",
             hint="write to the file it stands for, by its own path",
         )
-    if not stat.S_ISREG(found.st_mode):
-        raise _not_regular(path, found.st_mode)
-    return found
+    if not stat.S_ISREG(status.st_mode):
+        raise _not_regular(path, status.st_mode)
+    return status
 
 
 _KINDS = (
@@ -464,7 +466,7 @@ _CODES = {
 
 
 def _guarded(path: str, action: Callable[[], T]) -> T:
-    """Run ``action``, with what the kernel says turned into this family's errors."""
+    """Run ``action`` and map OSError to FileFailure and PathDenied."""
     try:
         return action()
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Running git without running what a repository says.
+"""Runs git without running the programs that a repository configures.
 
-A repository's configuration and attributes name programs that git runs on its own: hooks, the fsmonitor, pager and
-editor, filters, text converters and external diffs under any name, transports, helpers. Settings from the
-environment (``GIT_CONFIG_COUNT``, git-config(1)) outrank the repository's, so every command gets the ones with fixed
-names: also a git that is started by a script. Drivers with names of their own are looked up first and emptied.
+Configuration and attributes of a repository name programs that git runs on its own: hooks, the fsmonitor, pager and
+editor, filters, text converters and external diffs under any name, transports, helpers. Settings in the environment
+(``GIT_CONFIG_COUNT``, git-config(1)) take precedence over the repository's, so every command gets those with fixed
+names that way, and so does a git started by a script. Drivers with other names are looked up first and set to nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETTINGS: tuple[tuple[str, str], ...] = (
     ("tar.tar.gz.command", "gzip -cn"),
     ("uploadpack.packObjectsHook", ""),
 )
-"""What every command's git is told, whatever the repository says."""
+"""Git settings of every command; they override the repository's."""
 
 ENVIRONMENT: dict[str, str] = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -60,7 +60,7 @@ ENVIRONMENT: dict[str, str] = {
     "GIT_ASKPASS": "true",
     "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
 }
-"""The environment that goes with the settings."""
+"""Environment variables beside these settings."""
 
 _SUFFIXES: dict[str, str] = {
     ".clean": "",
@@ -85,13 +85,13 @@ _WITH_VALUE = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", 
 
 
 def is_git(executable: str) -> bool:
-    """Whether the resolved program is git or one of its parts."""
+    """Whether the resolved program is git or one of its subprograms."""
     name = os.path.basename(executable)
     return name == "git" or name.startswith("git-")
 
 
 def environment(names: Iterable[str] = ()) -> dict[str, str]:
-    """The hardened environment; ``names`` are configuration names found in a repository, emptied where they run things."""
+    """The hardened environment. Those of ``names``, a repository's settings, that run programs are emptied."""
     settings = list(SETTINGS)
     for name in dict.fromkeys(names):
         suffix = "." + name.rpartition(".")[2].lower()
@@ -99,16 +99,16 @@ def environment(names: Iterable[str] = ()) -> dict[str, str]:
             settings.append((name, _SUFFIXES[suffix]))
         elif name.lower().startswith(("alias.", "pager.")):
             settings.append((name, "false" if name.lower().startswith("pager.") else name.partition(".")[2]))
-    made = dict(ENVIRONMENT)
-    made["GIT_CONFIG_COUNT"] = str(len(settings))
+    variables = dict(ENVIRONMENT)
+    variables["GIT_CONFIG_COUNT"] = str(len(settings))
     for index, (name, value) in enumerate(settings):
-        made[f"GIT_CONFIG_KEY_{index}"] = name
-        made[f"GIT_CONFIG_VALUE_{index}"] = value
-    return made
+        variables[f"GIT_CONFIG_KEY_{index}"] = name
+        variables[f"GIT_CONFIG_VALUE_{index}"] = value
+    return variables
 
 
 def arguments(argv: Sequence[str]) -> tuple[str, ...]:
-    """``argv`` of git with the options that keep its subcommand from running external drivers."""
+    """``argv`` with the options that stop its subcommand from running external drivers."""
     index = _subcommand(argv)
     if index is None:
         return tuple(argv)
@@ -121,7 +121,7 @@ def arguments(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def refused(argv: Sequence[str]) -> str | None:
-    """The argument by which a caller would undo the hardening; None when there is none."""
+    """The first argument that would undo the hardening, or None."""
     end = _subcommand(argv)
     for word in argv[1 : len(argv) if end is None else end]:
         if word in ("-c", "--config-env", "--exec-path") or word.startswith(("--config-env=", "--exec-path=", "-c")):
@@ -145,16 +145,16 @@ def _subcommand(argv: Sequence[str]) -> int | None:
 
 
 def location(argv: Sequence[str]) -> tuple[str, ...]:
-    """The global options of ``argv`` that say which repository is meant (``-C``, ``--git-dir``, ``--work-tree``)."""
+    """The global options of ``argv`` that select the repository (``-C``, ``--git-dir``, ``--work-tree``)."""
     end = _subcommand(argv)
-    found: list[str] = []
+    options: list[str] = []
     index = 1
     while index < (len(argv) if end is None else end):
         word = argv[index]
         if word in ("-C", "--git-dir", "--work-tree") and index + 1 < len(argv):
-            found += [word, argv[index + 1]]
+            options += [word, argv[index + 1]]
             index += 1
         elif word.startswith(("--git-dir=", "--work-tree=")) or word == "--bare":
-            found.append(word)
+            options.append(word)
         index += 1
-    return tuple(found)
+    return tuple(options)

@@ -1,4 +1,4 @@
-"""Which texts are file names at all. Everything here looks at text only and touches no disk."""
+"""Rules for valid file names. They look at the text only and never at the disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_PATH = 4_096
 
 
 def check_text(path: object) -> str:
-    """``path`` as a string that can be given to the kernel.
+    """``path`` as a string that the kernel accepts.
 
-    Raises PathDenied (``files/name``) for anything that is no text, empty, over-long, holds a NUL or cannot be encoded.
+    Raises PathDenied (``files/name``) if it is not text, empty, too long, contains a NUL or cannot be encoded.
     """
     if not isinstance(path, str):
         raise PathDenied(
@@ -41,7 +41,7 @@ def check_text(path: object) -> str:
 
 
 def split(path: str) -> tuple[str, ...] | None:
-    """The components of ``path`` with ``.`` and ``..`` taken out as text; None when it climbs above its start."""
+    """The components of ``path`` with ``.`` and ``..`` resolved as text; None if it climbs above its start."""
     parts: list[str] = []
     for part in path.split("/"):
         if part in ("", "."):

@@ -1,4 +1,4 @@
-"""Which commands may run: deny, ask, allow, on the resolved program and the full argument vector."""
+"""Decides which commands may run (deny, allow, ask) by the resolved program and the full argument vector."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agentflow.core.errors import ConfigurationError
 Verdict: TypeAlias = Literal["deny", "ask", "allow"]
 
 DENIED: tuple[str, ...] = (
-    # becoming somebody else
+    # change of user
     "doas *",
     "pkexec *",
     "su *",
     "sudo *",
     "sudoedit *",
-    # the machine itself
+    # power and services
     "halt *",
     "init *",
     "poweroff *",
@@ -53,7 +53,7 @@ DENIED: tuple[str, ...] = (
     "nsenter *",
     "unshare *",
 )
-"""Commands that nobody's call may run, the host's included, unless the host passes another list."""
+"""Commands that no call may run, not even the host's, unless the host passes another list."""
 
 _ROOTS = ("/", "/*", "/.", "/..", "~", "~/", "$HOME")
 
@@ -62,9 +62,9 @@ _ROOTS = ("/", "/*", "/.", "/..", "~", "~/", "$HOME")
 class CommandRule:
     """A pattern over an argument vector, written like a command: ``git log *``.
 
-    The first word matches the program: a word without ``/`` its name (as called and as resolved), one with ``/`` its
-    resolved path. Each further word is a shell pattern for one argument; a last word ``*`` matches any rest, none
-    included. Without it the number of arguments must agree. Raises ConfigurationError (``commands/policy``).
+    The first word matches the program: without ``/`` its name (as called and as resolved), with ``/`` its resolved
+    path. Each further word is a shell pattern for one argument; a final ``*`` matches any remaining arguments, or none.
+    Without it the number of arguments must be equal. Raises ConfigurationError (``commands/policy``).
     """
 
     text: str
@@ -89,20 +89,20 @@ class CommandRule:
                 return False
         elif not any(fnmatchcase(os.path.basename(name), program) for name in (executable, argv[0])):
             return False
-        given = argv[1:]
+        arguments = argv[1:]
         if rest and rest[-1] == "*":
             rest = rest[:-1]
-            given = given[: len(rest)]
-        return len(given) == len(rest) and all(fnmatchcase(a, b) for a, b in zip(given, rest, strict=True))
+            arguments = arguments[: len(rest)]
+        return len(arguments) == len(rest) and all(fnmatchcase(a, b) for a, b in zip(arguments, rest, strict=True))
 
 
 class CommandPolicy:
     """Deny first, then allow, else ask.
 
     Parameters: ``deny`` and ``allow`` are patterns as :class:`CommandRule` describes them; ``shell`` grants command
-    texts with shell operators, which then run as ``sh -c``. Deny rules hold for everybody; ``allow`` and asking matter
-    for models and for programs with granted authority only. A deny list is a guard against accidents: what keeps a
-    command from doing harm is the sandbox.
+    texts with shell operators, which then run as ``sh -c``. Deny rules hold for everybody; ``allow`` and asking concern
+    only models and programs with granted authority. A deny list guards against accidents; it is the sandbox that keeps
+    a command from doing harm.
     """
 
     __slots__ = ("_allow", "_deny", "shell")
@@ -113,7 +113,7 @@ class CommandPolicy:
         self.shell = shell
 
     def judge(self, executable: str, argv: Sequence[str]) -> tuple[Verdict, str]:
-        """The verdict on a command and the reason for it, as text."""
+        """The verdict on a command, and the reason as text."""
         if _removes_everything(executable, argv):
             return "deny", "it removes a whole root or home directory"
         for rule in self._deny:
@@ -142,8 +142,8 @@ _OPERATORS = frozenset("|&;<>()")
 def split_command(text: str) -> tuple[list[str], str | None]:
     """The argument vector of a command text, and the first shell operator in it (None when there is none).
 
-    Quoting is POSIX's, as shlex has it; operators count outside of quotes only, and ``$(`` and backquotes inside of
-    double quotes too. Raises ValueError for an unclosed quote.
+    Quoting follows POSIX, as in shlex. Operators count outside of quotes; ``$(`` and backquotes also within double
+    quotes. Raises ValueError for an unclosed quote.
     """
     argv = shlex.split(text)
     quote = ""

@@ -1,4 +1,4 @@
-"""One process from start to end: outputs drained, time watched, the whole tree gone afterwards."""
+"""Runs one process: drains its outputs, enforces its time limit, ends its whole tree."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 
 _DRAIN_S = 0.25
-"""How long to wait for the end of an output after the process ended: what still holds it is no concern of ours."""
+"""Seconds to wait for the end of an output after the process ended; something else may still hold it open."""
 
 
 async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: int | None = None) -> CommandResult:
-    """Run ``spawn`` (its outputs are made here) in ``sandbox`` for at most ``timeout`` seconds.
+    """Run ``spawn`` in ``sandbox`` for at most ``timeout`` seconds; its outputs are created here.
 
-    ``keep`` bytes of the head and of the tail of each output are kept. Raises SandboxUnavailable and OSError when it
-    cannot be started. When cancelled, everything that was started has ended before the cancellation goes on.
+    ``keep`` bytes of the head and of the tail of each output are kept. Raises SandboxUnavailable and OSError if it
+    cannot be started. On cancellation, everything that was started has ended before CancelledError propagates.
     """
     began = time.perf_counter()
     outputs: list[Output] = []
@@ -54,7 +54,7 @@ async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: i
 
 
 async def _watch(running: Running, timeout: float) -> Ending | None:
-    """How the command ended; None when its time ran out and it was killed."""
+    """Wait for the command's end; kill it and return None if its time runs out."""
     try:
         async with asyncio.timeout(timeout):
             return await running.wait()
@@ -65,7 +65,7 @@ async def _watch(running: Running, timeout: float) -> Ending | None:
 
 
 def _result(ending: Ending | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:
-    made = CommandResult(
+    result = CommandResult(
         success=False,
         exit_code=None,
         stdout=outputs[0].text(),
@@ -77,23 +77,23 @@ def _result(ending: Ending | None, outputs: list[Output], timeout: float, durati
     )
     if ending is None:
         return replace(
-            made,
+            result,
             error=f"the command was ended after {timeout:g} s",
             reason="execution_timeout",
             timed_out=True,
             code="commands/timeout",
         )
     if ending.error is not None:
-        return replace(made, error=f"the command could not be started: {ending.error}", code="commands/start")
+        return replace(result, error=f"the command could not be started: {ending.error}", code="commands/start")
     if ending.signal is not None:
         with suppress(ValueError):
             name = signal.Signals(ending.signal).name
-            return replace(made, error=f"the command was killed by {name}", code="commands/killed")
-        return replace(made, error=f"the command was killed by signal {ending.signal}", code="commands/killed")
+            return replace(result, error=f"the command was killed by {name}", code="commands/killed")
+        return replace(result, error=f"the command was killed by signal {ending.signal}", code="commands/killed")
     if ending.exit_code == 0:
-        return replace(made, success=True, exit_code=0, reason=None)
+        return replace(result, success=True, exit_code=0, reason=None)
     return replace(
-        made,
+        result,
         exit_code=ending.exit_code,
         error=f"the command ended with exit code {ending.exit_code}",
         code="commands/exit",

@@ -1,8 +1,8 @@
 """The seven system tools: context, files, commands and the handler's data context, for programs and models.
 
-Each ``execute_*`` method takes a dict of parameters and gives a TaskResult; what goes wrong is a FAILED one with a
-reason of specification document 4. Called by the host they have the host's authority; called inside of a tool, that
-tool call's. :meth:`SystemExecutorFunctions.tools` offers the same as tools, which receive their call explicitly.
+Each ``execute_*`` method takes a dict of parameters and returns a TaskResult; an error becomes a FAILED result with a
+reason of specification document 4. Called by the host, they have the host's authority; called inside a tool, that of
+the tool call. :meth:`SystemExecutorFunctions.tools` offers the same as tools, which receive their call explicitly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
 
 @runtime_checkable
 class CommandRunner(Protocol):
-    """A command port that is told whose authority a command has, rather than asking the current call."""
+    """A command port that takes the authority of a command as an argument instead of reading the current call."""
 
     async def run(
         self,
@@ -72,14 +72,14 @@ class SystemExecutorFunctions:
         }
 
     def tools(self) -> list[Tool]:
-        """The seven tools, to be registered. They are built in: a model gets them only where they are named.
+        """The seven tools, to be registered. They are built in: a model is offered them only where a task names them.
 
-        ``system:execute_shell_command`` does not ask for approval as a tool: the command policy does, bound to the
-        program and arguments that will run, unless a rule allows or denies them.
+        ``system:execute_shell_command`` does not ask for approval as a tool. The command policy does, with an approval
+        bound to the program and arguments that will run, unless a rule allows or denies them.
         """
-        made: list[Tool] = []
+        tools: list[Tool] = []
         for name, entry in SCHEMAS.items():
-            made.append(
+            tools.append(
                 Tool(
                     spec=ToolSpec(name, entry.description, entry.schema),
                     call=self._as_tool(name),
@@ -90,7 +90,7 @@ class SystemExecutorFunctions:
                     builtin=True,
                 )
             )
-        return made
+        return tools
 
     def _as_tool(self, name: str) -> Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]:
         async def call_tool(arguments: dict[str, Any], call: CallContext) -> TaskResult:
@@ -115,27 +115,28 @@ class SystemExecutorFunctions:
     async def execute_read_files(self, params: dict[str, Any]) -> TaskResult:
         """The text of the files ``file_paths``, each in a ``<file>`` element that its content cannot close.
 
-        COMPLETE, also when nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests.
+        COMPLETE even if nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests.
         FAILED: input_validation_failure.
         """
         return await self._run("system:read_files", params, current_call.get())
 
     async def execute_list_directory(self, params: dict[str, Any]) -> TaskResult:
-        """The names in ``directory_path``: JSON list as content, ``notes.directory_contents`` the list.
+        """The names in ``directory_path``: content is the JSON list, ``notes.directory_contents`` the list itself.
 
         FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
         """
         return await self._run("system:list_directory", params, current_call.get())
 
     async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
-        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` let it replace one.
+        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing a
+        file.
 
         FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
         """
         return await self._run("system:write_file", params, current_call.get())
 
     async def execute_shell_command(self, params: dict[str, Any]) -> TaskResult:
-        """Run ``command`` in ``cwd`` for at most ``timeout`` whole seconds. A shell is used only where it is granted.
+        """Run ``command`` in ``cwd`` for at most ``timeout`` whole seconds. A shell is used only if granted.
 
         COMPLETE: content is its output, ``notes`` success, exit_code, stdout, stderr. FAILED, with the same notes:
         input_validation_failure (also when refused), tool_execution_error, execution_timeout, dependency_error (no
@@ -158,41 +159,41 @@ class SystemExecutorFunctions:
     # -- context ----------------------------------------------------------------------------------------------------
 
     async def _get_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
-        asked = ContextGenerationInput(
+        question = ContextGenerationInput(
             query=params["query"],
             inherited_context=params.get("history") or "",
             target_files=params.get("target_files") or [],
         )
-        with call.scope(ContextStarted, input=asked) if call is not None else nullcontext() as scope:
-            found = await self._lookup(asked)
-            if scope is not None and isinstance(found, AssociativeMatchResult):
-                scope.set(paths=tuple(found.file_paths), outcome="failed" if _nothing(found) else "ok")
-            elif scope is not None and isinstance(found, TaskResult):
-                scope.set(outcome="failed", error=found.error)
-        if isinstance(found, TaskResult):
-            return found
-        if _nothing(found):
-            return TaskResult.failure("context_retrieval_failure", f"the context lookup failed: {found.error}")
-        paths = found.file_paths
+        with call.scope(ContextStarted, input=question) if call is not None else nullcontext() as scope:
+            answer = await self._lookup(question)
+            if scope is not None and isinstance(answer, AssociativeMatchResult):
+                scope.set(paths=tuple(answer.file_paths), outcome="failed" if _nothing(answer) else "ok")
+            elif scope is not None and isinstance(answer, TaskResult):
+                scope.set(outcome="failed", error=answer.error)
+        if isinstance(answer, TaskResult):
+            return answer
+        if _nothing(answer):
+            return TaskResult.failure("context_retrieval_failure", f"the context lookup failed: {answer.error}")
+        paths = answer.file_paths
         result = TaskResult.complete(
             to_json(paths),
             paths,
             file_paths=paths,
-            context_summary=found.context_summary,
-            matches=[plain(match) for match in found.matches],
+            context_summary=answer.context_summary,
+            matches=[plain(match) for match in answer.matches],
         )
-        if found.error:
-            result.notes["warning"] = found.error
-        if found.skipped:
-            result.notes["skipped"] = found.skipped
+        if answer.error:
+            result.notes["warning"] = answer.error
+        if answer.skipped:
+            result.notes["skipped"] = answer.skipped
         return result
 
-    async def _lookup(self, asked: ContextGenerationInput) -> AssociativeMatchResult | TaskResult:
+    async def _lookup(self, question: ContextGenerationInput) -> AssociativeMatchResult | TaskResult:
         try:
-            return await self._memory.get_relevant_context_for(asked)
+            return await self._memory.get_relevant_context_for(question)
         except LimitExceeded:
             raise
-        except Exception as error:  # noqa: BLE001 - any object may be the memory, and its failure is a result by document 4
+        except Exception as error:  # noqa: BLE001 - any object may be the memory; document 4 wants its failure as a result
             return TaskResult.from_error(error, reason="context_retrieval_failure")
 
     async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
@@ -230,15 +231,15 @@ class SystemExecutorFunctions:
         digests: dict[str, str] = {}
         for path in cast(list[str], params["file_paths"]):
             try:
-                found = await self._files.read(path)
-                if found.binary:
+                file = await self._files.read(path)
+                if file.binary:
                     raise FileFailure(f"{path!r} is binary", code="files/binary")
             except (PathDenied, FileFailure) as error:
                 skipped.append(path)
                 errors.append({"path": path, "code": error.code, "message": error.message})
                 continue
-            digests[path] = found.digest
-            texts.append(f'<file path="{_attribute(path)}">\n{_FILE_TAG.sub("&lt;", found.text)}\n</file>')
+            digests[path] = file.digest
+            texts.append(f'<file path="{_attribute(path)}">\n{_FILE_TAG.sub("&lt;", file.text)}\n</file>')
         notes: dict[str, Any] = {"files_read_count": len(texts), "skipped_files": skipped, "digests": digests}
         if errors:
             notes["errors"] = errors
@@ -291,24 +292,24 @@ class SystemExecutorFunctions:
         return result
 
 
-def _nothing(found: AssociativeMatchResult) -> bool:
-    return bool(found.error) and not found.matches
+def _nothing(answer: AssociativeMatchResult) -> bool:
+    return bool(answer.error) and not answer.matches
 
 
 def _refusal(name: str, params: object) -> TaskResult | None:
-    """A FAILED result when ``params`` are not what the tool takes; else None."""
+    """A FAILED result if ``params`` do not match the tool's schema, else None."""
     if not isinstance(params, dict):
         return _invalid(f"{name} takes an object of named parameters, not {type(params).__name__}")
-    given = cast(dict[str, Any], params)
+    arguments = cast(dict[str, Any], params)
     properties: dict[str, dict[str, Any]] = SCHEMAS[name].schema["properties"]
-    for key in given:
+    for key in arguments:
         if key not in properties:
             hint = did_you_mean(str(key), list(properties)) or f"it takes {', '.join(properties) or 'none'}"
             return _invalid(f"{name} has no parameter {str(key)!r}; {hint}")
     for key in SCHEMAS[name].schema["required"]:
-        if key not in given:
+        if key not in arguments:
             return _invalid(f"{name} needs the parameter {key!r}: {properties[key]['description']}")
-    for key, value in given.items():
+    for key, value in arguments.items():
         if value is None and key not in SCHEMAS[name].schema["required"]:
             continue
         wrong = problem_with(value, properties[key])

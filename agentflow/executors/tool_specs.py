@@ -1,4 +1,4 @@
-"""What the system tools are called, what they take, and how they may be run."""
+"""Specifications of the system tools: names, parameters, and flags."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ SCHEMAS = MappingProxyType(
 
 
 def problem_with(value: object, schema: dict[str, Any]) -> str | None:
-    """What is wrong with ``value`` as a parameter of ``schema``, worded for after its name; None when nothing is."""
+    """What is wrong with ``value`` under ``schema``, worded to follow the parameter's name; None if it is valid."""
     kind = schema["type"]
     if kind == "string":
         if not isinstance(value, str):
@@ -133,7 +133,7 @@ def _kind_of(value: object) -> str:
     return "nothing" if value is None else type(value).__name__
 
 
-# bool before int, which it is a kind of
+# bool before int, its base class
 _KINDS = (
     (bool, "a boolean"),
     (int, "a number"),

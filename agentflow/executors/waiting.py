@@ -1,7 +1,7 @@
-"""Waiting for work that must not be abandoned half done, however often its waiter is cancelled.
+"""Waits for work that must not be abandoned half done, even if the waiter is cancelled repeatedly.
 
-A shield of asyncio protects the work and lets the waiter go; one of anyio holds back cancellation by scopes, but not
-``Task.cancel()``, which may come twice. So the work is a task of its own, and its waiter stays until it is done.
+``asyncio.shield`` protects the work but lets the waiter go; an anyio shield holds back cancellation by scopes, but not
+``Task.cancel()``, which may come twice. Here the work is a task of its own, and its waiter stays until it is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Await ``work`` to its end. A cancellation that came meanwhile is raised then, in place of the result."""
+    """Await ``work`` to its end. A cancellation that arrives meanwhile is raised afterwards, instead of the result."""
     task, cancelled = await _outlast(work)
     if cancelled is not None:
         raise cancelled
@@ -29,9 +29,9 @@ async def run_or_undo(
     undo: Callable[[T], object] | None = None,
     undo_async: Callable[[T], Coroutine[Any, Any, object]] | None = None,
 ) -> T:
-    """Await ``work``. When cancelled meanwhile, let it finish, undo its result, and only then go on cancelling.
+    """Await ``work``. If cancelled meanwhile, let it finish, undo its result, and only then raise CancelledError.
 
-    So what it opened is never lost, and no worker thread still uses what its caller closes next.
+    Nothing that it opened is lost, and no worker thread still uses what its caller closes next.
     """
     task, cancelled = await _outlast(work)
     if cancelled is None:
@@ -52,7 +52,7 @@ async def _outlast(work: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T], async
             if cancelled is None:
                 await asyncio.wait([task])
             else:
-                # a host's anyio scope would cancel again and again until it is obeyed
+                # a cancelled anyio scope of the host cancels again and again until the task gives in
                 with anyio.CancelScope(shield=True):
                     await asyncio.wait([task])
         except asyncio.CancelledError as error:

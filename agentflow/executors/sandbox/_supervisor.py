@@ -1,11 +1,11 @@
-"""The process between agentflow and a command: it sets the walls up, and it ends everything that came of the command.
+"""The process between agentflow and a command: confines the command, and kills everything it started.
 
-It runs as ``python -I -S``, imports nothing of agentflow and little of the library, since its start is paid for with
-every command: hence ``marshal`` where ``json`` would do, and no ``signal`` or ``typing``, which import half the library.
-Its text is not read from a file then: a command may have changed what lies in its workspace, so the host sends what it
-read when it started. Its standard input is a leash: first come text and job, and at end of file, because the host let go
-or died, the command is killed. As a child subreaper (prctl(2)) it is the parent of every process whose own parent ends, so a
-daemon that forks twice and opens a session of its own still becomes its child and is found.
+It runs as ``python -I -S`` and imports nothing of agentflow and little of the standard library, because its start-up
+time is part of every command: hence ``marshal`` where ``json`` would do, and no ``signal`` or ``typing``, which import
+much more. Its code does not come from a file, which a command could have changed in its workspace: the host sends the
+code it read at its own start. stdin carries code and job; EOF on it, because the host let go or died, kills the
+command. The supervisor is a child subreaper (prctl(2)), the new parent of every process whose own parent ends, so even
+a daemon that forks twice and opens its own session becomes its child and is found.
 
 The child applies, in this order: limits, no_new_privs, no capabilities, Landlock (landlock(7)), the seccomp filter.
 """
@@ -34,11 +34,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _call(function: Any, *arguments: Any) -> int:
-    made: int = function(*arguments)
-    if made < 0:
+    status: int = function(*arguments)
+    if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return made
+    return status
 
 
 def _prctl(option: int, *values: Any) -> int:
@@ -58,7 +58,7 @@ def main(job: dict[str, Any]) -> None:
     if pid == 0:
         _become(job)
     null = os.open("/dev/null", os.O_RDWR)
-    # the outputs end when the command's own copies are closed, ours must not hold them
+    # the outputs end when the command's copies are closed; ours must not keep them open
     os.dup2(null, 1)
     os.dup2(null, 2)
     poll = select.poll()
@@ -76,7 +76,7 @@ def main(job: dict[str, Any]) -> None:
 
 
 def _end_all(group: str) -> None:
-    """Kill until no child is left: orphans of the killed become ours and are killed in the next round."""
+    """Kill until no child is left: orphans of a killed process become ours and are killed in the next round."""
     first = True
     while True:
         try:
@@ -89,7 +89,7 @@ def _end_all(group: str) -> None:
         for pid in _descendants():
             try:
                 if not group:
-                    # the same by other means: a limit of no processes, for all but the superuser
+                    # without a control group: a limit of zero processes, which does not bind the superuser
                     resource.prlimit(pid, resource.RLIMIT_NPROC, (0, 0))
                 os.kill(pid, _SIGKILL)
             except OSError:
@@ -109,13 +109,13 @@ def _descendants() -> list[int]:
             except OSError:
                 continue
             children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
+    result: list[int] = []
     todo = [os.getpid()]
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        result += below
         todo += below
-    return found
+    return result
 
 
 def _write(path: str, text: str) -> None:
@@ -127,7 +127,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _become(job: dict[str, Any]) -> None:
-    """Turn this fresh child into the command. Never returns."""
+    """Turn this forked child into the command. Never returns."""
     status: int = job["status"]
     try:
         _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
@@ -150,9 +150,9 @@ def _become(job: dict[str, Any]) -> None:
                 try:
                     os.close(fd)
                 except OSError:
-                    continue  # the one that listed the directory
+                    continue  # the descriptor that lists the directory
         for number in (_SIGPIPE, _SIGXFSZ):
-            _libc.signal(number, None)  # Python ignores them, and ignoring is inherited
+            _libc.signal(number, None)  # Python ignores these signals, and the command would inherit that
         if ruleset >= 0:
             _syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
         if job["filter"]:
@@ -174,7 +174,7 @@ def _drop_capabilities() -> None:
     try:
         _prctl(_PR_CAP_AMBIENT, 4)
     except OSError:
-        pass  # there were none on so old a kernel
+        pass  # this kernel is too old to have any
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     _call(_libc.capset, header, (ctypes.c_uint32 * 6)())
 

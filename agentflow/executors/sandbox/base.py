@@ -1,8 +1,9 @@
-"""What a sandbox back-end is asked and what it answers.
+"""The port of sandbox back-ends and the types it uses.
 
-A back-end starts one command with its own walls around it and can end everything that came of it. It promises: the
-workspace is writable, the system's programs and libraries are readable, nothing else is; no network unless granted; no
-environment but the one given; no descriptor but 0 to 2. A back-end that cannot keep that refuses by its self-test.
+A back-end starts one command in confinement and can end everything that the command started. It promises: the workspace
+is writable, the system's programs and libraries are readable, nothing else is; no network unless granted; no
+environment variables but those passed; no descriptors but 0 to 2. A back-end that cannot keep these promises fails its
+self-test.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ ETC_FILES: tuple[str, ...] = (
     "/etc/services",
     "/etc/timezone",
 )
-"""The files in /etc that programs read and that hold no secret."""
+"""Files in /etc that programs read and that hold no secrets."""
 ETC_DIRECTORIES: tuple[str, ...] = ("/etc/alternatives",)
-"""The directories likewise."""
+"""Directories in /etc, likewise."""
 ETC_NETWORK: tuple[str, ...] = (
     "/etc/ca-certificates",
     "/etc/pki/ca-trust",
@@ -52,19 +53,19 @@ ETC_NETWORK: tuple[str, ...] = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 )
-"""What is needed besides where the network is granted."""
+"""Further files in /etc that are needed when the network is granted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What one command may use up.
+    """What one command may use.
 
-    ``timeout_s`` seconds of wall time unless the call says otherwise, ``max_timeout_s`` the most a call may say;
+    ``timeout_s`` seconds of wall time by default, ``max_timeout_s`` the most that a call may ask for;
     ``cpu_s`` seconds of CPU per process; ``memory_bytes`` writable memory per process (RLIMIT_DATA);
     ``processes`` at once; ``file_bytes`` size of one file; ``open_files`` descriptors per process;
     ``output_bytes`` kept of the head and of the tail of each output; ``concurrency`` commands at once.
 
-    Raises ConfigurationError (``commands/limits``) for what is no positive number.
+    Raises ConfigurationError (``commands/limits``) for anything but a positive number.
     """
 
     timeout_s: float = 60.0
@@ -90,10 +91,10 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
-    """One command, decided upon: nothing in it is looked up again by name in a place the command can write to.
+    """One command, ready to start: nothing in it is looked up again by name where the command can write.
 
-    ``executable`` absolute path; ``argv`` all of it; ``env`` all of it; ``cwd`` absolute path and ``cwd_fd`` the same
-    directory held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
+    ``executable`` absolute path; ``argv`` and ``env`` complete; ``cwd`` absolute path and ``cwd_fd`` the same directory
+    held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
     ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to.
     """
 
@@ -113,7 +114,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a command ended: ``exit_code``, or ``signal`` the number that killed it, or ``error`` why it never ran."""
+    """How a command ended: ``exit_code``, number of the ``signal`` that killed it, or ``error``, why it never ran."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -124,23 +125,23 @@ class Running(Protocol):
     """A started command."""
 
     async def wait(self) -> Ending:
-        """Wait for the command's own end; everything it left behind has been killed by then."""
+        """Wait for the end of the command; by then everything it left behind has been killed."""
         ...
 
     def end(self) -> Coroutine[Any, Any, None]:
-        """Kill the command and everything that came of it, and wait for that, at most a second. Idempotent."""
+        """Kill the command and everything it started, and wait for their end, at most a second. Idempotent."""
         ...
 
 
 class Sandbox(Protocol):
-    """A back-end. ``name`` is what settings call it; ``confines`` whether it promises anything."""
+    """A back-end. ``name`` is its name in settings; ``confines`` says whether it makes the promises of this module."""
 
     @property
     def name(self) -> str: ...
     @property
     def confines(self) -> bool: ...
     def missing(self) -> str | None:
-        """Why it cannot work on this machine, from a look at binary and kernel; None when it may. Blocking."""
+        """Why it cannot work on this machine, judging by binary and kernel; None if it may. Blocking."""
         ...
 
     def spawn(self, spawn: Spawn) -> Coroutine[Any, Any, Running]:
@@ -149,22 +150,22 @@ class Sandbox(Protocol):
 
 
 def existing(paths: tuple[str, ...]) -> list[str]:
-    """Those of ``paths`` that exist."""
+    """The ``paths`` that exist."""
     return [path for path in paths if os.path.lexists(path)]
 
 
 def installation(executable: str) -> tuple[str, ...]:
-    """What must be readable to run ``executable`` when it lies outside of the system's directories.
+    """The paths that must be readable to run an ``executable`` outside the system's directories.
 
-    That is the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless that is so high up that it would
-    take a home directory with it; likewise along every link it is reached through.
+    That is the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless the prefix is so high up that it
+    would include a home directory; and the same for every link on the way to it.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     home = os.path.expanduser("~")
     for path in dict.fromkeys((executable, os.path.realpath(executable))):
         if path.startswith(tuple(f"{system}/" for system in SYSTEM_PATHS)):
             continue
         directory, parent = os.path.dirname(path), os.path.dirname(os.path.dirname(path))
         wide = parent in ("/", home) or home.startswith(f"{parent}/") or os.path.basename(directory) != "bin"
-        found[path if wide else parent] = None
-    return tuple(found)
+        paths[path if wide else parent] = None
+    return tuple(paths)

@@ -1,7 +1,7 @@
-"""The ``bubblewrap`` back-end: namespaces of its own for files, processes, network and users (bwrap(1)).
+"""The ``bubblewrap`` back-end: private namespaces for files, processes, network and users (bwrap(1)).
 
-The command sees a file system that holds nothing but what it was given, its own /proc and /dev, and a /tmp that goes
-away with it. Its first process is the namespace's; killing that makes the kernel kill everything else in it.
+The command sees a file system that contains only the paths it was granted, its own /proc and /dev, and a private /tmp.
+The kernel kills every process of its namespace when the namespace's first process is killed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from agentflow.executors.waiting import run_to_completion
 from agentflow.lib.protected_names import CONFIDENTIAL, PROTECTED, Protection
 
 _GRACE_S = 0.9
-_GATE = "/tmp/.agentflow-limited"  # inside the sandbox, whose /tmp is its own; no path of this machine
+_GATE = "/tmp/.agentflow-limited"  # in the sandbox's private /tmp, not a path of this machine
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Bubblewrap:
-    """Confines with bubblewrap. ``program`` is its file; by default the one in the system's directories."""
+    """Confines with bubblewrap. ``program`` is the path of bwrap; by default the one in the system's directories."""
 
     name = "bubblewrap"
     confines = True
@@ -72,7 +72,7 @@ class Bubblewrap:
                 self._program,
                 *arguments,
                 *("--seccomp", str(_filter(spawn, opened))),
-                # a file whose content ends when the limits are on: the last thing it sets up before the command
+                # bwrap reads this file last, before it starts the command; its content ends when the limits are set
                 *("--json-status-fd", str(write_end), "--file", str(gate.inner), _GATE),
                 *("--chdir", spawn.cwd, "--", spawn.executable, *spawn.argv[1:]),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -105,18 +105,18 @@ class Bubblewrap:
 
 
 class Gate:
-    """A pipe that somebody waits for the end of: ``inner`` is for them, :meth:`open` ends it."""
+    """A pipe whose reader waits for its end: ``inner`` is the reader's descriptor, :meth:`open` ends it."""
 
     def __init__(self) -> None:
         self.inner, self._outer = os.pipe()
 
     def open(self) -> None:
-        """Let them go on."""
+        """Let the reader continue."""
         os.close(self._outer)
 
 
 def _filter(spawn: Spawn, opened: list[int]) -> int:
-    """A descriptor with the system-call filter, added to ``opened``."""
+    """A descriptor to read the system-call filter from; it is added to ``opened``."""
     read_end, write_end = os.pipe()
     opened.append(read_end)
     try:
@@ -127,9 +127,9 @@ def _filter(spawn: Spawn, opened: list[int]) -> int:
 
 
 def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
-    """The options of bwrap that make the file system and the namespaces of ``spawn``.
+    """The options of bwrap that set up the file system and the namespaces of ``spawn``.
 
-    Small files are copied in through descriptors, which are added to ``opened``: a mount costs ten times as much.
+    Small files are copied through descriptors, which are added to ``opened``: a mount costs ten times as much.
     """
     options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -147,7 +147,7 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
     for path in (*ETC_DIRECTORIES, *(ETC_NETWORK if spawn.network else ())):
         if os.path.isdir(path):
             options += ["--ro-bind", path, path]
-    # what is written to memory counts like memory
+    # data in these file systems is memory, so the memory limit bounds it
     size = ["--size", str(int(spawn.limits.memory_bytes)), "--tmpfs"]
     options += ["--proc", "/proc", "--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp"]
     for path in spawn.readable:
@@ -160,13 +160,13 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
         options += ["--bind", path, path]
         options += _masks(path)
     if any(os.path.commonpath((root, sys.prefix)) == root for root in spawn.workspace):
-        # the environment this very process runs from: changed, it would run outside of the sandbox next
+        # the environment of this very process: changes to it would next run outside the sandbox
         options += ["--ro-bind", sys.prefix, sys.prefix]
     return [*options, "--remount-ro", "/"]
 
 
 def _masks(root: str) -> list[str]:
-    """What at the top of a workspace a command may not see (secrets) or not change (the other protected names)."""
+    """Options that hide the secrets at the top of a workspace and make its other protected names read-only."""
     protected, confidential = Protection(PROTECTED), Protection(CONFIDENTIAL)
     options: list[str] = []
     with os.scandir(root) as entries:
@@ -174,7 +174,7 @@ def _masks(root: str) -> list[str]:
             if entry.is_symlink() or not protected.covers(entry.name):
                 continue
             if entry.name == ".git" and entry.is_dir():
-                # git itself writes the rest
+                # git itself writes to the rest
                 for part in ("hooks", "config"):
                     options += ["--ro-bind-try", f"{entry.path}/{part}", f"{entry.path}/{part}"]
             elif not confidential.covers(entry.name):
@@ -187,7 +187,7 @@ def _masks(root: str) -> list[str]:
 
 
 class Wrapped:
-    """A command in bubblewrap."""
+    """A command that runs in bubblewrap."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, status: Status, transport: asyncio.ReadTransport, group: PidGroup
@@ -199,14 +199,14 @@ class Wrapped:
         self._first = -1
 
     async def admit(self, spawn: Spawn) -> None:
-        """Put the limits on the namespace's first process, while it sets up the walls, and let it go on."""
+        """Set the limits of the namespace's first process while it still sets up the sandbox."""
         await self._status.line.wait()
         pid = self._field("child-pid")
         if pid is None:
-            return  # bwrap refused; wait() says so
+            return  # bwrap failed; wait() reports it
         try:
-            # a handle that stays right when the number is given away. Killing the monitor alone is not enough: before
-            # the first process has asked to die with it, that process would wait for ever
+            # a handle stays valid when the number is reused. Killing the monitor alone is not enough: until the first
+            # process has asked to die with it, that process would wait forever
             self._first = os.pidfd_open(pid)
             for number, value in (*rlimits(spawn.limits), (resource.RLIMIT_NPROC, int(spawn.limits.processes) + 1)):
                 _, hard = resource.prlimit(pid, number)
@@ -214,14 +214,14 @@ class Wrapped:
                 resource.prlimit(pid, number, (allowed, allowed))
             await asyncio.to_thread(self._group.join, pid)
         except ProcessLookupError:
-            return  # it died meanwhile; wait() says how
+            return  # it died meanwhile; wait() reports how
 
     def _field(self, name: str) -> Any:
-        found = None
+        value = None
         for line in bytes(self._status.data).splitlines():
             with suppress(ValueError):
-                found = json.loads(line).get(name, found)
-        return found
+                value = json.loads(line).get(name, value)
+        return value
 
     async def wait(self) -> Ending:
         code = await self._process.wait()
@@ -239,7 +239,7 @@ class Wrapped:
         await self._end_namespace()
 
     async def _end_namespace(self) -> None:
-        """Kill the namespace's first process, and with it all others; it is gone when the last of them is."""
+        """Kill the namespace's first process and so all others; it ends after the last of them."""
         if self._first >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The ``landlock`` back-end: a process gives up its own rights, no helper program and no privilege needed.
+"""The ``landlock`` back-end: a process gives up its own rights; no helper program and no privilege needed.
 
-Landlock (Linux 5.13; landlock(7)) confines files; from its third version on, truncation too, which is the least that
-is accepted here (Linux 6.2). Later versions add TCP (4), device ioctls (5), signals and abstract sockets (6). What it
-leaves open is closed by the filter of :mod:`agentflow.executors.sandbox.seccomp`.
+Landlock (Linux 5.13; landlock(7)) confines access to files; version 3 (Linux 6.2), the oldest accepted here, includes
+truncation. Later versions add TCP (4), device ioctls (5), signals and abstract sockets (6). The filter of
+:mod:`agentflow.executors.sandbox.seccomp` closes what Landlock leaves open.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ _PROC = (
 
 
 def abi() -> int:
-    """The version of Landlock this kernel offers; 0 without it."""
+    """The Landlock version of this kernel; 0 if it has none."""
     if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
-    found: int = libc.syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
-    return max(found, 0)
+    version: int = libc.syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return max(version, 0)
 
 
 class Landlock:
     """Confines with Landlock and a system-call filter.
 
-    Stricter than bubblewrap in one way: mode, owner, times and attributes of a file cannot be changed by its path
-    (``chmod`` fails), since Landlock does not tell inside from outside for these calls.
+    Stricter than bubblewrap in one respect: mode, owner, times and attributes of a file cannot be changed by path
+    (``chmod`` fails), since Landlock cannot restrict these calls to the workspace.
     """
 
     name = "landlock"
     confines = True
 
     def missing(self) -> str | None:
-        found = abi()
-        if found < LEAST_ABI:
-            return f"the kernel offers Landlock version {found}, {LEAST_ABI} is needed (Linux 6.2)"
+        version = abi()
+        if version < LEAST_ABI:
+            return f"the kernel offers Landlock version {version}, {LEAST_ABI} is needed (Linux 6.2)"
         if not seccomp.supported():
             return "no system-call filter is known for this architecture"
         return None
@@ -82,7 +82,7 @@ class Landlock:
 
 
 def rules(spawn: Spawn, version: int) -> dict[str, Any]:
-    """The ruleset for ``spawn`` as the supervisor takes it: what is handled, and ``(path, access)`` for what is allowed."""
+    """The ruleset for ``spawn`` in the supervisor's format: handled rights, and allowed ``(path, access)`` pairs."""
     handled = _ALL_V3 | (_IOCTL_DEVICE if version >= 5 else 0)
     inside = handled & ~_MAKE_DEVICES
     etc = (*ETC_FILES, *ETC_DIRECTORIES, *(ETC_NETWORK if spawn.network else ()))
@@ -93,7 +93,7 @@ def rules(spawn: Spawn, version: int) -> dict[str, Any]:
     allowed += [(path, inside) for path in (*spawn.workspace, spawn.scratch)]
     return {
         "files": handled,
-        # with the network granted TCP is not handled, that is, not restricted
+        # if the network is granted, TCP is not handled, that is, not restricted
         "net": 0 if spawn.network or version < 4 else 3,
         "scoped": 3 if version >= 6 else 0,
         "size": 24 if version >= 6 else 16 if version >= 4 else 8,

@@ -1,7 +1,7 @@
-"""A bound on the number of processes for the superuser, whom RLIMIT_NPROC does not bind.
+"""Limits the number of processes of the superuser, whom RLIMIT_NPROC does not bind.
 
-Where agentflow runs as root, as it does in many containers, and a pids control group can be made (cgroups(7), v1 or
-v2), the command runs in one; anybody else is bound by the resource limit.
+If agentflow runs as root, as in many containers, and can create a pids control group (cgroups(7), v1 or v2), the
+command runs in one. The resource limit binds everybody else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MOUNTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 
 
 class PidGroup:
-    """A control group for one command; ``path`` is empty where there is none."""
+    """A control group for one command; ``path`` is empty if there is none."""
 
     __slots__ = ("path",)
 
@@ -23,7 +23,7 @@ class PidGroup:
 
     @classmethod
     def make(cls, processes: int) -> PidGroup:
-        """A group with room for ``processes`` and the supervisor; an empty one where none can be made. Blocking."""
+        """Create a group for ``processes`` and the supervisor; its ``path`` is empty if that fails. Blocking."""
         if os.geteuid() != 0:
             return cls()
         for mount in _MOUNTS:
@@ -38,12 +38,12 @@ class PidGroup:
                     file.write(str(processes + 1))
                 return group
             except OSError:
-                group.remove()  # this hierarchy does not count processes
+                group.remove()  # this hierarchy has no pids controller
         return cls()
 
     @classmethod
     def sweep(cls) -> None:
-        """Remove the empty groups of hosts that were killed. Blocking."""
+        """Remove the empty groups that killed hosts left. Blocking."""
         for mount in _MOUNTS if os.geteuid() == 0 else ():
             with suppress(OSError):
                 for name in os.listdir(mount):
@@ -52,13 +52,13 @@ class PidGroup:
                         cls(f"{mount}/{name}").remove()
 
     def join(self, pid: int) -> None:
-        """Move the process ``pid``, if it still lives, into the group. Blocking, for many milliseconds."""
+        """Move the process ``pid``, if it still runs, into the group. Blocks for many milliseconds."""
         if self.path:
             with suppress(ProcessLookupError), open(f"{self.path}/cgroup.procs", "w") as file:
                 file.write(str(pid))
 
     def remove(self) -> None:
-        """Remove the group, once its processes have ended. Idempotent."""
+        """Remove the group, after its processes have ended. Idempotent."""
         if self.path:
             with suppress(OSError):
                 os.rmdir(self.path)

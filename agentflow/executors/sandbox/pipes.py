@@ -1,4 +1,4 @@
-"""Pipes read on the event loop: outputs that are kept in part, and status lines."""
+"""Reads pipes on the event loop: command outputs, kept in part, and status reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 
 
 class Output(asyncio.Protocol):
-    """Drains a pipe always, keeps ``keep`` bytes of its head and as many of its tail, counts all of it.
+    """Drains a pipe, keeps ``keep`` bytes of its head and as many of its tail, and counts all bytes.
 
     ``done`` is set at end of file or when the transport is closed.
     """
@@ -37,7 +37,7 @@ class Output(asyncio.Protocol):
         self.done.set()
 
     def text(self) -> str:
-        """What was kept, as text: head, a line that says how much is missing, tail."""
+        """The kept output as text: head, a line that says how much is missing, tail."""
         tail = b"".join(self._tail)[-self._keep :] if self._tail else b""
         missing = self.total - len(self._head) - len(tail)
         if missing <= 0:
@@ -50,7 +50,7 @@ class Output(asyncio.Protocol):
 
 
 class Status(asyncio.Protocol):
-    """Collects a short status pipe whole; ``line`` is set when its first line is complete, ``done`` at its end."""
+    """Collects all data of a short status pipe; sets ``line`` when the first line is complete, ``done`` at the end."""
 
     LIMIT = 65_536
 
@@ -70,7 +70,7 @@ class Status(asyncio.Protocol):
 
 
 async def attach(read_end: int, protocol: asyncio.Protocol) -> asyncio.ReadTransport:
-    """Read the descriptor ``read_end`` (which the transport then owns) into ``protocol``."""
+    """Connect the descriptor ``read_end``, which the transport then owns, to ``protocol``."""
     try:
         file = os.fdopen(read_end, "rb", buffering=0)
     except BaseException:

@@ -1,8 +1,8 @@
 """The system-call filter of the sandboxes, as the BPF program that seccomp(2) takes.
 
-Landlock speaks of files and TCP only; the filter closes what it leaves open: every kind of socket, new namespaces,
-reaching into other processes, kernel interfaces with a history, and changing the mode, owner or times of files by
-their path, which Landlock does not regard. Layout and constants: linux/seccomp.h, linux/filter.h, linux/audit.h; call
+Landlock covers files and TCP only. The filter closes what it leaves open: all kinds of sockets, new namespaces, access
+to other processes, kernel interfaces with a record of vulnerabilities, and changes of mode, owner or times of files by
+path. Layout and constants: linux/seccomp.h, linux/filter.h, linux/audit.h; call
 numbers: asm/unistd_64.h (x86_64), asm-generic/unistd.h (aarch64).
 """
 
@@ -14,7 +14,7 @@ import struct
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
-# name: (x86_64, aarch64); None where the architecture has no such call
+# name: (x86_64, aarch64); None if the architecture has no such call
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
@@ -111,20 +111,20 @@ _X32 = 0x40000000
 # CLONE_NEWUSER, NEWPID, NEWNET, NEWNS, NEWIPC, NEWUTS, NEWCGROUP
 _NAMESPACES = 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000 | 0x08000000 | 0x04000000 | 0x02000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, which name resolution asks about interfaces
+_INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, which name resolution uses to list interfaces
 
 
 def supported() -> bool:
-    """Whether the filter is known for this machine's architecture."""
+    """Whether there is a filter for this machine's architecture."""
     return platform.machine() in _ARCHITECTURES
 
 
 def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
     """The filter program for this machine.
 
-    ``sockets`` leaves socket(2) alone (something else keeps the network away); without it ``network`` allows internet
-    sockets and nothing allows local ones, which lead to daemons outside. ``metadata`` leaves changes of mode, owner,
-    times and attributes by path alone.
+    ``sockets`` does not filter socket(2) (something else blocks the network); without it ``network`` allows internet
+    sockets, and local ones, which lead to daemons outside, are never allowed. ``metadata`` allows changes of mode,
+    owner, times and attributes by path.
     """
     arch, column = _ARCHITECTURES[platform.machine()]
     code: list[tuple[int, int, int, int]] = [
@@ -148,10 +148,10 @@ def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
         code.extend(body)
 
     allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)
-    # clone3 takes its flags by pointer, where a filter cannot look; libraries fall back to clone
+    # clone3 takes its flags by pointer, which a filter cannot follow; libraries fall back to clone
     when("clone3", (_RETURN, 0, 0, _ABSENT))
     when("clone", (_LOAD, 0, 0, _ARGUMENTS), (_ANY_BIT, 0, 1, _NAMESPACES), refuse, allow)
-    # pushing input into a terminal
+    # both push input into a terminal
     when("ioctl", (_LOAD, 0, 0, _ARGUMENTS + 8), (_EQUAL, 1, 0, _TIOCSTI), (_EQUAL, 0, 1, _TIOCLINUX), refuse, allow)
     if not sockets and network:
         tests = [(_EQUAL, len(_INTERNET) - index, 0, family) for index, family in enumerate(_INTERNET)]
@@ -159,7 +159,7 @@ def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
     elif not sockets:
         when("socket", refuse)
     if not metadata:
-        # without a path the call is about an open file, which was opened under the rules
+        # without a path the call concerns an open file, which was opened under the rules
         low, high = (_LOAD, 0, 0, _ARGUMENTS + 8), (_LOAD, 0, 0, _ARGUMENTS + 12)
         when("utimensat", low, (_EQUAL, 0, 2, 0), high, (_EQUAL, 1, 0, 0), refuse, allow)
     code.append(allow)

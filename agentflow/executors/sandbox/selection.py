@@ -1,7 +1,7 @@
-"""Choosing a back-end, and finding out before the first command whether it keeps its promises here.
+"""Selects a back-end, and tests before the first command that it keeps its promises on this machine.
 
-A back-end that is named is used or refuses; another never takes its place. ``auto`` takes the first of bubblewrap and
-landlock that passes its self-test, and refuses when none does: ``none`` is never chosen, only asked for.
+A back-end requested by name is used or refuses; it is never replaced by another. ``auto`` takes the first of bubblewrap
+and landlock that passes its self-test, and refuses if neither does: ``none`` has to be requested by name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from agentflow.executors.waiting import run_to_completion
 _log = logging.getLogger(__name__)
 
 BACKENDS: dict[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap, "landlock": Landlock, "none": Unconfined}
-"""The back-ends by the names that settings use."""
+"""The back-ends by their names in settings."""
 _AUTO = ("bubblewrap", "landlock")
 
 
 class SandboxChoice:
-    """A back-end that is examined at first use.
+    """A back-end that is tested at first use.
 
-    Parameters: ``wanted`` a name of :data:`BACKENDS`, ``auto``, or a ready back-end. Raises ConfigurationError
-    (``sandbox/unknown``) for another name.
+    Parameters: ``wanted`` a name of :data:`BACKENDS`, ``auto``, or a back-end. Raises ConfigurationError
+    (``sandbox/unknown``) for any other name.
     """
 
     def __init__(self, wanted: str | Sandbox = "auto") -> None:
@@ -41,48 +41,48 @@ class SandboxChoice:
                 code="sandbox/unknown",
                 hint="one of auto, " + ", ".join(sorted(BACKENDS)),
             )
-        self._wanted = wanted
-        self._found: Sandbox | None = None
+        self._requested = wanted
+        self._selected: Sandbox | None = None
         self._failure: SandboxUnavailable | None = None
         self._locks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     @property
     def name(self) -> str:
-        """The name of the back-end in use; before the first use the one that was asked for."""
-        if self._found is not None:
-            return self._found.name
-        return self._wanted if isinstance(self._wanted, str) else self._wanted.name
+        """The name of the back-end in use; before the first use, the requested one."""
+        if self._selected is not None:
+            return self._selected.name
+        return self._requested if isinstance(self._requested, str) else self._requested.name
 
     async def get(self) -> Sandbox:
-        """The back-end, examined. Raises SandboxUnavailable when it is missing or failed (remembered)."""
-        if self._found is not None:
-            return self._found
+        """The tested back-end. Raises SandboxUnavailable if it is missing or failed its test; a failure is final."""
+        if self._selected is not None:
+            return self._selected
         async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
-            if self._found is None:
+            if self._selected is None:
                 try:
-                    self._found = await run_to_completion(self._choose())
+                    self._selected = await run_to_completion(self._choose())
                 except SandboxUnavailable as error:
                     self._failure = error
                     raise
-            return self._found
+            return self._selected
 
     async def _choose(self) -> Sandbox:
         await asyncio.to_thread(PidGroup.sweep)
-        if not isinstance(self._wanted, str):
-            return await self._passed(self._wanted)
-        if self._wanted != "auto":
-            return await self._passed(BACKENDS[self._wanted]())
+        if not isinstance(self._requested, str):
+            return await self._passed(self._requested)
+        if self._requested != "auto":
+            return await self._passed(BACKENDS[self._requested]())
         reasons: list[str] = []
         for name in _AUTO:
             try:
-                found = await self._passed(BACKENDS[name]())
+                sandbox = await self._passed(BACKENDS[name]())
             except SandboxUnavailable as error:
                 reasons.append(f"{name}: {error.message}")
             else:
                 _log.info("commands run in the %s sandbox", name)
-                return found
+                return sandbox
         raise SandboxUnavailable(
             "no sandbox works here; " + "; ".join(reasons),
             code="sandbox/unavailable",

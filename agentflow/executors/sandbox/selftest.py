@@ -1,7 +1,7 @@
-"""The self-test of a sandbox: a program that tries to break out, and a look at what it left behind.
+"""The self-test of a sandbox: runs a program that tries to break out, then checks what it achieved.
 
-It runs once per process and back-end, before the first command. What counts is what is found outside afterwards; the
-probe's own report is needed only to know that it ran and could work in its workspace.
+It runs once per process and back-end, before the first command. The state outside afterwards decides; the probe's own
+report only shows that it ran and could work in its workspace.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class _Scene:
 
 
 async def examine(sandbox: Sandbox) -> list[str]:
-    """What ``sandbox`` lets happen that it must not; empty when it passed."""
-    made = asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-selftest-")
-    base = await run_or_undo(made, undo=os.rmdir)
+    """Test ``sandbox``. Returns the promises it broke, in words; an empty list if it passed."""
+    creation = asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-selftest-")
+    base = await run_or_undo(creation, undo=os.rmdir)
     try:
         scene = await asyncio.to_thread(_prepare, base)
         return await _examine_in(scene, sandbox)
@@ -107,7 +107,7 @@ async def _examine_in(scene: _Scene, sandbox: Sandbox) -> list[str]:
     ):
         port = _bind_both(udp, tcp)
         marker = await asyncio.create_subprocess_exec(
-            # something whose environment holds a secret, as this process's does
+            # a process with a secret in its environment, like this one
             python,
             "-I",
             "-S",
@@ -167,9 +167,9 @@ def _look(scene: _Scene) -> list[str]:
     return broken if kept else [*broken, _WORDS["kept"]]
 
 
-async def _probe(scene: _Scene, sandbox: Sandbox, told: tuple[str, int, int, str]) -> dict[str, bool] | str:
-    """Run the probe with what it is ``told``; its report, or a sentence on why there is none."""
-    python, port, parent, token = told
+async def _probe(scene: _Scene, sandbox: Sandbox, parameters: tuple[str, int, int, str]) -> dict[str, bool] | str:
+    """Run the probe with ``parameters``. Returns its report, or a sentence on why there is none."""
+    python, port, parent, token = parameters
     read_end, write_end = os.pipe()
     output = Output(65_536)
     transport = await attach(read_end, output)

@@ -1,4 +1,4 @@
-"""Commands under a supervisor process of ours: how the ``landlock`` and ``none`` back-ends start and end them."""
+"""Starts and ends commands under a supervisor process, for the ``landlock`` and ``none`` back-ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """What the supervisor puts up: ``landlock`` its rules (None: none), ``code`` the system-call filter (empty: none)."""
+    """What the supervisor applies: ``landlock`` rules (None: none), ``code`` the system-call filter (empty: none)."""
 
     confine: bool
     landlock: dict[str, Any] | None = None
@@ -38,7 +38,7 @@ class Walls:
 
 
 def rlimits(limits: CommandLimits) -> list[tuple[int, int]]:
-    """The resource limits as setrlimit(2) takes them."""
+    """The resource limits in the form setrlimit(2) takes."""
     return [
         (resource.RLIMIT_CPU, int(limits.cpu_s)),
         (resource.RLIMIT_DATA, int(limits.memory_bytes)),
@@ -49,24 +49,24 @@ def rlimits(limits: CommandLimits) -> list[tuple[int, int]]:
 
 
 def process_limit(processes: int) -> tuple[int, int]:
-    """RLIMIT_NPROC counts every thread of the user: so it is what runs on the machine now, and ``processes`` more."""
+    """RLIMIT_NPROC counts every thread of the user, so the limit is what runs on the machine now plus ``processes``."""
     with open("/proc/loadavg", "rb") as file:
         running = int(file.read().split()[3].partition(b"/")[2])
     return resource.RLIMIT_NPROC, running + int(processes)
 
 
 def interpreter(workspace: tuple[str, ...] = ()) -> str:
-    """The program that supervises: the interpreter behind a virtual environment, which may lie in the workspace.
+    """The interpreter that runs the supervisor: the base of a virtual environment, which may lie in the workspace.
 
-    Raises SandboxUnavailable when there is none, or when a command could replace it.
+    Raises SandboxUnavailable if there is none, or if a command could replace it.
     """
-    found = getattr(sys, "_base_executable", None) or sys.executable
-    if not found:
+    program = getattr(sys, "_base_executable", None) or sys.executable
+    if not program:
         raise SandboxUnavailable(
             "this interpreter does not know its own program file, which supervises commands",
             code="sandbox/unavailable",
         )
-    real = os.path.realpath(found)
+    real = os.path.realpath(program)
     for root in workspace:
         if os.path.commonpath((root, real)) == root:
             raise SandboxUnavailable(
@@ -74,11 +74,11 @@ def interpreter(workspace: tuple[str, ...] = ()) -> str:
                 code="sandbox/interpreter",
                 hint="use sandbox='bubblewrap', which needs no interpreter, or a narrower root",
             )
-    return found
+    return program
 
 
 async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
-    """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable when that cannot be started."""
+    """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable if that fails."""
     python, group = await asyncio.to_thread(
         lambda: (interpreter(spawn.workspace if walls.confine else ()), PidGroup.make(spawn.limits.processes))
     )
@@ -121,7 +121,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
         os.close(write_end)
     running = Supervised(process, status, transport, group)
     try:
-        # joining a group waits for the kernel as long as the interpreter takes to start: so both at once
+        # joining a group takes as long as the start of the interpreter, so they run concurrently
         await asyncio.to_thread(group.join, process.pid)
     except BaseException:
         await running.end()
@@ -132,7 +132,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
 
 
 class Supervised:
-    """A command under its supervisor."""
+    """A command that runs under its supervisor."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, status: Status, transport: asyncio.ReadTransport, group: PidGroup
@@ -147,14 +147,14 @@ class Supervised:
         await self._status.done.wait()
         self._release()
         data = bytes(self._status.data)
-        # a child that could not become the command has said why before the supervisor reports its exit code
-        found = [report for report in _reports(data) if report]
-        for report in found:
+        # a child that could not become the command reports why before the supervisor reports its exit code
+        reports = [report for report in _reports(data) if report]
+        for report in reports:
             if "error" in report:
                 return Ending(error=str(report["error"]))
-        if not found:
+        if not reports:
             return Ending(error="the supervisor ended without a report")
-        return Ending(exit_code=found[-1].get("exit"), signal=found[-1].get("signal"))
+        return Ending(exit_code=reports[-1].get("exit"), signal=reports[-1].get("signal"))
 
     async def end(self) -> None:
         self._let_go()
@@ -177,13 +177,13 @@ class Supervised:
 
 
 def _reports(data: bytes) -> list[dict[str, Any]]:
-    """The marshalled dicts in ``data``, one after the other."""
-    found: list[dict[str, Any]] = []
+    """The marshalled dicts that ``data`` contains, in order."""
+    reports: list[dict[str, Any]] = []
     while data:
         try:
             report = marshal.loads(data)
         except (EOFError, ValueError, TypeError):
             break
-        found.append(report)
+        reports.append(report)
         data = data[len(marshal.dumps(report)) :]
-    return found
+    return reports

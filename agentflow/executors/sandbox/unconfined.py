@@ -1,4 +1,4 @@
-"""The ``none`` back-end: limits and an orderly end, but no walls. It is used only when it is asked for by name."""
+"""The ``none`` back-end: limits and an orderly end, but no confinement. Used only if requested by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentflow.executors.sandbox.supervised import Walls, spawn_supervised
 
 
 class Unconfined:
-    """Runs commands with the rights of this process. Environment, limits and the end of the tree are as everywhere."""
+    """Runs commands with the rights of this process. Environment, limits and process tree are handled as elsewhere."""
 
     name = "none"
     confines = False
