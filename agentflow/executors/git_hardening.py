@@ -81,7 +81,37 @@ _SUFFIXES: dict[str, str] = {
 }
 _IGNORE_SUBMODULES = frozenset({"diff", "diff-files", "diff-index", "status"})
 _PLAIN_DIFF = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "format-patch", "log", "show", "whatchanged"})
-_WITH_VALUE = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"})
+_LOCATIONS = frozenset({"-C", "--git-dir", "--work-tree", "--namespace"})
+"""Global options that take a value and say which repository is meant."""
+_GLOBAL_FLAGS = frozenset({
+    "-P", "-h", "-v", "--bare", "--glob-pathspecs", "--help", "--icase-pathspecs", "--literal-pathspecs",
+    "--no-advice", "--no-lazy-fetch", "--no-optional-locks", "--no-pager", "--no-replace-objects", "--noglob-pathspecs",
+    "--version",
+})  # fmt: skip
+"""Global options that take none. What is in neither set is refused: git stops at the first word it does not know."""
+
+_RUNNING_OPTIONS = (
+    "--config", "--exec", "--ext-diff", "--extcmd", "--filters", "--open-files-in-pager", "--receive-pack", "--template",
+    "--textconv", "--tool", "--upload-archive", "--upload-pack", "--web-browser",
+)  # fmt: skip
+"""Options of subcommands that name a program, or configuration that does. git takes any unambiguous beginning of them."""
+_HARMLESS_WORDS = frozenset({"--filter", "--text", "--to"})
+"""Options whose whole name is the beginning of one of those."""
+_RUNNING_LETTERS: dict[str, tuple[str, str]] = {
+    "clone": ("uc", "job"),
+    "grep": ("O", "efABCm"),
+    "rebase": ("x", "sXCS"),
+    "difftool": ("tx", ""),
+}
+"""Short options of a subcommand that name a program, and those whose value is the rest of their word."""
+_RUNNING_COMMANDS = frozenset({
+    "archimport", "citool", "credential", "cvsexportcommit", "cvsimport", "cvsserver", "daemon", "difftool",
+    "filter-branch", "for-each-repo", "gui", "help", "hook", "http-backend", "imap-send", "instaweb", "maintenance",
+    "mergetool", "p4", "quiltimport", "remote-ext", "remote-fd", "request-pull", "send-email", "shell", "svn",
+    "web--browse",
+})  # fmt: skip
+"""Subcommands that exist to run something else."""
+_RUNNING_WORDS = {"bisect": ("run", "visualize", "view"), "submodule": ("foreach",)}
 
 
 def is_git(executable: str) -> bool:
@@ -121,40 +151,71 @@ def arguments(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def refused(argv: Sequence[str]) -> str | None:
-    """The first argument that would undo the hardening, or None."""
-    end = _subcommand(argv)
-    for word in argv[1 : len(argv) if end is None else end]:
-        if word in ("-c", "--config-env", "--exec-path") or word.startswith(("--config-env=", "--exec-path=", "-c")):
+    """The argument by which a caller would undo the hardening, or that is not known; None when there is none.
+
+    The words before the subcommand are taken apart as git does it (``handle_options`` in git.c); those behind it are
+    each judged wherever they stand, since only the subcommand knows which of them are values of options.
+    """
+    index = 1
+    while index < len(argv) and argv[index].startswith("-"):
+        word = argv[index]
+        if word in _LOCATIONS:
+            index += 1
+        elif word not in _GLOBAL_FLAGS and word.partition("=")[0] + "=" not in (
+            "--git-dir=",
+            "--work-tree=",
+            "--namespace=",
+        ):
             return word
-        if word in ("-p", "--paginate"):
-            return word
-    for word in argv[1:] if end is None else argv[end + 1 :]:
-        if word in ("--ext-diff", "--textconv") or word.startswith(("--upload-pack", "--receive-pack", "--exec=")):
-            return word
+        index += 1
+    if index >= len(argv):
+        return None
+    command, rest = argv[index], argv[index + 1 :]
+    if command in _RUNNING_COMMANDS:
+        return command
+    letters, valued = _RUNNING_LETTERS.get(command, ("", ""))
+    for word in rest:
+        if word in _RUNNING_WORDS.get(command, ()):
+            return f"{command} {word}"
+        if word.startswith("--"):
+            name = word.partition("=")[0]
+            if (
+                len(name) > 2
+                and name not in _HARMLESS_WORDS
+                and any(each.startswith(name) for each in _RUNNING_OPTIONS)
+            ):
+                return word
+        elif word.startswith("-") and letters:
+            for letter in word[1:]:
+                if letter in letters:
+                    return word
+                if letter in valued:
+                    break
     return None
 
 
 def _subcommand(argv: Sequence[str]) -> int | None:
+    """Where the subcommand stands in an argument vector that is not refused."""
     index = 1
     while index < len(argv):
         word = argv[index]
         if not word.startswith("-"):
             return index
-        index += 2 if word in _WITH_VALUE else 1
+        index += 2 if word in _LOCATIONS else 1
     return None
 
 
 def location(argv: Sequence[str]) -> tuple[str, ...]:
-    """The global options of ``argv`` that select the repository (``-C``, ``--git-dir``, ``--work-tree``)."""
+    """The global options of ``argv`` that say which repository is meant."""
     end = _subcommand(argv)
     options: list[str] = []
     index = 1
     while index < (len(argv) if end is None else end):
         word = argv[index]
-        if word in ("-C", "--git-dir", "--work-tree") and index + 1 < len(argv):
+        if word in _LOCATIONS and index + 1 < len(argv):
             options += [word, argv[index + 1]]
             index += 1
-        elif word.startswith(("--git-dir=", "--work-tree=")) or word == "--bare":
+        elif word.startswith(("--git-dir=", "--work-tree=", "--namespace=")) or word == "--bare":
             options.append(word)
         index += 1
     return tuple(options)

@@ -109,6 +109,37 @@ def test_git_options_that_undo_the_hardening_are_found() -> None:
         assert git_hardening.refused(plain) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fetch --upload-pa=/x", "ls-remote --upl /x", "push --rec=/x", "diff --ext-d", "show --textc", "grep -O less x",
+        "grep -iOless x", "grep --open=less x", "grep --open-files-in-pager x", "clone -u /x a b", "clone -qu/x a b",
+        "clone -c core.fsmonitor=x a b", "clone --conf core.pager=x a b", "init --templ=x", "rebase -x make", "rebase --ex make",
+        "bisect run make", "submodule foreach ls", "difftool", "filter-branch", "archive --remote=. --exec=/x HEAD",
+        "cat-file --filters HEAD:a", "--super-prefix -c status", "--attr-source x -c a=b log", "-C x -c a=b status",
+        "--git-dir x --exec-path=/y status", "--config-env=a=b status", "--exec-path /x status", "-p log", "--list-cmds=x",
+        "help log", "log -S -- --ext-diff", "log --grep --textconv",
+    ],
+)  # fmt: skip
+def test_an_option_that_runs_a_program_is_found_however_it_is_written(text: str) -> None:
+    """Abbreviated, clustered, with its value apart or joined, behind options that hide it: refused by name."""
+    assert git_hardening.refused(["git", *text.split()]) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "grep -e O x", "grep -eO x", "grep -nI -A3 x", "diff --text", "clone -b main a b", "clone --filter=blob:none a b",
+        "--git-dir=x --work-tree y status", "--no-pager log --oneline -5", "log --topo-order", "rebase main",
+        "rebase -sours main", "format-patch --to=me@here -1", "commit -m --text", "--version", "-C -c status",
+        "push --set-upstream origin main", "tag -l", "stash list", "checkout -b next", "log --format=%H --exclude=x",
+    ],
+)  # fmt: skip
+def test_ordinary_git_commands_pass(text: str) -> None:
+    """What people type every day is not mistaken for an option that runs something."""
+    assert git_hardening.refused(["git", *text.split()]) is None
+
+
 def test_git_subcommands_get_their_plain_options() -> None:
     """After the subcommand, before its own arguments."""
     assert git_hardening.arguments(["git", "-C", "x", "status", "-s"]) == (
