@@ -27,13 +27,11 @@ from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor, Secret
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.memory.rerank import LlmRanker
 from agentflow.memory.system import MemorySystem
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
-from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.table import Router
 from agentflow.runtime.evaluator import SexpEvaluator
 from agentflow.runtime.handle import RunResult, RunStream
@@ -110,7 +108,6 @@ class AgentFlow:
             provider=provider,
             base_url=base_url or settings.base_url,
             api_key=api_key.reveal() if isinstance(api_key, Secret) else api_key,
-            local={"offline": lambda: OfflineProvider(LexicalSentenceRanker())},
             settings=settings.model_settings,
             gate=settings.concurrency or DEFAULT_GATE,
         )

@@ -188,12 +188,6 @@ class Ranker(Protocol):
         ...
 
 
-class SentenceRanker(Protocol):
-    """Scores short texts against a query without an index: what the offline model answers with."""
-
-    def __call__(self, query: str, texts: Sequence[str]) -> list[float]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class FileText:
     """A file that was read: ``path`` as asked for, ``text`` decoded (empty when ``binary``), ``digest`` blake2b-16."""

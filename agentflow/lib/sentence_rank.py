@@ -16,7 +16,7 @@ _B = 0.5
 
 
 class LexicalSentenceRanker:
-    """The :class:`~agentflow.core.ports.SentenceRanker` that needs nothing but the texts.
+    """Ranks sentences by nothing but the texts.
 
     Call it with a query and texts; it gives one score in 0..1 for each text, in order: BM25 divided by the best score.
     All are 0.0 when no text shares a term with the query. Deterministic. Raises nothing.

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypedDict, Unpack, cast
 
 from agentflow.core.errors import (
     AgentflowError,
@@ -55,6 +55,21 @@ class Opened:
     throttle: StartThrottle
 
 
+class AdapterOptions(TypedDict, total=False):
+    """The parameters of :class:`HttpAdapter`, for factories that hand them on."""
+
+    base_url: str | None
+    api_key: str | None
+    clocks: Clocks | None
+    retry: RetryPolicy | None
+    gate: int
+    prices: Prices | None
+    settings: dict[str, Any] | None
+    transport: Any
+    aiohttp: bool | None
+    name: str | None
+
+
 class HttpAdapter(ABC):
     """A provider spoken to over HTTP through its SDK's client. Implements ``ProviderAdapter``.
 
@@ -67,32 +82,22 @@ class HttpAdapter(ABC):
     dialect: ClassVar[str]
     provider: ClassVar[str]
 
-    def __init__(
-        self,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        clocks: Clocks | None = None,
-        retry: RetryPolicy | None = None,
-        gate: int = DEFAULT_GATE,
-        prices: Prices | None = None,
-        settings: dict[str, Any] | None = None,
-        transport: Any = None,
-        aiohttp: bool | None = None,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, **options: Unpack[AdapterOptions]) -> None:
+        if unknown := set(options) - AdapterOptions.__annotations__.keys():
+            raise TypeError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}")
+        gate = options.get("gate", DEFAULT_GATE)
         if gate < 1:
             raise ConfigurationError(f"gate={gate!r}: at least one call must be allowed", code="config/gate")
-        self.name = name or self.provider
-        self._base_url = base_url
-        self._api_key = api_key
-        self._clocks = clocks or Clocks()
-        self._retry = retry or RetryPolicy()
+        self.name = options.get("name") or self.provider
+        self._base_url = options.get("base_url")
+        self._api_key = options.get("api_key")
+        self._clocks = options.get("clocks") or Clocks()
+        self._retry = options.get("retry") or RetryPolicy()
         self._gate_size = gate
-        self._prices = prices or Prices()
-        self._settings = settings or {}
-        self._transport = transport
-        self._aiohttp = aiohttp
+        self._prices = options.get("prices") or Prices()
+        self._settings = options.get("settings") or {}
+        self._transport = options.get("transport")
+        self._aiohttp = options.get("aiohttp")
         self._opened: Opened | None = None
         self._opening: asyncio.Lock | None = None
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Unpack
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.suggest import suggest
-from agentflow.providers.base import DEFAULT_GATE
+from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
@@ -19,66 +21,58 @@ from agentflow.providers.retry import RetryPolicy
 ENTRY_POINTS = "agentflow.providers"
 """Entry point group: each names a factory taking :func:`open_provider`'s keywords and giving a ProviderAdapter."""
 
-KeyCheck = Callable[[str | None, str | None], None]
-_BUILT_IN: dict[str, tuple[str, str]] = {
-    "anthropic": ("agentflow.providers.anthropic", "AnthropicProvider"),
-    "openai": ("agentflow.providers.openai", "OpenAIResponsesProvider"),
-    "openai-chat": ("agentflow.providers.openai", "OpenAIChatProvider"),
-}
-_KEY_CHECKS: dict[str, tuple[str, str]] = {
-    "anthropic": ("agentflow.providers.anthropic", "check_key"),
-    "openai": ("agentflow.providers.openai_wire", "check_key"),
-    "openai-chat": ("agentflow.providers.openai_wire", "check_key"),
-}
-_LOCAL = ("offline", "scripted")
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A row of the table: the ``module`` and ``factory`` of its adapter, and what a call needs.
+
+    ``key_check`` as ``module:function`` raises when no key can be found; a dialect without one is local: it has no
+    models to name and its factory takes no options.
+    """
+
+    module: str
+    factory: str
+    key_check: str | None = None
+
+
+_BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
+    {
+        "anthropic": Dialect("anthropic", "AnthropicProvider", "anthropic:check_key"),
+        "offline": Dialect("offline", "OfflineProvider"),
+        "openai": Dialect("openai", "OpenAIResponsesProvider", "openai_wire:check_key"),
+        "openai-chat": Dialect("openai", "OpenAIChatProvider", "openai_wire:check_key"),
+        "scripted": Dialect("scripted", "ScriptedProvider"),
+    }
+)
 
 
 def dialects() -> list[str]:
     """All dialect names that can stand before a model's name, sorted; those of installed plug-ins too."""
-    return sorted({*_BUILT_IN, *_LOCAL, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
-def open_provider(
-    dialect: str,
-    *,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    clocks: Clocks | None = None,
-    retry: RetryPolicy | None = None,
-    gate: int = DEFAULT_GATE,
-    prices: Prices | None = None,
-    settings: dict[str, Any] | None = None,
-    transport: Any = None,
-    aiohttp: bool | None = None,
-    name: str | None = None,
-) -> ProviderAdapter:
+def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAdapter:
     """An adapter for ``dialect``; nothing is imported, connected or built before its first call.
 
-    Parameters: see :class:`agentflow.providers.base.HttpAdapter`. Raises ConfigurationError for an unknown dialect and
-    for a key that cannot be found (the message names its variable).
+    Parameters: see :class:`agentflow.providers.base.HttpAdapter`; local dialects (``offline``, ``scripted``) have no use
+    for them. Raises ConfigurationError for an unknown dialect and for a key that cannot be found (the message names its
+    variable).
     """
-    options: dict[str, Any] = {
-        "base_url": base_url,
-        "api_key": api_key,
-        "clocks": clocks,
-        "retry": retry,
-        "gate": gate,
-        "prices": prices,
-        "settings": settings,
-        "transport": transport,
-        "aiohttp": aiohttp,
-        "name": name,
-    }
-    if dialect in _BUILT_IN:
-        if transport is None:
-            module, function = _KEY_CHECKS[dialect]
-            getattr(importlib.import_module(module), function)(base_url, api_key)
-        module, made = _BUILT_IN[dialect]
-        return getattr(importlib.import_module(module), made)(**options)
+    row = _BUILT_IN.get(dialect)
+    if row is not None:
+        if row.key_check is None:
+            return _load(row.module, row.factory)()
+        if options.get("transport") is None:
+            _load(*row.key_check.split(":"))(options.get("base_url"), options.get("api_key"))
+        return _load(row.module, row.factory)(**options)
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == dialect:
             return point.load()(**options)
     raise _unknown(dialect)
+
+
+def _load(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"agentflow.providers.{module}"), name)
 
 
 def _unknown(dialect: str) -> ConfigurationError:
@@ -97,9 +91,8 @@ class Router:
 
     Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
     ``openai-chat:``), or a dialect alone for those without models (``offline``); ``base_url`` and ``api_key`` belong to
-    that model's dialect; ``provider`` a ready adapter that answers everything; ``local`` factories of the providers that
-    need no network, by name (``offline``, ``scripted``); ``base_urls`` and ``api_keys`` of other dialects by name; the
-    rest goes to every adapter made. One adapter is made per dialect, when it is first needed.
+    that model's dialect; ``provider`` a ready adapter that answers everything; ``base_urls`` and ``api_keys`` of other
+    dialects by name; the rest goes to every adapter made. One adapter is made per dialect, when it is first needed.
     """
 
     def __init__(
@@ -109,7 +102,6 @@ class Router:
         base_url: str | None = None,
         api_key: str | None = None,
         provider: ProviderAdapter | None = None,
-        local: Mapping[str, Callable[[], ProviderAdapter]] | None = None,
         base_urls: Mapping[str, str] | None = None,
         api_keys: Mapping[str, str] | None = None,
         clocks: Clocks | None = None,
@@ -120,9 +112,9 @@ class Router:
         aiohttp: bool | None = None,
     ) -> None:
         self._provider = provider
-        self._local = dict(local or {})
-        self._prices = prices or Prices()
-        self._options: dict[str, Any] = {"clocks": clocks, "retry": retry, "gate": gate, "aiohttp": aiohttp}
+        self._options = AdapterOptions(
+            clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=prices or Prices()
+        )
         self._adapters: dict[tuple[str, str | None], ProviderAdapter] = {}
         self._dialect, self._name = self._split(model) if model and provider is None else (None, model or "")
         self._base_urls = dict(base_urls or {})
@@ -154,7 +146,7 @@ class Router:
                     hint=f"write it as dialect:name, for example anthropic:{model} or openai:{model}",
                 )
             raise _no_model()
-        if not name and dialect not in _LOCAL and dialect in _BUILT_IN:
+        if not name and not _is_local(dialect) and dialect in _BUILT_IN:
             raise ConfigurationError(
                 f"{dialect} needs the name of a model",
                 code="config/no-model",
@@ -173,9 +165,9 @@ class Router:
         """Dialect and name. A name may contain colons itself (``llama3:8b``): only a known dialect is taken off."""
         head, colon, rest = model.partition(":")
         known = dialects()
-        if colon and (head in known or head in self._local):
+        if colon and head in known:
             return head, rest
-        if not colon and (model in self._local or model in _LOCAL):
+        if _is_local(model):
             return model, ""
         own: str | None = getattr(self, "_dialect", None)
         if own is not None and not (colon and suggest(head, known)):
@@ -193,28 +185,19 @@ class Router:
         return adapter
 
     def _make(self, dialect: str, base_url: str | None) -> ProviderAdapter:
-        factory = self._local.get(dialect)
-        if factory is not None:
-            return factory()
-        if dialect == "scripted":
-            from agentflow.providers.scripted import ScriptedProvider
-
-            return ScriptedProvider()
-        if dialect == "offline":
-            raise ConfigurationError(
-                "the offline provider was not given to this router",
-                code="config/no-offline",
-                hint="AgentFlow(model='offline') wires it; a Router of your own takes local={'offline': factory}",
-            )
-        settings = self._settings if dialect == self._dialect else None
-        return open_provider(
-            dialect,
-            base_url=base_url,
-            api_key=self._api_keys.get(dialect),
-            prices=self._prices,
-            settings=settings,
+        options: AdapterOptions = {
             **self._options,
-        )
+            "base_url": base_url,
+            "api_key": self._api_keys.get(dialect),
+            "settings": self._settings if dialect == self._dialect else None,
+        }
+        return open_provider(dialect, **options)
+
+
+def _is_local(dialect: str) -> bool:
+    """Whether ``dialect`` is built in and has no server, and so no models to name."""
+    row = _BUILT_IN.get(dialect)
+    return row is not None and row.key_check is None
 
 
 def _no_model() -> ConfigurationError:

@@ -13,7 +13,7 @@ import pytest
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.ports import MemoryPort, Ranker, SentenceRanker
+from agentflow.core.ports import MemoryPort, Ranker
 from agentflow.core.results import TaskResult
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.memory import FileIndex, LexicalRanker, LlmRanker, MemorySystem
@@ -91,7 +91,7 @@ async def test_a_ranker_orders_candidates_by_score(ranker: tuple[Ranker, list[st
 
 
 @pytest.mark.parametrize("rank", [LexicalSentenceRanker()])
-def test_a_sentence_ranker_scores_every_text(rank: SentenceRanker) -> None:
+def test_a_sentence_ranker_scores_every_text(rank: LexicalSentenceRanker) -> None:
     """One score in 0..1 for each text, in order, whatever the texts are."""
     texts = ["a pelican", "", "fish " * 500, "\0\ud800", "pelican pelican"]
     scores = rank("pelican", texts)

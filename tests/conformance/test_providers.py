@@ -15,7 +15,6 @@ from agentflow.core.errors import ProviderError
 from agentflow.core.messages import Message, ModelDelta, ModelRequest, ModelResponse, ToolResultPart, ToolSpec, user
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.json_schema import check
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.providers import FallbackProvider, RetryPolicy, ScriptedProvider, open_provider
 from agentflow.providers.offline import OfflineProvider
 from tests.support.model_server import ModelServer
@@ -44,7 +43,7 @@ class Bench:
 @asynccontextmanager
 async def bench(kind: str, replies: list[Any]) -> AsyncIterator[Bench]:
     if kind == "offline":
-        yield Bench(OfflineProvider(LexicalSentenceRanker()), None)
+        yield Bench(OfflineProvider(), None)
     elif kind == "scripted":
         yield Bench(ScriptedProvider(replies), None)
     elif kind == "fallback":

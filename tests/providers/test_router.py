@@ -10,6 +10,7 @@ import pytest
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import Usage
 from agentflow.providers import Price, Prices, Router, ScriptedProvider, dialects, open_provider
+from agentflow.providers.offline import OfflineProvider
 
 VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
 
@@ -90,15 +91,13 @@ def test_a_ready_provider_answers_everything() -> None:
     assert router.resolve("other") == (scripted, "other")
 
 
-def test_local_providers_come_from_factories() -> None:
-    """``offline`` and ``scripted`` need neither name nor network; the offline one is given by the composition root."""
-    scripted = ScriptedProvider()
-    router = Router("offline", local={"offline": lambda: scripted})
-    assert router.resolve(None) == (scripted, "")
-    assert router.model == "offline"
-    with pytest.raises(ConfigurationError, match="offline"):
-        Router("offline").resolve(None)
+def test_local_providers_need_neither_name_nor_network() -> None:
+    """``offline`` and ``scripted`` are rows of the table like any other; they have no models to name."""
+    assert isinstance(Router("offline").resolve(None)[0], OfflineProvider)
     assert isinstance(Router("scripted").resolve(None)[0], ScriptedProvider)
+    router = Router("anthropic:x", api_key="k")
+    assert isinstance(router.resolve("offline")[0], OfflineProvider), "also beside a flow's own model"
+    assert Router("offline").model == "offline"
 
 
 def test_the_table_is_complete() -> None:

@@ -20,7 +20,6 @@ from agentflow.core.messages import (
     user,
 )
 from agentflow.core.ports import ProviderAdapter
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.providers.offline import OfflineProvider
 
 STREAM = '''"""Reads server-sent events.
@@ -39,7 +38,7 @@ FILES = f'<file path="src/sse.py">\n{STREAM}\n</file>\n\n<file path="src/retry.p
 
 
 async def ask(prompt: str, **fields: Any) -> tuple[ModelResponse, list[ModelDelta]]:
-    provider = OfflineProvider(LexicalSentenceRanker())
+    provider = OfflineProvider()
     messages = fields.pop("messages", (user(prompt),))
     deltas = [delta async for delta in provider.stream(ModelRequest(messages=messages, **fields))]
     assert deltas[-1].response is not None
@@ -63,7 +62,7 @@ async def test_it_says_what_it_is() -> None:
         0.0,
         "end",
     )
-    assert response.usage.requests == 1 and response.usage.input_tokens == 2 and response.usage.output_tokens > 0
+    assert response.usage.requests == 1 and response.usage.input_tokens > 0 and response.usage.output_tokens > 0
 
 
 async def test_it_streams_word_by_word_and_the_same_each_time() -> None:
@@ -159,10 +158,10 @@ async def test_a_recursive_schema_ends() -> None:
 
 
 async def test_json_asked_for_in_words() -> None:
-    """Without a schema, the keys the instructions name are filled."""
-    response, _ = await ask(f'{QUESTION}\nGive JSON like {{"verdict": "...", "files": [...]}}.\n\n{FILES}')
+    """Without a schema, JSON holds the answer and the files it rests on."""
+    response, _ = await ask(f"{QUESTION}\nAnswer with one JSON value and nothing else.\n\n{FILES}")
     answer = json.loads(response.text)
-    assert set(answer) == {"verdict", "files"} and answer["files"] == ["src/sse.py"]
+    assert "terminal event" in answer["answer"] and answer["files"] == ["src/sse.py"]
 
 
 async def test_candidates_are_ranked() -> None:
@@ -221,12 +220,13 @@ async def test_hostile_prompts_are_answered(prompt: str) -> None:
 
 def test_it_is_an_adapter() -> None:
     """It implements the port, for every model name, without a key."""
-    provider: ProviderAdapter = OfflineProvider(LexicalSentenceRanker())
+    provider: ProviderAdapter = OfflineProvider()
     assert provider.profile("anything").dialect == "offline" and isinstance(provider, ProviderAdapter)
 
 
 async def test_system_prompt_and_parts_are_counted() -> None:
     """Estimated tokens cover everything sent."""
-    provider = OfflineProvider(LexicalSentenceRanker())
-    request = ModelRequest(messages=(Message("user", (TextPart("abcd"), TextPart("efgh"))),), system="ijkl")
-    assert await provider.count_tokens(request) == 3
+    provider = OfflineProvider()
+    short = ModelRequest(messages=(user("abcd"),))
+    long = ModelRequest(messages=(Message("user", (TextPart("abcd"), TextPart("e" * 400))),), system="i" * 400)
+    assert await provider.count_tokens(long) == await provider.count_tokens(short) + 200
