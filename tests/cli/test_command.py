@@ -82,7 +82,12 @@ def good(request: Request) -> Any:
     return "A cut off stream lacks its terminal event."
 
 
-MODELS = ["anthropic:claude-test", "openai-chat:gpt-test", "openai:gpt-test"]
+MODEL = "anthropic:claude-test"
+MODELS = [
+    MODEL,
+    *(pytest.param(each, marks=pytest.mark.slow) for each in ("openai-chat:gpt-test", "openai:gpt-test")),
+]
+"""One dialect says how the command behaves; that the others do alike takes long, and the conformance suite says most."""
 
 
 def model_options(model: str, url: str) -> list[str]:
@@ -185,7 +190,7 @@ async def test_a_file_that_cannot_be_read_is_left_out_and_said(repository: Path,
     path = tmp_path / "p.sexp"
     path.write_text(program)
     async with ModelServer(good) as server:
-        options = [*model_options(MODELS[0], server.url), "--root", str(repository), "--progress"]
+        options = [*model_options(MODEL, server.url), "--root", str(repository), "--progress"]
         done = await agentflow("run", str(path), "-b", "question=q", "--json", *options, tmp_path=tmp_path, **KEYS)
     assert done.code == 0, done.err
     assert json.loads(done.out)["value"]["files"] == ["src/stream.py"]
