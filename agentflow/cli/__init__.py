@@ -1,10 +1,31 @@
-"""The ``agentflow`` command."""
+"""The ``agentflow`` command: options, one module per command, and what they print.
+
+The only room that knows a terminal. Its packages come with the extra ``cli``: the library does without them. Start
+reading at ``main.py``.
+"""
 
 from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+EXTRA = ("typer", "rich", "prompt_toolkit")
+"""Modules of the extra ``cli``."""
 
 
 def main() -> None:
     """Entry point of the ``agentflow`` command. Everything it needs is imported when it runs."""
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        from agentflow.cli.common import UsageError, exit_code, show_error
+
+        error = UsageError(
+            f"the command needs packages that are not installed: {', '.join(missing)}",
+            code="cli/extra",
+            hint="pip install 'agentflow[cli]'; the library works without them",
+        )
+        show_error(error, as_json="--json" in sys.argv)
+        sys.exit(exit_code(error))
     from agentflow.cli.main import app
 
     app(prog_name="agentflow")

@@ -7,7 +7,7 @@ import os
 import platform
 import sqlite3
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 
 from agentflow.cli.common import Exit, write_out
@@ -22,6 +22,12 @@ def _package(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def _tested() -> list[str]:
+    """The Python versions that the tests run on, oldest first, as the package's classifiers name them."""
+    classifiers = metadata("agentflow").get_all("Classifier") or []
+    return [each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")]
 
 
 def _fts5() -> bool:
@@ -55,17 +61,16 @@ async def doctor(as_json: bool) -> int:
         "fts5": _fts5(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
-    supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
     problems: list[str] = []
-    if not supported:
-        problems.append(f"Python {found['python']} is not supported; use 3.11 to 3.13")
     if not found["fts5"]:
         problems.append("this Python's SQLite has no FTS5: the index cannot work")
     found["problems"] = problems
     if as_json:
         write_out(json.dumps(found) + "\n")
     else:
-        write_out(f"{'python':<20}{found['python']} on {found['platform']}\n")
+        tested = _tested()
+        untested = "" if "{}.{}".format(*sys.version_info) in tested else f" (tested: {tested[0]} to {tested[-1]})"
+        write_out(f"{'python':<20}{found['python']} on {found['platform']}{untested}\n")
         for name, number in found["packages"].items():
             write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
         for name, there in found["keys"].items():

@@ -1,0 +1,82 @@
+"""What installing the library brings, and that it is enough: nothing of the command's, nothing of the tests'."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOW = """
+import asyncio
+from agentflow import AgentFlow, ScriptedProvider
+
+async def main():
+    async with AgentFlow(provider=ScriptedProvider(["Paris"])) as flow:
+        print(await flow.eval('(defatom ask (instructions "Capital?")) (value-of (ask))'))
+
+asyncio.run(main())
+"""
+
+
+def installed_with(name: str) -> dict[str, Distribution]:
+    """The distributions that installing ``name`` installs here, itself left out."""
+    pending = [Requirement(name)]
+    seen: dict[tuple[str, ...], Distribution] = {}
+    while pending:
+        requirement = pending.pop()
+        key = canonicalize_name(requirement.name)
+        extras = {"", *requirement.extras}
+        if (key, *sorted(extras)) in seen:
+            continue
+        seen[(key, *sorted(extras))] = dist = distribution(requirement.name)
+        for text in dist.requires or ():
+            needed = Requirement(text)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                pending.append(needed)
+    return {key[0]: dist for key, dist in seen.items() if key[0] != "agentflow"}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with links to what the library alone installs, and nothing else."""
+    directory = tmp_path_factory.mktemp("site")
+    for dist in installed_with("agentflow").values():
+        for top in {file.parts[0] for file in dist.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (directory / top).exists():
+                (directory / top).symlink_to(Path(str(dist.locate_file(top))))
+    return directory
+
+
+def python(library: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """An interpreter that finds the library's distributions and this checkout, no other package."""
+    environment = {"PYTHONPATH": f"{library}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(library)}
+    return subprocess.run(
+        [sys.executable, "-S", "-P", *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_the_library_alone_runs_a_flow(library: Path) -> None:
+    """A flow needs no package of the extras: an interpreter that has only the library's dependencies runs one."""
+    done = python(library, "-c", FLOW)
+    assert (done.returncode, done.stdout) == (0, "Paris\n"), done.stderr
+
+
+def test_the_command_without_its_extra_says_what_to_install(library: Path) -> None:
+    """Without the extra ``cli`` the command names what is missing and how to install it, with exit code 2."""
+    done = python(library, "-m", "agentflow", "--help")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "typer, rich, prompt_toolkit" in done.stderr and "pip install 'agentflow[cli]'" in done.stderr
+    done = python(library, "-m", "agentflow", "eval", "1", "--json")
+    assert done.returncode == 2 and '"code": "cli/extra"' in done.stdout
+
+
+def test_the_extra_is_what_the_command_needs() -> None:
+    """``agentflow[cli]`` brings each module that the command asks for, and the library alone none of them."""
+    with_it, without = installed_with("agentflow[cli]"), installed_with("agentflow")
+    assert {"typer", "rich", "prompt-toolkit"} <= set(with_it) - set(without)
