@@ -13,7 +13,7 @@ import hmac
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, cast
 from urllib.parse import quote, quote_plus
 
@@ -24,6 +24,8 @@ MARK = "[redacted]"
 """What stands where a secret stood."""
 MIN_SECRET = 6
 """Shortest secret that is searched for: a shorter one would redact ordinary words."""
+MIN_NAMED = 8
+"""Shortest value of a variable that counts as a secret because of the variable's name."""
 MAX_HELD = 16_384
 """Most characters a stream holds back for a secret that may be going on."""
 
@@ -86,7 +88,15 @@ class Secret:
         )
 
 
-_SECRET_NAME = re.compile(r"(?i)(?:api_?key|access_?key|private_?key|token|secret|passw(?:or)?d|credentials?)$")
+_SECRET_WORDS = frozenset({
+    "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
+    "passwd", "password", "pat", "pwd", "secret", "secrets", "token", "tokens",
+})  # fmt: skip
+"""Words of a variable's name that say that it holds a secret, wherever they stand in it."""
+_PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "sock", "type"})
+"""Last words of a name that say that it only tells of one."""
+_NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/@\s]*))?@")
 _TOKEN = r"[A-Za-z0-9_\-]"
 # what begins a key, and the pattern of the whole key; the beginnings are also what a stream waits for
 _KEYS: tuple[tuple[str, str], ...] = (
@@ -103,13 +113,42 @@ _KEYS: tuple[tuple[str, str], ...] = (
     ("hf_", r"hf_[A-Za-z0-9]{30,}"),
     ("npm_", r"npm_[A-Za-z0-9]{30,}"),
     ("pypi-", rf"pypi-{_TOKEN}{{30,}}"),
+    ("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
+    ("ATATT3", rf"ATATT3{_TOKEN}{{30,}}"),
+    ("NRAK-", r"NRAK-[A-Z0-9]{20,}"),
+    ("PMAK-", rf"PMAK-{_TOKEN}{{30,}}"),
+    ("SG.", rf"SG\.{_TOKEN}{{16,}}\.{_TOKEN}{{16,}}"),
+    ("dapi", r"dapi[0-9a-f]{32}"),
+    ("dckr_pat_", rf"dckr_pat_{_TOKEN}{{20,}}"),
+    ("dop_v1_", r"dop_v1_[0-9a-f]{40,}"),
+    ("figd_", rf"figd_{_TOKEN}{{20,}}"),
+    ("fw_", r"fw_[A-Za-z0-9]{20,}"),
+    ("gsk_", r"gsk_[A-Za-z0-9]{30,}"),
+    ("hvs.", rf"hvs\.{_TOKEN}{{20,}}"),
+    ("jina_", rf"jina_{_TOKEN}{{30,}}"),
+    ("lin_api_", r"lin_api_[A-Za-z0-9]{30,}"),
+    ("lsv2_", rf"lsv2_[a-z]{{2}}_{_TOKEN}{{30,}}"),
+    ("ntn_", r"ntn_[A-Za-z0-9]{30,}"),
+    ("pcsk_", rf"pcsk_{_TOKEN}{{30,}}"),
+    ("pplx-", r"pplx-[A-Za-z0-9]{30,}"),
+    ("r8_", r"r8_[A-Za-z0-9]{30,}"),
+    ("sbp_", r"sbp_[0-9a-f]{30,}"),
+    ("shpat_", r"shpat_[0-9a-fA-F]{30,}"),
+    ("tvly-", rf"tvly-{_TOKEN}{{20,}}"),
+    ("whsec_", r"whsec_[A-Za-z0-9+/=]{20,}"),
+    ("xai-", r"xai-[A-Za-z0-9]{40,}"),
+    ("xapp-", rf"xapp-{_TOKEN}{{20,}}"),
+    ("ya29.", rf"ya29\.{_TOKEN}{{30,}}"),
     ("eyJ", rf"eyJ{_TOKEN}{{8,}}\.{_TOKEN}{{8,}}\.{_TOKEN}{{8,}}"),
 )
 _SCHEMES = ("Bearer ", "bearer ", "BEARER ", "Basic ", "basic ", "BASIC ")
-_BEARER = rf"(?P<scheme>{'|'.join(_SCHEMES)})[A-Za-z0-9_\-.~+/]{{16,}}=*"
+_BEARER = rf"(?P<scheme>{'|'.join(_SCHEMES)})[A-Za-z0-9_\-.~+/]{{16,}}={{0,2}}"
 _PEM_BEGIN = "-----BEGIN "
-_PEM_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----"
-_PEM = rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----[\s\S]*?(?:{_PEM_END}|\Z)"
+_PEM_END_BEGIN = "-----END "
+_PEM_END = rf"{_PEM_END_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----"
+_PEM_HEAD = rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----"
+_TOKEN_RUN = re.compile(rf"{_TOKEN}+")
+_PEM = rf"{_PEM_HEAD}[\s\S]*?(?:{_PEM_END}|\Z)"
 _ENCODED_BEGINNINGS = ("sk-ant-", "sk-proj-", "sk-svcacct-", "github_pat_", "-----BEGIN ")
 
 
@@ -152,7 +191,7 @@ def forms_of(secret: str) -> tuple[str, ...]:
 class _Beginnings:
     """Finds where the end of a text may be the beginning of one of some forms."""
 
-    __slots__ = ("_first", "_longest", "_second")
+    __slots__ = ("_candidates", "_first", "_longest", "_second")
 
     def __init__(self, forms: Iterable[str]) -> None:
         self._first: set[str] = set()
@@ -162,14 +201,18 @@ class _Beginnings:
             self._first.add(form[0])
             self._second.setdefault(form[:2], []).append(form)
             self._longest = max(self._longest, len(form))
+        self._candidates = re.compile("|".join(map(re.escape, self._second)) or r"(?!)")
 
     def find(self, text: str) -> int:
         """The first index from which on ``text`` is an incomplete form; its length when there is none."""
         end = len(text)
-        for index in range(max(0, end - self._longest + 1), end - 1):
-            for form in self._second.get(text[index : index + 2], ()):
+        candidate = self._candidates.search(text, max(0, end - self._longest + 1))
+        while candidate is not None:
+            index = candidate.start()
+            for form in self._second[candidate.group()]:
                 if len(form) > end - index and form.startswith(text[index:]):
                     return index
+            candidate = self._candidates.search(text, index + 1)
         return end - 1 if end and text[-1] in self._first else end
 
 
@@ -192,9 +235,12 @@ class Redactor:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], secrets: Iterable[str | Secret] = ()) -> Redactor:
-        """A redactor that knows ``secrets`` and the values of variables whose names say that they hold one."""
-        found = [value for name, value in environ.items() if _SECRET_NAME.search(name)]
-        return cls([*secrets, *(value for value in found if len(value) >= 8)])
+        """A redactor that knows ``secrets`` and those of the environment.
+
+        A variable holds one when a word of its name says so (``DJANGO_SECRET_KEY``, ``OPENAI_API_KEY_2``,
+        ``GITHUB_PAT``), or when its value is an address with user and password.
+        """
+        return cls([*secrets, *(secret for name, value in environ.items() for secret in _secrets_of(name, value))])
 
     def __repr__(self) -> str:
         return "Redactor()"
@@ -274,22 +320,40 @@ class Redactor:
             cut = len(held)
         return self._without_known(held[:cut]), held[cut:]
 
-    def pattern_step(self, before: str, held: str) -> tuple[str, str]:
-        """Keys taken out of ``held``, which follows the character ``before``; done and held back as above."""
+    def pattern_step(self, before: str, held: str) -> tuple[str, str, Continuation | None]:
+        """Keys taken out of ``held``, which follows the character ``before``; done and held back as above.
+
+        The third says which pieces cannot change that; None when all can.
+        """
         patterns = self._patterns
         if patterns is None or not held:
-            return held, ""
+            return held, "", None
+        goes_on: Continuation | None = None
         text = before + held
         cut = patterns.begun.find(text)
         if patterns.hint.search(text) is not None:
-            found = patterns.unfinished.search(text, len(before))
-            cut = min(cut, found.start() if found is not None else cut)
-            cut = _uncut(patterns.whole, text, cut)
+            begins, goes_on = patterns.unfinished(text, len(before))
+            if begins > cut:
+                goes_on = None
+            whole = _uncut(patterns.whole, text, min(begins, cut))
+            goes_on = goes_on if whole == begins else None
+            cut = whole
         cut = max(cut, len(before))
         if len(text) - cut > MAX_HELD:
             # no key is that long: a lookalike, or a private key whose end never comes
-            cut = len(text)
-        return self._without_patterns(text[:cut])[len(before) :], text[cut:]
+            cut, goes_on = len(text), None
+        return self._without_patterns(text[:cut])[len(before) :], text[cut:], goes_on
+
+
+def _secrets_of(name: str, value: str) -> list[str]:
+    """What is secret about a variable of the environment."""
+    if len(value) < MIN_NAMED:
+        return []
+    if (login := _USER_INFO.match(value)) is not None:
+        password = login.group("password") or ""
+        return [value, *([password] if len(password) >= MIN_SECRET else [])]
+    words = [word.lower() for word in _NAME_WORDS.findall(name)]
+    return [value] if _SECRET_WORDS.intersection(words) and words[-1] not in _PLAIN_WORDS else []
 
 
 def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
@@ -306,39 +370,76 @@ class RedactedStream:
     """Text in pieces on its way out: :meth:`feed` gives what may be shown already, :meth:`finish` the rest.
 
     All pieces together give what :meth:`Redactor.redact` gives for the whole. A piece is held back only while a secret
-    may be going on in it, and at most :data:`MAX_HELD` characters.
+    may be going on in it, and at most :data:`MAX_HELD` characters. What is held back is not read again with each piece:
+    while a piece only goes on with the key that has begun, it is put aside.
     """
+
+    __slots__ = ("_before", "_goes_on", "_half", "_more", "_more_size", "_raw", "_redactor", "_tail")
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._raw = ""
         self._half = ""
         self._before = ""
+        self._goes_on: Continuation | None = None
+        self._more: list[str] = []
+        self._more_size = 0
+        self._tail = ""
 
     def feed(self, text: str) -> str:
         """The part of everything fed so far that is new and safe to show."""
         half, self._raw = self._redactor.known_step(self._raw + text)
-        return self._second(self._half + half)
+        return self._second(half)
 
     def _second(self, text: str) -> str:
-        done, self._half = self._redactor.pattern_step(self._before, text)
+        if not text:
+            return ""
+        goes_on = self._goes_on
+        fits = len(self._half) + self._more_size + len(text) <= MAX_HELD
+        if fits and goes_on is not None and goes_on(self._tail, text):
+            self._more.append(text)
+            self._more_size += len(text)
+            self._tail = (self._tail + text)[-len(_PEM_END_BEGIN) :]
+            return ""
+        text = self._held() + text
+        done, self._half, self._goes_on = self._redactor.pattern_step(self._before, text)
+        self._tail = self._half[-len(_PEM_END_BEGIN) :]
         taken = text[: len(text) - len(self._half)]
         if taken:
             self._before = taken[-1]
         return done
 
+    def _held(self) -> str:
+        held = "".join([self._half, *self._more])
+        self._more = []
+        self._more_size = 0
+        return held
+
     def finish(self) -> str:
         """What was held back, redacted. The stream is empty then."""
-        rest = self._half + self._redactor.redact(self._raw)
+        rest = self._held() + self._redactor.redact(self._raw)
         done = self._redactor.redact(self._before + rest)[len(self._before) :]
         self._raw = self._half = self._before = ""
+        self._goes_on = None
         return done
 
 
-class _Patterns:
-    """The patterns of keys: ``hint`` whether to look at all, ``whole`` keys, ``unfinished`` ones at the end of a text."""
+Continuation = Callable[[str, str], bool]
+"""Whether a piece only goes on with what is held back, whose last characters are given first."""
 
-    __slots__ = ("begun", "hint", "unfinished", "whole")
+
+def _token_goes_on(tail: str, text: str) -> bool:
+    return _TOKEN_RUN.fullmatch(text) is not None
+
+
+def _pem_goes_on(tail: str, text: str) -> bool:
+    return _PEM_END_BEGIN not in tail + text
+
+
+class _Patterns:
+    """The patterns of keys: ``hint`` whether to look at all, ``whole`` keys, ``begun`` what may begin one."""
+
+    __slots__ = ("_begun_header", "_begun_key", "_pem_end", "_pem_head", "begun", "hint", "whole")
 
     def __init__(self) -> None:
         encoded = [core for text in _ENCODED_BEGINNINGS for core in _both_alphabets(_cores(text.encode()))]
@@ -352,12 +453,30 @@ class _Patterns:
         self.whole = re.compile(
             rf"{_PEM}|{_BEARER}|(?<![A-Za-z0-9])(?:{keys})|(?:{cores})[A-Za-z0-9+/_\-]{{12,}}={{0,2}}"
         )
-        self.unfinished = re.compile(
-            rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}(?:-{{0,5}}|PRIVATE KEY-----(?:(?!{_PEM_END})[\s\S])*)\Z"
-            rf"|(?:{schemes})[A-Za-z0-9_\-.~+/]*=*\Z"
+        self._pem_head = re.compile(_PEM_HEAD)
+        self._pem_end = re.compile(_PEM_END)
+        self._begun_header = re.compile(rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}-{{0,5}}\Z")
+        self._begun_key = re.compile(
+            rf"(?:{schemes})[A-Za-z0-9_\-.~+/]*={{0,2}}\Z"
             rf"|(?<![A-Za-z0-9])(?:{begun})[A-Za-z0-9_\-.]*\Z"
             rf"|(?:{cores})[A-Za-z0-9+/_\-]*={{0,2}}\Z"
         )
+
+    def unfinished(self, text: str, start: int) -> tuple[int, Continuation | None]:
+        """Where a key begins that may go on past the end of ``text`` (its length when none does), and what goes on with it."""
+        at = start
+        while (head := self._pem_head.search(text, at)) is not None:
+            end = self._pem_end.search(text, head.end())
+            if end is None:
+                return head.start(), _pem_goes_on
+            at = end.end()
+        key = self._begun_key.search(text, start)
+        header = self._begun_header.search(text, start)
+        if header is not None and (key is None or header.start() < key.start()):
+            return header.start(), None
+        if key is None:
+            return len(text), None
+        return key.start(), _token_goes_on if _TOKEN_RUN.fullmatch(text, len(text) - 1) else None
 
 
 def _mark(match: re.Match[str]) -> str:
