@@ -294,7 +294,7 @@ class AgentFlow:
             environment = SexpEnvironment(dict(bindings or {}))
         compiled = await self._compiled(source, environment, grants, limits)
         if outer is not None and own is None and limits is None and isinstance(outer.run, Run):
-            return await self._join(outer, outer.run, compiled, environment, session, grants)
+            return await self._join(outer, outer.run, compiled, environment, bindings, session, grants)
         async with self.runs.open(
             compiled.source.name,
             session=session,
@@ -326,13 +326,14 @@ class AgentFlow:
         run: Run,
         program: Program,
         env: SexpEnvironment,
+        bindings: Mapping[str, Any] | None,
         session: Session | None,
         grants: frozenset[str] | None,
     ) -> RunResult:
         """Run a program inside the run of the tool that asks for it, so that budgets, events and cancellation hold."""
         call = CallContext(
             run,
-            path=outer.next_path(),
+            path=outer.next_path("program", program.source.digest, bindings or {}),
             parent=outer.parent,
             session=session,
             span=outer.span,

@@ -1,7 +1,7 @@
 """Where in which run we are: the context every effect below the language carries.
 
 A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
-variable, :data:`current_call`, is set around tool and host-callable execution only, so that public entries called
+variable, :data:`current_call`, is set around code of the host only (:class:`HostCode`), so that public entries called
 from inside a tool join the run that the tool belongs to.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time as _time
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -42,6 +43,7 @@ from agentflow.core.events import (
 )
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.session import Session
 from agentflow.core.source import Span
 
@@ -150,9 +152,26 @@ class CallContext:
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
+
+    What starts within a call has a path below it that is the same in every run. Calls are *ordered*: what starts in them
+    starts in an order that does not change, so it is numbered (``path/0.0``, ``path/1.0``). In the call of host code
+    nobody knows an order, so effects are told apart by what they are: ``path/~<content>.<n>``, where ``n`` counts those of
+    equal content.
     """
 
-    __slots__ = ("_chain", "_ordinal", "grants", "material", "parent", "path", "run", "session", "span")
+    __slots__ = (
+        "_chain",
+        "_occurrences",
+        "_ordered",
+        "_ordinal",
+        "grants",
+        "material",
+        "parent",
+        "path",
+        "run",
+        "session",
+        "span",
+    )
 
     def __init__(
         self,
@@ -165,6 +184,7 @@ class CallContext:
         grants: frozenset[str] | None = None,
         subtask_chain: tuple[str | LazyFingerprint, ...] = (),
         material: InheritedContext | None = None,
+        ordered: bool = True,
     ) -> None:
         self.run = run
         self.path = path
@@ -174,7 +194,9 @@ class CallContext:
         self.grants = grants
         self._chain = subtask_chain
         self.material = material
+        self._ordered = ordered
         self._ordinal = 0
+        self._occurrences: dict[str, int] | None = None
 
     @property
     def run_id(self) -> str:
@@ -190,44 +212,89 @@ class CallContext:
         """The chain of a call within this one: this chain and ``mark``."""
         return (*self._chain, mark)
 
-    def at(self, path: str, *, run: RunPort | None = None, grants: frozenset[str] | None = None) -> CallContext:
-        """A place of its own numbering at ``path``, otherwise as this; ``run`` and ``grants`` replace its own."""
+    def at(
+        self, path: str, *, run: RunPort | None = None, grants: frozenset[str] | None = None, ordered: bool = True
+    ) -> CallContext:
+        """A call at ``path`` with a numbering of its own, otherwise as this.
+
+        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened.
+        """
+        if grants is None:
+            grants = self.grants
+        elif self.grants is not None:
+            grants = grants & self.grants
         return CallContext(
             self.run if run is None else run,
             path=path,
             parent=self.parent,
             session=self.session,
             span=self.span,
-            grants=self.grants if grants is None else grants,
+            grants=grants,
             subtask_chain=self._chain,
             material=self.material,
+            ordered=ordered,
         )
+
+    def start(self, kind: str, *content: Any, span: Span | None = None, run: RunPort | None = None) -> CallContext:
+        """The call of one effect that starts now: it has the next path (see :meth:`next_path`).
+
+        The first scope opened on it, or the first path drawn from it, takes that path over, so the effect and its
+        Started event have the same.
+        """
+        call = self.at(self.next_path(kind, *content), run=run)
+        call._ordinal = -1
+        if span is not None:
+            call.span = span
+        return call
 
     @property
     def host_authority(self) -> bool:
         """Whether this call has the host's own authority rather than a list of grants."""
         return self.grants is None
 
-    def next_path(self, index: int = 0) -> str:
-        """Number the next effect within this call and return its path."""
-        self._ordinal += 1
-        return f"{self.path}/{self._ordinal - 1}.{index}"
+    @property
+    def is_ordered(self) -> bool:
+        """Whether what starts in this call is numbered; false in host code, where it is told apart by its content."""
+        return self._ordered
 
-    def attenuate(self, names: frozenset[str]) -> CallContext:
-        """This place with at most the authority of ``names``: grants are intersected, never widened."""
-        grants = names if self.grants is None else self.grants & names
-        made = CallContext(
-            self.run,
-            path=self.path,
-            parent=self.parent,
-            session=self.session,
-            span=self.span,
-            grants=grants,
-            subtask_chain=self._chain,
-            material=self.material,
-        )
-        made._ordinal = self._ordinal
-        return made
+    def next_path(self, kind: str = "", *content: Any) -> str:
+        """The path of what starts next within this call.
+
+        ``kind`` and ``content`` (name, arguments ...) say what it is; that matters where there is no order.
+        """
+        if not self._ordered:
+            mark = content_mark(kind, content)
+            return f"{self.path}/{mark}.{self._count(mark)}"
+        ordinal = self._ordinal
+        if ordinal >= 0:
+            self._ordinal = ordinal + 1
+            return f"{self.path}/{ordinal}.0"
+        # The call of an effect: the effect's own path first; what else starts here is numbered apart from what starts
+        # in the scope that took it.
+        self._ordinal = ordinal - 1
+        return self.path if ordinal == -1 else f"{self.path}/{ordinal}.0"
+
+    def _count(self, mark: str) -> int:
+        if self._occurrences is None:
+            self._occurrences = {}
+        count = self._occurrences.get(mark, 0)
+        self._occurrences[mark] = count + 1
+        return count
+
+    @contextmanager
+    def ordered(self, label: str) -> Generator[CallContext]:
+        """A call in which effects are numbered in the order they start: ``with ctx.ordered("part 3") as call:``.
+
+        For host code that does several things at once, each of them in an order of its own: ``label`` names one of them,
+        the same in every run. Public methods called in the block (``flow.run``, ``execute_task`` ...) join that call.
+        """
+        mark = label_mark(label)
+        call = self.at(f"{self.path}/{mark}.{self._count(mark)}")
+        token = current_call.set(call)
+        try:
+            yield call
+        finally:
+            current_call.reset(token)
 
     def emit(self, kind: type[E], **fields: Any) -> E:
         """Publish an event of this place; the header is filled in."""
@@ -269,7 +336,7 @@ class CallContext:
         """
         child = CallContext(
             self.run,
-            path=path if path is not None else self.next_path(),
+            path=path if path is not None else self.next_path(started.__name__, fields),
             parent=self.parent,
             session=session if session is not None else self.session,
             span=self.span,
@@ -332,3 +399,24 @@ class Scope:
 
 current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)
 """The call whose tool or host callable is executing in this context, if any."""
+
+
+class HostCode:
+    """A block in which code of the host runs: public entries called there join ``call``.
+
+    Nobody knows in which order such code starts effects, so those of ``call`` are told apart by their content.
+    """
+
+    __slots__ = ("_call", "_token")
+
+    def __init__(self, call: CallContext) -> None:
+        self._call = call
+        self._token: Token[CallContext | None] | None = None
+
+    def __enter__(self) -> None:
+        self._call._ordered = False  # pyright: ignore[reportPrivateUsage]
+        self._token = current_call.set(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        current_call.reset(self._token)

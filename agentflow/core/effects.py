@@ -1,6 +1,7 @@
 """Everything a program may ask of the world. All of it goes through ``rt.perform(effect, span)``.
 
-An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed.
+An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed. A log
+line, which has no outcome that could be recorded, draws no number.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class BaseHandler:
 
     async def _produce(self, prompt: Prompt, opened: asyncio.Future[WatchedRun]) -> None:
         async with self._opener.open_call("handler.stream_prompt", self._session) as call:
-            watched, inner = watch(call)
+            watched, inner = watch(call, prompt.model, prompt.system, prompt.parts)
             opened.set_result(watched)
             try:
                 await self.prompts.run_prompt(prompt, inner)

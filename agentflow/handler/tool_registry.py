@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from agentflow.core.call import ApprovalRequest, CallContext, Scope, current_call
+from agentflow.core.call import ApprovalRequest, CallContext, HostCode, Scope
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.local_run import LocalOpener
@@ -198,13 +198,13 @@ def _is_input_fault(result: TaskResult) -> bool:
 
 
 async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
-    token = current_call.set(call)
     timer: asyncio.Timeout | None = None
     try:
-        if tool.timeout_s is None:
-            return _result(tool, await tool.call(arguments, call))
-        async with asyncio.timeout(tool.timeout_s) as timer:
-            return _result(tool, await tool.call(arguments, call))
+        with HostCode(call):
+            if tool.timeout_s is None:
+                return _result(tool, await tool.call(arguments, call))
+            async with asyncio.timeout(tool.timeout_s) as timer:
+                return _result(tool, await tool.call(arguments, call))
     except (TaskError, LimitExceeded):
         raise
     except ToolInputError as error:
@@ -224,8 +224,6 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             )
         _log.debug("tool %s raised %s", tool.name, type(error).__name__)
         return TaskResult.from_error(error, reason="tool_execution_error")
-    finally:
-        current_call.reset(token)
 
 
 def _leaves(group: BaseExceptionGroup[Any], kinds: tuple[type[Exception], ...]) -> Iterator[Exception]:

@@ -72,7 +72,8 @@ class TurnLoop:
         adapter, model = self._route(prompt)
         offered = self._offered(prompt, call)
         # All calls of this prompt are numbered below one path of its own, with the authority of the offered tools.
-        place = call.at(call.next_path(), grants=frozenset([spec.name for spec in offered]))
+        path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
+        place = call.at(path, grants=frozenset([spec.name for spec in offered]))
         work = _PromptRun(self, prompt, place, adapter, model, offered, self._shapes.of(prompt))
         outcome = await work.run()
         if prompt.history.record_in_session_history:

@@ -89,7 +89,10 @@ class WatchedRun:
         return await self._run.call_value(function, arguments, call)
 
 
-def watch(call: CallContext) -> tuple[WatchedRun, CallContext]:
-    """``call`` on a watched run of its own; session, grants and place stay the same."""
+def watch(call: CallContext, *content: object) -> tuple[WatchedRun, CallContext]:
+    """A watched run, and on it the call of the one prompt that starts there, which has the path it has unwatched.
+
+    ``content`` tells the prompt from others where ``call`` has no order.
+    """
     watched = WatchedRun(call.run)
-    return watched, call.at(call.path, run=watched)
+    return watched, call.start("Prompt", *content, run=watched)

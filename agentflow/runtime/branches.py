@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.events import BranchStarted
+from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Span
@@ -35,8 +36,8 @@ class _Fork:
         self.span = span
         self.values: list[Any] = [None] * count
         self.sessions: dict[int, Session] = {}
-        first = rt.call.next_path()
-        self.prefix = first[: first.rindex(".") + 1]
+        rt.call.span = span
+        self.prefix = branch_prefix(rt.call.next_path(form, span.start))
 
     async def run(self, index: int, code: Code, arguments: tuple[Any, ...]) -> Any:
         """One branch, from start to end."""
@@ -155,8 +156,8 @@ class _Siblings:
 async def race(rt: Strand, span: Span, thunks: list[Code]) -> Any:
     """The first success. The others are cancelled and have ended."""
     fork = _Fork(rt, "race", span, len(thunks))
-    failures: list[AgentflowError] = []
-    last_failed: list[Any] = []
+    errors: dict[int, AgentflowError] = {}
+    failed: dict[int, TaskResult] = {}
     winner: list[int] = []
 
     def runner(index: int) -> Callable[[_Siblings], Coroutine[Any, Any, None]]:
@@ -167,10 +168,10 @@ async def race(rt: Strand, span: Span, thunks: list[Code]) -> Any:
                 siblings.settle(error)
                 return
             except AgentflowError as error:
-                failures.append(error)
+                errors[index] = error
                 return
             if isinstance(value, TaskResult) and value.failed:
-                last_failed.append(value)
+                failed[index] = value
             elif not siblings.settled:
                 winner.append(index)
                 siblings.settle(None)
@@ -185,11 +186,13 @@ async def race(rt: Strand, span: Span, thunks: list[Code]) -> Any:
         if session is not None:
             rt.call.session.join([session])
         return fork.values[winner[0]]
-    if last_failed:
-        return last_failed[-1]
+    # Nobody has won: the index of the branches decides, since the order in which they failed may be another next time.
+    if failed:
+        return failed[max(failed)]
+    causes = [errors[index] for index in sorted(errors)]
     raise SexpEvaluationError(
-        "every branch of the race failed: " + "; ".join(f"{each.code}: {each.message[:200]}" for each in failures[:20]),
+        "every branch of the race failed: " + "; ".join(f"{each.code}: {each.message[:200]}" for each in causes[:20]),
         code="race/all-failed",
         span=span,
-        details={"causes": [each.to_dict() for each in failures[:20]]},
-    ) from failures[0]
+        details={"causes": [each.to_dict() for each in causes[:20]]},
+    ) from causes[-1]

@@ -71,7 +71,8 @@ class SexpEvaluator:
         env = initial_env if initial_env is not None else SexpEnvironment()
         async with self.runs.open_call("evaluate_string", self.handler.session) as call:
             program = self.compile(sexp_string, env=env, grants=call.grants)
-            return await self.evaluate(program, env, call)
+            place = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
+            return await self.evaluate(program, env, place)
 
     def compile(
         self,

@@ -8,9 +8,9 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.effects import (
     CallWorkflow,
@@ -30,9 +30,6 @@ from agentflow.core.results import SubtaskRequest, TaskResult, TaskTemplate
 from agentflow.core.source import Span
 from agentflow.core.values import name_of, pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from agentflow.runtime.strand import Strand
 
 _log = logging.getLogger(__name__)
 
@@ -86,16 +83,15 @@ class EffectRunner:
         properties = tool.spec.input_schema.get("properties")
         return list(cast(dict[str, Any], properties)) if isinstance(properties, dict) else []
 
-    def define_task(self, template: TaskTemplate, strand: Strand) -> None:
+    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
         """Register a ``defatom``. Redefinition is allowed and warned of."""
         if self.tasks.find_template(template.name) is not None:
-            strand.call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
+            call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
         self.tasks.register_template(template)
 
-    async def perform(self, strand: Strand, effect: Effect, span: Span | None) -> Any:
-        """Carry out one effect of ``strand``. Raises what the port raises, with ``span`` where it had no place."""
-        call = strand.call
-        call.span = span
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""
+        span = call.span
         try:
             match effect:
                 case TaskCall():
@@ -138,10 +134,10 @@ class EffectRunner:
             return TaskResult.from_error(error)
 
     async def _host(self, effect: HostCall, call: CallContext, span: Span | None) -> Any:
-        token = current_call.set(call)
         try:
-            made = effect.function(*effect.arguments)
-            return await made if inspect.isawaitable(made) else made
+            with HostCode(call.at(call.path)):
+                made = effect.function(*effect.arguments)
+                return await made if inspect.isawaitable(made) else made
         except AgentflowError:
             raise
         except Exception as error:
@@ -149,8 +145,6 @@ class EffectRunner:
             raise SexpEvaluationError(
                 f"{name} raised {type(error).__name__}: {error}", code="host/raised", span=span
             ) from error
-        finally:
-            current_call.reset(token)
 
     async def _context(self, effect: GetContext, call: CallContext, span: Span | None) -> Any:
         if call.grants is not None and not call.grants & {"get_context", "system:get_context"}:
@@ -164,11 +158,8 @@ class EffectRunner:
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
         with call.scope(ContextStarted, input=request) as scope:
-            token = current_call.set(scope.call)  # a ranker may ask a model: within this run
-            try:
+            with HostCode(scope.call):  # a ranker may ask a model: within this run
                 found = await self.memory.get_relevant_context_for(request)
-            finally:
-                current_call.reset(token)
             scope.set(paths=tuple(found.file_paths))
             if found.error is not None:
                 raise SexpEvaluationError(f"context lookup failed: {found.error}", code="context/failed", span=span)

@@ -40,11 +40,11 @@ class Programs:
         *,
         steps: int | None = None,
     ) -> Any:
-        """Run a program within ``call``, ``inputs`` bound as its variables; ``allow`` None: the call's own authority.
+        """Run a program, numbered below ``call``; ``inputs`` are its variables; ``allow`` None: the call's authority.
 
         ``steps`` bounds it below what the run has left. Raises what the program raises.
         """
-        place = call if allow is None else call.attenuate(allow)
+        place = call.at(call.next_path("program", text, inputs), grants=allow)
         evaluator = self._evaluator()
         env = SexpEnvironment(dict(inputs))
         program = evaluator.compile(text, env=env, grants=place.grants)

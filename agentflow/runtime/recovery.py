@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from agentflow.core.effects import Solve, TaskCall, Timer
+from agentflow.core.call import CallContext
+from agentflow.core.effects import Effect, Solve, TaskCall, Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
 from agentflow.core.results import TaskResult, TaskTemplate
 from agentflow.core.source import Span
@@ -105,10 +106,11 @@ async def finish(rt: Strand, error: BaseException, final: Code, d: int) -> None:
         annotate(error)
         await _to_end(rt, final, d)
         return
-    budget, performer, fuel = rt.budget, rt.performer, rt.fuel
+    budget, performer, fuel, call = rt.budget, rt.performer, rt.fuel, rt.call
     rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, wall_s=CLEANUP_S)
     rt.budget.strands.add(rt)
     rt.performer = _NoModels(performer)
+    rt.call = rt.cleanup_call()
     rt.fuel = 0
     try:
         with anyio.CancelScope(shield=True):
@@ -118,7 +120,7 @@ async def finish(rt: Strand, error: BaseException, final: Code, d: int) -> None:
         shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
         error.add_note(f"its finally form failed: {shown}")
     finally:
-        rt.budget, rt.performer, rt.fuel = budget, performer, fuel
+        rt.budget, rt.performer, rt.fuel, rt.call = budget, performer, fuel, call
 
 
 async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
@@ -138,21 +140,21 @@ class _NoModels:
     def known_names(self) -> Iterable[str]:
         return self._performer.known_names()
 
-    def define_task(self, template: TaskTemplate, strand: Strand) -> None:
-        self._performer.define_task(template, strand)
+    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
+        self._performer.define_task(template, call)
 
     def parameters_of(self, name: str) -> Sequence[str] | None:
         return self._performer.parameters_of(name)
 
-    async def perform(self, strand: Strand, effect: Any, span: Span | None) -> Any:
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
         if isinstance(effect, TaskCall | Solve):
             raise SexpEvaluationError(
                 "a finally form that runs because of a limit or a cancellation may start no model call",
                 code="finally/model-call",
-                span=span,
+                span=call.span,
                 hint="clean up with tools",
             )
-        return await self._performer.perform(strand, effect, span)
+        return await self._performer.perform(effect, call)
 
 
 async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:
@@ -164,6 +166,9 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
             span=span,
         )
     scope = asyncio.timeout(seconds)
+    # The form has one number, whether or not it is in time; its body is numbered below it.
+    outer = rt.call
+    rt.call = outer.at(outer.next_path("timeout", span.start))
     try:
         async with scope:
             return await _to_end(rt, thunk, d)
@@ -178,6 +183,8 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
             hint="give it more time, or catch the error",
             details={"seconds": seconds},
         ) from None
+    finally:
+        rt.call = outer
 
 
 async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:

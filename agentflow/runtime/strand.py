@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, NoReturn, Protocol
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import CallWorkflow, Effect, HostCall, Solve, TaskCall, ToolCall
+from agentflow.core.effects import CallWorkflow, Effect, HostCall, LogMessage, Solve, TaskCall, ToolCall
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError, UnboundSymbolError
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskTemplate
@@ -45,10 +45,10 @@ PAUSE_S = 0.002
 class EffectHandler(Protocol):
     """Carries out effects, and knows which names there are."""
 
-    async def perform(self, strand: Strand, effect: Effect, span: Span | None) -> Any: ...
+    async def perform(self, effect: Effect, call: CallContext) -> Any: ...
     def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None: ...
     def known_names(self) -> Iterable[str]: ...
-    def define_task(self, template: TaskTemplate, strand: Strand) -> None: ...
+    def define_task(self, template: TaskTemplate, call: CallContext) -> None: ...
     def parameters_of(self, name: str) -> Sequence[str] | None: ...
 
 
@@ -63,6 +63,7 @@ class Strand:
     __slots__ = (
         "__weakref__",
         "_base",
+        "_cleanup",
         "_paused",
         "_slice",
         "_ticked",
@@ -104,6 +105,7 @@ class Strand:
         self._slice = 4
         self._paused = self._ticked = time.monotonic()
         self._base = 0
+        self._cleanup: dict[str, CallContext] = {}
         budget.strands.add(self)
 
     @property
@@ -115,6 +117,18 @@ class Strand:
     def first_depth(self) -> int:
         """The depth to begin at, so that the depth limit is met exactly at a hop."""
         return max(0, MAX_STACK_CALLS - self.limits.depth)
+
+    def cleanup_call(self) -> CallContext:
+        """The call of ``finally`` forms that run because of a limit or a cancellation.
+
+        That may strike anywhere, so which of them run, and when, is not the same every time: their effects are told
+        apart by content.
+        """
+        path = f"{self.call.path}/x"
+        call = self._cleanup.get(path)
+        if call is None:
+            call = self._cleanup[path] = self.call.at(path, ordered=False)
+        return call
 
     def end(self) -> None:
         """Give back the steps that were not used."""
@@ -243,9 +257,14 @@ class Strand:
         return await self.perform(effect, span)
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
-        """Carry out an effect (to be awaited). Charges it to the budget first."""
+        """Carry out an effect (to be awaited). Numbers it, then charges it to the budget, before anything else."""
+        call = self.call
+        if type(effect) is LogMessage:
+            call.span = span
+        else:
+            call = call.start(type(effect).__name__, effect, span=span)
         self.budget.charge_effect(span)
-        return self.performer.perform(self, effect, span)
+        return self.performer.perform(effect, call)
 
     async def bounce(self, d: int) -> Any:
         """Make the tail calls a call ended in, one after the other, in constant space."""
@@ -425,7 +444,7 @@ class Strand:
     async def define_task(self, d: int, span: Span, fields: dict[str, Any]) -> Symbol:
         """``(defatom ...)``: register the template and give its name."""
         try:
-            self.performer.define_task(TaskTemplate.model_validate(fields), self)
+            self.performer.define_task(TaskTemplate.model_validate(fields), self.call)
         except AgentflowError as error:
             error.at(span)
             raise
@@ -471,8 +490,7 @@ class Strand:
                 span=span,
             )
         text = program if isinstance(program, str) else print_value(program)
-        call = self.call.attenuate(frozenset(allow))
-        call.path = self.call.next_path()
+        call = self.call.at(self.call.next_path("eval-program", text, bindings), grants=frozenset(allow))
         env = SexpEnvironment(bindings)
         made = compile_program(
             text,
@@ -521,8 +539,8 @@ async def run_program(
 async def call_closure(
     function: Any, arguments: Sequence[Any], *, performer: EffectHandler, call: CallContext, budget: Budget
 ) -> Any:
-    """Call a procedure value from the host, at the place ``call`` of a run."""
-    strand = Strand(call, budget, performer)
+    """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
+    strand = Strand(call.at(call.next_path("call", function, arguments)), budget, performer)
 
     async def work() -> Any:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import ValidationError
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
@@ -75,11 +75,8 @@ class ContextSources:
             return await _answer(memory, question)
         with call.scope(ContextStarted, input=question) as scope:
             # A memory that ranks with a model does so within this run.
-            token = current_call.set(scope.call)
-            try:
+            with HostCode(scope.call):
                 found = await _answer(memory, question)
-            finally:
-                current_call.reset(token)
             scope.set(paths=tuple(found.file_paths))
             return found
 

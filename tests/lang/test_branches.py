@@ -173,11 +173,11 @@ async def test_sessions_fork_and_join_in_branch_order() -> None:
     seen: list[int] = []
 
     class Noting(type(flow.performer)):  # type: ignore[misc]
-        async def perform(self, strand: Any, effect: Any, span: Any) -> Any:
+        async def perform(self, effect: Any, call: Any) -> Any:
             index = effect.arguments["i"]
             await asyncio.sleep(0.02 - index * 0.01)
-            seen.append(len(strand.call.session.turns()))
-            strand.call.session.commit((f"turn {index}",))
+            seen.append(len(call.session.turns()))
+            call.session.commit((f"turn {index}",))
             return index
 
     flow.performer = Noting(tools={"say": print})

@@ -16,7 +16,7 @@ from agentflow.core.session import Session
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.strand import Strand, run_program
+from agentflow.runtime.strand import run_program
 
 
 class FakeRun:
@@ -80,12 +80,12 @@ class FakePerformer:
         function = self.tasks.get(name) or self.tools.get(name)
         return list(inspect.signature(function).parameters) if function is not None else None
 
-    def define_task(self, template: Any, strand: Strand) -> None:
+    def define_task(self, template: Any, call: CallContext) -> None:
         self.templates[template.name] = template
 
-    async def perform(self, strand: Strand, effect: Any, span: Any) -> Any:
+    async def perform(self, effect: Any, call: CallContext) -> Any:
         self.effects.append(effect)
-        self.keys.append(strand.call.next_path())
+        self.keys.append(call.path)
         match effect:
             case TaskCall(name, arguments) | ToolCall(name, arguments):
                 function = self.tasks.get(name) or self.tools.get(name)
@@ -98,7 +98,7 @@ class FakePerformer:
                     value = function(*arguments)
                     return await value if inspect.isawaitable(value) else value
                 except Exception as error:
-                    raise SexpEvaluationError(f"{name}: {error}", code="host/raised", span=span) from error
+                    raise SexpEvaluationError(f"{name}: {error}", code="host/raised", span=call.span) from error
             case LogMessage(text):
                 self.logged.append(text)
                 return text

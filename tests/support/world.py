@@ -7,14 +7,15 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult, TaskTemplate
-from agentflow.core.source import Source, Span
+from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.strand import Strand, run_program
+from agentflow.runtime.strand import run_program
 from tests.support.fakes import FakeRun
 
 Tool = Callable[[dict[str, Any]], Any]
@@ -47,13 +48,13 @@ class World:
     def known_names(self) -> Iterable[str]:
         return [*self.tasks, *self.tools]
 
-    def define_task(self, template: TaskTemplate, strand: Strand) -> None:
+    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
         self.tasks[template.name] = template
 
     def parameters_of(self, name: str) -> Sequence[str] | None:
         return list(self.tasks[name].params) if name in self.tasks else None
 
-    async def perform(self, strand: Strand, effect: Effect, span: Span | None) -> Any:
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
         self.effects.append(effect)
         await asyncio.sleep(0)
         match effect:
