@@ -40,8 +40,8 @@ def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms at the same time; the first success wins, the others are cancelled and have ended.
 
-    A FAILED result counts as a failure. When all fail, an error with every cause is raised; when all fail as results,
-    the last one is the value.
+    A FAILED result counts as a failure. When all fail, an error with every cause is raised; when some fail as results,
+    the last of those, in the order written, is the value.
     """
     operands(a, node, 1, None, "(race form ...)")
     return ir.RuntimeCall(node, "race", [_branches(a, node, scope)])
