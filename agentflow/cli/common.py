@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, how an error is shown, how a value is printed, how a loop is run."""
+"""Shared by the commands: exit codes, showing errors, printing values, running the event loop."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configu
 
 
 class UsageError(AgentflowError):
-    """The command line asks for something that cannot be: a file that is not there, a binding without a value."""
+    """The command line is invalid: a file does not exist, a binding has no value."""
 
     default_code = "cli/usage"
 
 
 class CompileFailed(Exception):
-    """A program with diagnostics was about to be run; nothing was."""
+    """A program did not compile, so nothing was run."""
 
     def __init__(self, error: AgentflowError) -> None:
         super().__init__(str(error))
@@ -59,7 +59,7 @@ class CompileFailed(Exception):
 
 
 def exit_code(error: BaseException) -> Exit:
-    """The exit code an error ends the command with."""
+    """The exit code for an error."""
     if isinstance(error, CompileFailed | SexpSyntaxError):
         return Exit.DIAGNOSTICS
     if isinstance(error, UsageError):
@@ -85,7 +85,7 @@ def result_exit_code(value: object) -> Exit:
 
 
 def show_error(error: BaseException, *, as_json: bool = False) -> None:
-    """Write an error to standard error, and as JSON to standard output when that is asked for."""
+    """Write an error to standard error, and with ``as_json`` also to standard output, as JSON."""
     inner = error.error if isinstance(error, CompileFailed) else error
     if as_json:
         body = (
@@ -101,7 +101,7 @@ def show_error(error: BaseException, *, as_json: bool = False) -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to standard output; a reader that has gone away ends the command quietly."""
+    """Write to standard output; exit quietly if the reader has closed it."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -110,7 +110,7 @@ def write_out(text: str) -> None:
 
 
 def show_value(value: object) -> str:
-    """A value as the command prints it: text as it is, results by their content, data as program text."""
+    """The text the command prints for a value: text unchanged, the content of a result, data as program text."""
     from agentflow.lang.printer import print_value
 
     if isinstance(value, str):
@@ -121,24 +121,24 @@ def show_value(value: object) -> str:
 
 
 def parse_bindings(bindings: list[str]) -> dict[str, Any]:
-    """``name=value`` options as a dict; a value that is JSON is read as JSON, any other is text.
+    """``name=value`` options as a dict; a value that is valid JSON is parsed, any other stays text.
 
     Raises UsageError for an option without a name or a value.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for binding in bindings:
         name, sep, text = binding.partition("=")
         if not sep or not name:
             raise UsageError(f"'{binding}' is no binding", hint='write -b name=value, for example -b question="why?"')
         try:
-            found[name] = json.loads(text)
+            result[name] = json.loads(text)
         except (ValueError, RecursionError):
-            found[name] = text
-    return found
+            result[name] = text
+    return result
 
 
 def read_program(path: str) -> tuple[str, str]:
-    """Name and text of a program file; ``-`` is standard input. Raises UsageError when it cannot be read."""
+    """Name and text of a program file; ``-`` is standard input. Raises UsageError if it cannot be read."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
@@ -158,9 +158,9 @@ def read_program(path: str) -> tuple[str, str]:
 
 
 def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False) -> int:
-    """Run ``main`` on an event loop and give its exit code; errors are shown and become theirs.
+    """Run ``main`` on an event loop and return its exit code; an error is shown and mapped to its code.
 
-    The first Ctrl-C (or SIGTERM) cancels and waits for everything to end in order; the second Ctrl-C aborts.
+    The first Ctrl-C (or SIGTERM) cancels and waits for an orderly end; the second Ctrl-C aborts.
     """
     terminated = False
 
@@ -198,5 +198,5 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
 
 
 def is_compile_error(error: BaseException) -> bool:
-    """Whether ``error`` says that a text is no valid program."""
+    """Whether ``error`` says that a text is not a valid program."""
     return isinstance(error, SexpSyntaxError | SexpEvaluationError)

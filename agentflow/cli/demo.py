@@ -1,4 +1,4 @@
-"""``agentflow demo``: a question about a repository, answered by a workflow that is shown first."""
+"""``agentflow demo``: prints a workflow, then runs it to answer a question about a repository."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE = "explain_repo.sexp"
 
 
 def example_text() -> str:
-    """The program of the demo: the checkout's example, or the copy that ships with the package."""
+    """The demo program: the example of the checkout, or the copy in the package."""
     checkout = Path(__file__).resolve().parents[2] / "examples" / EXAMPLE
     if checkout.is_file():
         return checkout.read_text("utf-8")
@@ -34,13 +34,13 @@ def example_text() -> str:
 
 
 def default_root() -> Path:
-    """agentflow's own checkout, or the installed package where there is none."""
+    """agentflow's own checkout, or the installed package if there is none."""
     package = Path(__file__).resolve().parents[1]
     return package.parent if (package.parent / "pyproject.toml").is_file() else package
 
 
 def state_directory() -> Path:
-    """Where run files go: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a temporary one."""
+    """The run files: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a temporary one."""
     base = os.environ.get("XDG_STATE_HOME")
     path = (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
     try:
@@ -54,20 +54,20 @@ def state_directory() -> Path:
 
 
 def _within(path: str, root: Path) -> str:
-    """``path`` as it reads from the root."""
+    """``path`` relative to the root."""
     relative = os.path.relpath(path, root)
     return path if relative.startswith("..") else relative
 
 
 class Answer:
-    """Writes the streamed answer to standard output as it comes, on lines of its own."""
+    """Writes the streamed answer to standard output, on lines of its own."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self.text = ""
 
     def __call__(self, text: str) -> None:
-        """Take more of the answer."""
+        """Write the next piece of the answer."""
         self.text += text
         self._out.write(text)
         self._out.flush()
@@ -82,17 +82,17 @@ async def run_demo(
     as_json: bool,
     events_file: str | None,
 ) -> int:
-    """Run the demo; gives the exit code."""
+    """Run the demo. Returns the exit code."""
     where = Path(root) if root is not None else default_root()
     if not where.is_dir():
         what = "is not a directory" if where.exists() else "does not exist"
         raise UsageError(f"the root {where} {what}", code="cli/root", hint="give a directory: --root DIR")
     program_text = example_text()
-    asked = question or QUESTION
+    query = question or QUESTION
     chosen = model or load_settings().model or "offline"
     say = sys.stderr
     print(clean(program_text), file=say)
-    print(f"root      {where}\nmodel     {chosen}\nquestion  {clean(asked)}\n", file=say, flush=True)
+    print(f"root      {where}\nmodel     {chosen}\nquestion  {clean(query)}\n", file=say, flush=True)
     if chosen == "offline":
         print("(offline is an extractive stand-in, no language model; --model uses a real one)\n", file=say)
 
@@ -117,11 +117,11 @@ async def run_demo(
             )
             flow.subscribe(writer)
             try:
-                program = flow.compile(Source(f"examples/{EXAMPLE}", program_text), bindings={"question": asked})
+                program = flow.compile(Source(f"examples/{EXAMPLE}", program_text), bindings={"question": query})
             except AgentflowError as error:
                 raise (CompileFailed(error) if is_compile_error(error) else error) from error
             try:
-                result = await flow.run(program, bindings={"question": asked})
+                result = await flow.run(program, bindings={"question": query})
             except AgentflowError as error:
                 if answer.text:
                     print("the answer above was cut off; it is no result", file=say)

@@ -1,4 +1,4 @@
-"""``agentflow doctor``: what this machine offers and what is missing."""
+"""``agentflow doctor``: reports what this machine offers and what is missing."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def _sandbox(name: str) -> str:
 
 
 async def doctor(as_json: bool) -> int:
-    """Print what was found; 0 when all that the core needs is there."""
-    found: dict[str, Any] = {
+    """Print the report. Returns 0 if everything the core needs is present."""
+    report: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: _package(name) for name in _PACKAGES},
@@ -62,21 +62,21 @@ async def doctor(as_json: bool) -> int:
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
-    if not found["fts5"]:
+    if not report["fts5"]:
         problems.append("this Python's SQLite has no FTS5: the index cannot work")
-    found["problems"] = problems
+    report["problems"] = problems
     if as_json:
-        write_out(json.dumps(found) + "\n")
+        write_out(json.dumps(report) + "\n")
     else:
         tested = _tested()
         untested = "" if "{}.{}".format(*sys.version_info) in tested else f" (tested: {tested[0]} to {tested[-1]})"
-        write_out(f"{'python':<20}{found['python']} on {found['platform']}{untested}\n")
-        for name, number in found["packages"].items():
+        write_out(f"{'python':<20}{report['python']} on {report['platform']}{untested}\n")
+        for name, number in report["packages"].items():
             write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
-        for name, there in found["keys"].items():
+        for name, there in report["keys"].items():
             write_out(f"{name:<20}{'set' if there else 'not set'}\n")
-        write_out(f"{'fts5':<20}{'yes' if found['fts5'] else 'no'}\n")
-        for name, state in found["sandbox"].items():
+        write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
+        for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:
             write_out(f"{'problem':<20}{problem}\n")

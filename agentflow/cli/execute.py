@@ -1,4 +1,4 @@
-"""``run`` and ``eval``: a program, its events, its value."""
+"""``run`` and ``eval``: run a program, show its events, print its value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 async def watching(
     flow: AgentFlow, *, progress: bool | None, events: bool, events_file: str | None
 ) -> AsyncGenerator[None, None]:
-    """Subscribe what the options ask for: progress lines, JSON lines on standard output, a file of JSON lines."""
+    """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines."""
     if progress or (progress is None and sys.stderr.isatty()):
         flow.subscribe(Console(sys.stderr, clean=lambda text: flow.redact(clean(text))))
     if events:
@@ -68,7 +68,7 @@ async def execute(
     events_file: str | None,
     progress: bool | None,
 ) -> int:
-    """Compile and run a program text, print its value, give the exit code."""
+    """Compile and run a program text and print its value. Returns the exit code."""
     async with (
         open_flow(options) as flow,
         watching(flow, progress=progress, events=events, events_file=events_file),

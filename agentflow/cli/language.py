@@ -1,4 +1,4 @@
-"""``check`` and ``fmt``: what is wrong with program files, and how they should be laid out."""
+"""``check`` and ``fmt``: report errors in program files, and format them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import clean
 
 SHORTEST_MISSPELLING = 4
-"""Characters of a name below which everything looks like everything."""
+"""Minimum length of a name to check; shorter ones resemble too many others."""
 
 Reader = Callable[[str], tuple[str, str]]
 
@@ -38,23 +38,23 @@ def check_files(
     limits: Limits | None = None,
     reader: Reader = read_program,
 ) -> int:
-    """Report everything that can be found wrong with programs without running them; several findings per file.
+    """Report all errors that can be found in programs without running them.
 
     ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``known`` the
-    names of tasks and tools that will be there. With ``as_json`` one JSON object goes to standard output: ``ok`` and,
-    per file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: an ``error``, or a
-    ``warning`` for a name that nothing here binds and that is nearly one which exists. Gives exit code 3 when there
-    are errors, else 0. Raises UsageError for a file that cannot be read.
+    names of tasks and tools that will exist. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
+    file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error``, or ``warning``
+    for a name that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
+    Raises UsageError for a file that cannot be read.
     """
     granted = None if allow is None else frozenset(allow)
     files: list[dict[str, Any]] = []
-    found = 0
+    count = 0
     for path in paths:
         name, text = reader(path)
         source = Source(name, text)
         errors = check_program(source, limits=limits, allow=granted)
         doubts = [] if errors else suspicious_names(source, known)
-        found += len(errors)
+        count += len(errors)
         listed = [{"severity": "error", **each.to_dict()} for each in errors]
         listed += [{"severity": "warning", **each.to_dict()} for each in doubts]
         files.append({"file": name, "diagnostics": listed})
@@ -64,43 +64,43 @@ def check_files(
             for each in doubts:
                 write_out(clean(each.render()).replace("error[", "warning[", 1) + "\n")
     if as_json:
-        write_out(json.dumps({"ok": not found, "files": files}, ensure_ascii=False) + "\n")
-    elif not found:
+        write_out(json.dumps({"ok": not count, "files": files}, ensure_ascii=False) + "\n")
+    elif not count:
         print(f"{len(paths)} file{'' if len(paths) == 1 else 's'} checked, nothing found", file=sys.stderr)
-    return Exit.DIAGNOSTICS if found else Exit.OK
+    return Exit.DIAGNOSTICS if count else Exit.OK
 
 
 def suspicious_names(source: Source, known: Iterable[str] = ()) -> list[SexpEvaluationError]:
-    """Free names of a sound program that are nothing now and look like a misspelling of something that exists.
+    """Free names of a valid program that are not bound and resemble an existing name.
 
-    The host may bind a free name, so this is a doubt and no error; each name is reported once, where it first stands.
+    The host may bind a free name, so this is a warning. Each name is reported once, at its first occurrence.
     """
     free = compile_program(source).free
     exists = [*known, *PRIMITIVES, *FORMS, *(name for name, kind in free.items() if kind != "unknown")]
     pending: list[Node] = list(reversed(read(source)))
-    found: dict[str, SexpEvaluationError] = {}
+    suspects: dict[str, SexpEvaluationError] = {}
     while pending:
         node = pending.pop()
         if isinstance(node, Name):
-            if free.get(node.name) == "unknown" and node.name not in found and node.name not in exists:
+            if free.get(node.name) == "unknown" and node.name not in suspects and node.name not in exists:
                 near = did_you_mean(node.name, exists) if len(node.name) >= SHORTEST_MISSPELLING else None
                 if near is not None:
                     message = f"nothing here binds '{node.name}'"
                     span = source.span(node.start, node.end)
-                    found[node.name] = SexpEvaluationError(message, code="name/suspicious", span=span, hint=near)
+                    suspects[node.name] = SexpEvaluationError(message, code="name/suspicious", span=span, hint=near)
         elif isinstance(node, Form):
             pending.extend(reversed(node.items))
-    return list(found.values())
+    return list(suspects.values())
 
 
 def format_files(
     paths: Sequence[str], *, check: bool = False, as_json: bool = False, reader: Reader = read_program
 ) -> int:
-    """Lay out program files; a file is replaced whole or not at all, ``-`` goes to standard output.
+    """Format program files; a file is replaced atomically, ``-`` goes to standard output.
 
-    With ``check`` nothing is written: exit code 3 says that something would be. With ``as_json`` one JSON object on
-    standard output tells per file whether it ``changed`` or what ``error`` it has. A file that cannot be laid out is
-    left alone and reported, with exit code 3. Raises UsageError for a file that cannot be read.
+    With ``check`` nothing is written; exit code 3 says that a file would change. With ``as_json`` one JSON object on
+    standard output says for each file whether it ``changed`` or which ``error`` it has. A file that cannot be formatted
+    is left unchanged and reported, with exit code 3. Raises UsageError for a file that cannot be read.
     """
     report: list[dict[str, Any]] = []
     code = Exit.OK
@@ -109,23 +109,23 @@ def format_files(
         entry: dict[str, Any] = {"file": name, "changed": False}
         report.append(entry)
         try:
-            made = format_text(text, name=name)
+            formatted = format_text(text, name=name)
         except AgentflowError as error:
             entry["error"] = error.to_dict()
             print(clean(error.render()), file=sys.stderr)
             code = Exit.DIAGNOSTICS
             continue
-        entry["changed"] = made != text
+        entry["changed"] = formatted != text
         if path == "-" and not check:
             if as_json:
-                entry["text"] = made
+                entry["text"] = formatted
             else:
-                write_out(made)
+                write_out(formatted)
         elif entry["changed"]:
             if check:
                 code = Exit.DIAGNOSTICS
             else:
-                _replace(Path(path), made)
+                _replace(Path(path), formatted)
             if not as_json:
                 print(f"{'would change' if check else 'changed'} {name}", file=sys.stderr)
     if as_json:
@@ -134,15 +134,15 @@ def format_files(
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write through a file beside the target, so that an interruption leaves the old text or the new one."""
+    """Replace a file through a temporary one, so that an interruption leaves the old text or the new one."""
     target = path.resolve()
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as made:
-        made.write(text)
+    ) as temporary:
+        temporary.write(text)
     try:
-        os.chmod(made.name, target.stat().st_mode & 0o7777)
-        os.replace(made.name, target)
+        os.chmod(temporary.name, target.stat().st_mode & 0o7777)
+        os.replace(temporary.name, target)
     except OSError:
-        os.unlink(made.name)
+        os.unlink(temporary.name)
         raise

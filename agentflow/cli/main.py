@@ -1,4 +1,4 @@
-"""The commands. Each reads its options, calls one function, exits with its code."""
+"""The commands. Each parses its options, calls one function and exits with its code."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"agentflow {version('agentflow')}")
@@ -89,7 +89,7 @@ def _execute(
     events_file: str | None,
     progress: bool | None,
 ) -> NoReturn:
-    """Run a program text on a loop of its own and exit with its code: what ``run`` and ``eval`` share."""
+    """Run a program text on a new event loop and exit with its code; used by ``run`` and ``eval``."""
     from agentflow.cli.execute import execute
 
     sys.exit(

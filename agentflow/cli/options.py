@@ -1,4 +1,4 @@
-"""Options that several commands share, and the flow they make."""
+"""Options that several commands share, and the flow built from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Progress = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class FlowOptions:
-    """How a command wants its flow."""
+    """The options of a command that configure its flow."""
 
     model: str | None = None
     base_url: str | None = None
@@ -75,13 +75,13 @@ class FlowOptions:
 
 def parse_limits(texts: tuple[str, ...], base: Limits) -> Limits:
     """``name=number`` options over ``base``. Raises UsageError."""
-    known = {f.name for f in fields(Limits)}
+    names = {f.name for f in fields(Limits)}
     values: dict[str, Any] = {f.name: getattr(base, f.name) for f in fields(Limits)}
     for text in texts:
         name, sep, number = text.partition("=")
-        if name not in known:
+        if name not in names:
             raise UsageError(
-                f"there is no limit '{name}'", hint=did_you_mean(name, known) or f"limits: {', '.join(sorted(known))}"
+                f"there is no limit '{name}'", hint=did_you_mean(name, names) or f"limits: {', '.join(sorted(names))}"
             )
         try:
             values[name] = None if number == "none" else float(number) if "." in number else int(number)
@@ -93,7 +93,7 @@ def parse_limits(texts: tuple[str, ...], base: Limits) -> Limits:
 
 
 async def ask_on_terminal(request: ApprovalRequest) -> bool:
-    """Show what wants to run and ask for a yes on the terminal."""
+    """Show the request on the terminal and ask for approval."""
     from prompt_toolkit import PromptSession
 
     print(f"\napproval needed: {request.tool}\n  {request.text}", file=sys.stderr)
@@ -105,7 +105,7 @@ async def ask_on_terminal(request: ApprovalRequest) -> bool:
 
 
 def always(request: ApprovalRequest) -> bool:
-    """Approve whatever is asked."""
+    """Approve every request."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""``agentflow repl``: forms in, values out, answers as they stream; Ctrl-C ends one form, not the shell."""
+"""``agentflow repl``: reads forms, prints values, streams answers; Ctrl-C ends one form, not the shell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentflow.lang.reference import describe
 from agentflow.lib.terminal import clean
 
 MAX_SHOWN = 20_000
-"""Characters of a value that are shown."""
+"""Maximum number of characters shown of a value."""
 
 _WORD = re.compile(r"([^\s()\[\]{}\"'`,;]+)")
 
@@ -38,15 +38,15 @@ A form is evaluated when its parentheses are closed; the last value is bound to 
 
 
 class LineEditor(Protocol):
-    """Where the shell gets its input from."""
+    """The source of the shell's input."""
 
     async def read(self, prompt: str) -> str:
-        """One input, complete as a form. Raises EOFError at the end, KeyboardInterrupt when the input is dropped."""
+        """Read one complete form. Raises EOFError at the end, KeyboardInterrupt if the input is abandoned."""
         ...
 
 
 class Flow(Protocol):
-    """What the shell needs of an AgentFlow."""
+    """The part of AgentFlow that the shell uses."""
 
     @property
     def evaluator(self) -> Any: ...
@@ -54,7 +54,7 @@ class Flow(Protocol):
 
 
 def is_complete(text: str) -> bool:
-    """Whether ``text`` is ready to be evaluated: a command, or forms that are all closed. Wrong text is ready, too."""
+    """Whether ``text`` can be evaluated: a command, or forms that are all closed. Invalid text counts, too."""
     if text.lstrip().startswith(","):
         return True
     try:
@@ -67,7 +67,7 @@ def is_complete(text: str) -> bool:
 
 
 def names_in_sight(flow: Flow, env: SexpEnvironment) -> list[str]:
-    """Everything that may be typed here: variables, tasks and tools, primitives, special forms."""
+    """All names to complete: variables, tasks and tools, primitives, special forms."""
     performer = getattr(flow.evaluator, "performer", None)
     registered: Iterable[str] = performer.known_names() if performer is not None else ()
     return sorted({*env.names(), *registered, *PRIMITIVES, *FORMS})
@@ -76,8 +76,8 @@ def names_in_sight(flow: Flow, env: SexpEnvironment) -> list[str]:
 class PromptEditor:
     """The line editor on prompt_toolkit: history, completion, and lines until the parentheses are closed.
 
-    Parameters: ``names`` gives the names to complete, asked at each completion; ``history`` a file (None: none is kept).
-    ``session`` are further arguments of ``PromptSession`` (its ``input`` and ``output``).
+    Parameters: ``names`` returns the names to complete, called at each completion; ``history`` a file (None: no
+    history); ``session`` further arguments of ``PromptSession`` (its ``input`` and ``output``).
     """
 
     def __init__(self, names: Callable[[], Iterable[str]], *, history: Path | None = None, **session: Any) -> None:
@@ -110,12 +110,12 @@ class PromptEditor:
         )
 
     async def read(self, prompt: str) -> str:
-        """One input, complete as a form."""
+        """Read one complete form."""
         return await self._session.prompt_async(prompt)
 
 
 class Shell:
-    """The state of one session: the environment, the last value, where output goes."""
+    """The state of one session: environment, last value, output."""
 
     def __init__(self, flow: Flow, env: SexpEnvironment, write: Callable[[str], Any]) -> None:
         self.flow = flow
@@ -124,7 +124,7 @@ class Shell:
         self._streaming = False
 
     def watch(self, event: Any) -> None:
-        """The observer: a model's text as it comes, and log lines."""
+        """The observer: writes streamed model text and log lines."""
         if event.type == "text_delta" and event.text:
             self._write(clean(event.text))
             self._streaming = True
@@ -132,14 +132,14 @@ class Shell:
             self.say(f"; {event.message}")
 
     def say(self, text: str) -> None:
-        """Write a line, after the end of whatever was streaming."""
+        """Write a line, after ending a streamed one."""
         if self._streaming:
             self._write("\n")
             self._streaming = False
         self._write(clean(text) + "\n")
 
     async def obey(self, line: str) -> bool:
-        """Carry out one input. False when the session is to end."""
+        """Execute one input. Returns False to end the session."""
         text = line.strip()
         if not text or text.startswith(";"):
             return True
@@ -165,7 +165,7 @@ class Shell:
         return True
 
     def documentation(self, name: str) -> str:
-        """What is known about a name: a variable's value first, then a task or tool, then the language."""
+        """Documentation of a name: a variable's value first, then a task or tool, then the language."""
         if not name:
             return "write ,doc NAME"
         if name in self.env:
@@ -200,7 +200,7 @@ class Shell:
 
 
 def show(value: object) -> str:
-    """A value as the shell shows it: as program text, a result with its status and content."""
+    """The text the shell shows for a value: program text, or status and content of a result."""
     try:
         if isinstance(value, TaskResult):
             error = value.error
@@ -213,7 +213,7 @@ def show(value: object) -> str:
 
 @contextlib.contextmanager
 def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
-    """Inside, Ctrl-C calls ``cancel``; the handler that was there before is put back."""
+    """Call ``cancel`` on Ctrl-C within the block; restore the previous handler afterwards."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -229,13 +229,13 @@ def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
 
 
 def default_history() -> Path | None:
-    """``agentflow/history`` in the user's state directory (XDG base directories); None where it cannot be made."""
-    place = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agentflow"
+    """``agentflow/history`` in the user's state directory (XDG base directories); None if it cannot be created."""
+    directory = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agentflow"
     try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:
         return None
-    return place / "history"
+    return directory / "history"
 
 
 async def repl(
@@ -247,10 +247,10 @@ async def repl(
     write: Callable[[str], Any] | None = None,
     banner: bool = True,
 ) -> int:
-    """Read forms, evaluate them in one environment, show values, until the input ends. Gives the exit code 0.
+    """Read forms, evaluate them in one environment and show their values until the input ends. Returns exit code 0.
 
     ``flow`` is an AgentFlow; ``bindings`` are variables defined from the start; ``editor`` and ``write`` replace the
-    terminal; ``history`` is the file that keeps what was typed (default: :func:`default_history`).
+    terminal; ``history`` is the history file (default: :func:`default_history`).
     """
     env = SexpEnvironment(bindings)
     output = write or _to_terminal

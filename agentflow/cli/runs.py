@@ -1,4 +1,4 @@
-"""``agentflow runs``: what the event files of earlier runs say."""
+"""``agentflow runs``: lists earlier runs from their event files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from agentflow.lib.terminal import clean
 
 
 def summary(path: Path) -> dict[str, Any] | None:
-    """The run that an event file tells of; None when it tells of none. A file cut off has outcome ``unfinished``."""
-    found: dict[str, Any] | None = None
+    """The run recorded in an event file, or None. The outcome is ``unfinished`` if the file is cut off."""
+    run: dict[str, Any] | None = None
     with path.open("r", encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if '"run_started"' not in line and '"run_finished"' not in line:
@@ -23,32 +23,32 @@ def summary(path: Path) -> dict[str, Any] | None:
                 event = json.loads(line)
             except ValueError:
                 continue
-            if event.get("type") == "run_started" and found is None:
-                found = {
+            if event.get("type") == "run_started" and run is None:
+                run = {
                     "run_id": event.get("run_id"),
                     "name": event.get("name"),
                     "time": event.get("time"),
                     "outcome": "unfinished",
                     "file": str(path),
                 }
-            elif found is not None and event.get("type") == "run_finished":
+            elif run is not None and event.get("type") == "run_finished":
                 for key in ("outcome", "duration_s", "usage", "cost_usd"):
-                    found[key] = event.get(key)
-    return found
+                    run[key] = event.get(key)
+    return run
 
 
 def list_runs(directory: str | None, as_json: bool) -> int:
-    """Print the runs whose event files lie in ``directory`` (default: where the command writes them), newest first."""
+    """Print the runs recorded in ``directory`` (default: where the command writes them), newest first."""
     where = Path(directory) if directory else state_directory() / "runs"
     files = sorted(where.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True) if where.is_dir() else []
-    found = [run for path in files[:200] if (run := summary(path)) is not None]
+    recorded = [run for path in files[:200] if (run := summary(path)) is not None]
     if as_json:
-        write_out(json.dumps(found, ensure_ascii=False) + "\n")
+        write_out(json.dumps(recorded, ensure_ascii=False) + "\n")
         return Exit.OK
-    for run in found:
+    for run in recorded:
         when = datetime.fromtimestamp(run["time"]).strftime("%Y-%m-%d %H:%M:%S")
         took = f"{run['duration_s']:8.2f} s" if run.get("duration_s") is not None else " " * 10
         write_out(clean(f"{when}  {run['outcome']:<10} {took}  {run['name']}  {run['file']}") + "\n")
-    if not found:
+    if not recorded:
         write_out(f"no runs in {where}; --events-file and the demo write them\n")
     return Exit.OK

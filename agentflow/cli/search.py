@@ -24,7 +24,7 @@ _SHOWN_SKIPS = 20
 
 
 def default_cache_dir() -> Path:
-    """Where indexes are kept between commands: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
+    """The directory of persistent indexes: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "agentflow"
 
@@ -32,7 +32,7 @@ def default_cache_dir() -> Path:
 async def index_command(
     root: str = ".", *, history: bool = True, cache_dir: Path | None = None, as_json: bool = False
 ) -> int:
-    """Index ``root`` (or bring its index up to date) and say what was done and what was left out. Gives the exit code.
+    """Index ``root``, or update its index, and print what was done and what was left out. Returns the exit code.
 
     Raises DataError (``memory/root``, ``memory/database``).
     """
@@ -59,10 +59,10 @@ async def index_command(
 async def search_command(
     query: str, root: str = ".", *, k: int = 10, cache_dir: Path | None = None, as_json: bool = False
 ) -> int:
-    """Print the best ``k`` files below ``root`` for ``query``: path, lines, score and why. Gives the exit code.
+    """Print the best ``k`` files below ``root`` for ``query``: path, lines, score and reason. Returns the exit code.
 
-    Nothing found is exit code 0 with an empty list. Raises UsageError for an empty query or a ``k`` below one, DataError
-    (``memory/root``, ``memory/database``).
+    Without any match: exit code 0 and an empty list. Raises UsageError for an empty query or a ``k`` below one,
+    DataError (``memory/root``, ``memory/database``).
     """
     if not query.strip():
         raise UsageError("nothing to search for", hint='write agentflow search "what you look for"')
@@ -78,8 +78,8 @@ async def search_command(
     if not matches:
         print("nothing found", file=sys.stderr)
     for match in matches:
-        place = clean(str(match.metadata["relative_path"]))
-        write_out(f"{match.score:.3f}  {place}:{match.start_line}-{match.end_line}  {match.relevance}\n")
+        location = clean(str(match.metadata["relative_path"]))
+        write_out(f"{match.score:.3f}  {location}:{match.start_line}-{match.end_line}  {match.relevance}\n")
     return Exit.OK
 
 
@@ -97,19 +97,20 @@ def _match_json(match: MatchItem) -> dict[str, Any]:
 
 
 def _counts(report: UpdateReport) -> dict[str, Any]:
-    said = asdict(report)
-    said["files"] = report.files
-    said["skipped"] = [{"path": path, "reason": reason} for path, reason in report.skipped]
-    return said
+    counts = asdict(report)
+    counts["files"] = report.files
+    counts["skipped"] = [{"path": path, "reason": reason} for path, reason in report.skipped]
+    return counts
 
 
 async def serve_jsonl(source: BinaryIO | None = None, write: Callable[[str], None] = write_out) -> int:
-    """Answer requests, one JSON object a line, until the input ends. Gives the exit code.
+    """Answer requests, one JSON object per line, until the input ends. Returns the exit code.
 
-    ``{"op":"index","root":DIR,"history":true|false}`` indexes a directory (in memory; again: what changed);
-    ``{"op":"query","q":TEXT,"k":20}`` answers ``{"paths":[...],"scores":[...]}``, paths relative to the root with ``/``;
-    ``{"op":"update","paths":[...]}`` brings single files up to date. A request that cannot be carried out is answered
-    ``{"error":{"code":...,"message":...}}`` and the next one is served.
+    ``{"op":"index","root":DIR,"history":true|false}`` indexes a directory in memory, and its changes when repeated;
+    ``{"op":"query","q":TEXT,"k":20}`` answers ``{"paths":[...],"scores":[...]}``, paths relative to the root with
+    ``/``;
+    ``{"op":"update","paths":[...]}`` indexes single files. A request that fails is answered with
+    ``{"error":{"code":...,"message":...}}``, and the next one is served.
     """
     server = _Server()
     try:
@@ -153,8 +154,8 @@ class _Server:
         k = _field(request, "k", int, 20)
         if not 1 <= k <= 10_000:
             raise UsageError(f"k is {k}", hint="ask for 1 to 10000 paths")
-        found = await self._opened().search(_field(request, "q", str), k)
-        return {"paths": [item.file.path for item in found], "scores": [round(item.score, 6) for item in found]}
+        matches = await self._opened().search(_field(request, "q", str), k)
+        return {"paths": [item.file.path for item in matches], "scores": [round(item.score, 6) for item in matches]}
 
     async def _do_update(self, request: dict[str, Any]) -> dict[str, Any]:
         paths = cast(list[Any], _field(request, "paths", list))
@@ -191,7 +192,7 @@ def _field(request: dict[str, Any], name: str, kind: type, default: Any = None) 
 
 
 async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines of ``source``: a pipe, socket or terminal is read by the event loop, a plain file on a thread."""
+    """Yield the lines of ``source``: read a pipe, socket or terminal on the event loop, a plain file on a thread."""
     try:
         kind = os.fstat(source.fileno()).st_mode
         waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or source.isatty()

@@ -1,6 +1,6 @@
-"""JSON that models write: whole with a fence around it, or still coming.
+"""Parses JSON written by models: a complete answer, perhaps in a code fence, or an incomplete one as it streams.
 
-Parsing is jiter's (the parser inside pydantic): partial values, no recursion past 200 levels.
+jiter, the parser inside pydantic, does the parsing: partial values, at most 200 levels of nesting.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, cast
 from agentflow.lib.json_schema import type_name
 
 _ALWAYS = 256
-"""Below this many characters every chunk is parsed; above it only when the text has grown by a sixteenth."""
+"""Up to this length the text is parsed after every chunk; beyond it, only after growing by a sixteenth."""
 
 
 def parse_answer(text: str) -> Any:
     """The JSON of a model's answer: the whole text, or the content of its one code fence.
 
-    Raises ValueError with the reason and place; NaN and Infinity are refused, nesting ends at 200 levels.
+    Raises ValueError with reason and position; NaN, Infinity and more than 200 levels of nesting are refused.
     """
     from jiter import from_json
 
@@ -34,7 +34,7 @@ def parse_answer(text: str) -> Any:
 
 
 def _fenced(text: str) -> str | None:
-    """What stands in the one code fence of ``text``; None when there is none, or several."""
+    """The content of the only code fence of ``text``; None if there is none, or several."""
     pieces = text.split("```", 4)
     if len(pieces) != 3:
         return None
@@ -43,10 +43,10 @@ def _fenced(text: str) -> str | None:
 
 
 class PartialJson:
-    """A JSON text that arrives in pieces; :meth:`feed` gives the value so far when it is worth looking at again.
+    """Parses a JSON text that arrives in pieces; :meth:`feed` returns the value so far.
 
-    All parsing together costs a fixed multiple of the final length, however small the pieces are: past 256
-    characters the text is parsed again only after growing by a sixteenth.
+    The total cost is a fixed multiple of the final length, however small the pieces are: past 256 characters the text
+    is parsed again only after growing by a sixteenth.
     """
 
     __slots__ = ("_length", "_parsed_at", "_pieces")
@@ -57,7 +57,7 @@ class PartialJson:
         self._parsed_at = 0
 
     def feed(self, text: str) -> Any | None:
-        """Add ``text``. Returns the value so far, or None when nothing can be said yet or it is too soon again."""
+        """Add ``text``. Returns the value so far; None if there is none, or too little new text."""
         self._pieces.append(text)
         self._length += len(text)
         if self._length > _ALWAYS and self._length - self._parsed_at < self._parsed_at >> 4:
@@ -65,7 +65,7 @@ class PartialJson:
         return self.value()
 
     def value(self) -> Any | None:
-        """The value so far, parsed leniently: what is cut off ends where the text does. None when there is none."""
+        """The value so far, parsed leniently: strings, lists and objects end where the text does."""
         from jiter import from_json
 
         whole = "".join(self._pieces)
@@ -81,7 +81,7 @@ class PartialJson:
 
 
 def _start(text: str) -> int:
-    """Where the JSON begins: after blanks and, where there is one, the opening line of a code fence."""
+    """Index at which the JSON begins: after blanks and the opening line of a code fence, if any."""
     at = len(text) - len(text.lstrip())
     if text.startswith("```", at):
         line_end = text.find("\n", at)
@@ -90,9 +90,9 @@ def _start(text: str) -> int:
 
 
 def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None = None, _depth: int = 0) -> Any | None:
-    """The part of an unfinished ``value`` that has the shape ``schema`` asks for; None when nothing has.
+    """The part of an incomplete ``value`` that fits ``schema``; None if nothing does.
 
-    Missing properties are no fault, properties and items of the wrong type are left out. References are followed.
+    Missing properties are allowed; properties and items of the wrong type are left out. References are followed.
     """
     root = _root if _root is not None else schema
     rules = _follow(schema, root)
@@ -109,9 +109,9 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
                 if rules.get("additionalProperties", True) is not False:
                     kept[name] = item
                 continue
-            made = prune(item, inner, root, _depth + 1)
-            if made is not None or item is None:
-                kept[name] = made
+            part = prune(item, inner, root, _depth + 1)
+            if part is not None or item is None:
+                kept[name] = part
         return kept
     if isinstance(value, list) and isinstance(rules.get("items"), Mapping):
         if not _type_allows(rules, "array"):
@@ -122,13 +122,13 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
         return None
     for key in ("anyOf", "oneOf"):
         if key in rules:
-            made = (prune(value, schema, root, _depth + 1) for schema in rules[key])
-            return next((item for item in made if item is not None), None)
+            candidates = (prune(value, schema, root, _depth + 1) for schema in rules[key])
+            return next((item for item in candidates if item is not None), None)
     return cast(Any, value)
 
 
 def _fits(value: Any, rules: Mapping[str, Any]) -> bool:
-    """Whether a value without parts of its own, or of unknown parts, has the type asked for."""
+    """Whether a value without parts, or with unspecified parts, has the required type."""
     wanted = rules.get("type")
     if wanted is not None:
         name = type_name(value)

@@ -1,6 +1,6 @@
-"""Which names below a root are protected: the one list that file tools, the index and the sandbox obey.
+"""The protected names below a root: the one list that file tools, the index and the sandbox obey.
 
-Everything here looks at text only and touches no disk: a protected name is refused whether or not it exists.
+The rules look at the text only and never at the disk: a protected name is refused whether or not it exists.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ CONFIDENTIAL: tuple[str, ...] = (
     ".npmrc", ".pgpass", ".pypirc", ".ssh", "*.jks", "*.key", "*.keystore", "*.p12", "*.pem", "*.pfx", "_netrc",
     "credentials.json", "id_dsa*", "id_ecdsa*", "id_ed25519*", "id_rsa*",
 )  # fmt: skip
-"""Names of files and directories that hold secrets: not read, not written, not indexed, hidden from commands."""
+"""Files and directories that hold secrets: not read, written or indexed, and hidden from commands."""
 
 OBEYED: tuple[str, ...] = (
-    # what git runs
+    # programs that git runs
     ".git", ".gitconfig", ".gitmodules",
-    # what a shell runs when it starts
+    # start-up files of shells
     ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".cshrc", ".envrc", ".kshrc", ".login", ".profile",
     ".tcshrc", ".zlogin", ".zlogout", ".zprofile", ".zshenv", ".zshrc",
-    # what agentflow itself and other agents obey
+    # configuration of agentflow and of other agents
     ".agentflow", "agentflow.toml", ".mcp.json", ".claude/settings.json", ".claude/settings.local.json",
 )  # fmt: skip
 """Names that shells, git and agents obey, and that may hold secrets too: neither read nor written by tools."""
@@ -36,18 +36,18 @@ EXECUTED: tuple[str, ...] = (
 """Names that editors, hooks and CI execute: read and indexed like any other, not written by tools."""
 
 PROTECTED: tuple[str, ...] = (*CONFIDENTIAL, *OBEYED)
-"""Name patterns that files and directories below a root may not match, for reading as for writing."""
+"""Name patterns of files and directories below a root that may be neither read nor written."""
 
 UNPROTECTED: tuple[str, ...] = (".env.dist", ".env.example", ".env.sample", ".env.template")
-"""Names that match a protected pattern and are harmless."""
+"""Harmless names that match a protected pattern."""
 
 
 class Protection:
     """Decides whether a path is protected.
 
-    Parameters: ``patterns`` are shell patterns (``.env.*``) of one component, or components in a row joined by slashes
-    (``.github/workflows``), matched without regard to case, because a file system may not regard it either;
-    ``except_for`` are names that stay free.
+    Parameters: ``patterns`` shell patterns of one component (``.env.*``), or consecutive components joined by slashes
+    (``.github/workflows``), matched without regard to case, as some file systems do; ``except_for`` names that are not
+    protected.
     """
 
     __slots__ = ("_exact", "_free", "_globs", "_rows")
@@ -70,7 +70,7 @@ class Protection:
         return any(fnmatchcase(folded, pattern) for pattern in self._globs)
 
     def find(self, parts: Sequence[str]) -> str | None:
-        """The part of the path, or the row of them, that is protected; None when none is."""
+        """The protected component, or consecutive components, of a path; None if there are none."""
         for part in parts:
             if self.covers(part):
                 return part
@@ -83,7 +83,7 @@ class Protection:
         return None
 
     def check(self, parts: Iterable[str], path: str) -> None:
-        """Refuse ``path`` when one of its ``parts`` is protected. Raises PathDenied (``files/protected``)."""
+        """Refuse ``path`` if one of its ``parts`` is protected. Raises PathDenied (``files/protected``)."""
         name = self.find(tuple(parts))
         if name is not None:
             raise PathDenied(

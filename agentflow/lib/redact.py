@@ -1,8 +1,8 @@
-"""Secrets: kept out of sight by type, and taken out of texts that are about to leave the process.
+"""Secrets: a type that is never printed, and redaction of texts that leave the process.
 
-:class:`Secret` wraps a value that must not be printed. A :class:`Redactor` knows the secrets in use and what keys look
-like; events, logs, exceptions and journal records go through it. Beside the secret as it is it finds its usual
-disguises: base64 in both alphabets at any of the three alignments (RFC 4648), hexadecimal, percent encoding and JSON
+:class:`Secret` wraps a value that must not be printed. A :class:`Redactor` knows the secrets in use and the formats of
+keys; events, logs, exceptions and journal records go through it. It finds a secret both verbatim and in its usual
+encodings: base64 in both alphabets at any of the three alignments (RFC 4648), hexadecimal, percent encoding and JSON
 escapes.
 """
 
@@ -21,19 +21,19 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 MARK = "[redacted]"
-"""What stands where a secret stood."""
+"""The replacement of a secret."""
 MIN_SECRET = 6
-"""Shortest secret that is searched for: a shorter one would redact ordinary words."""
+"""Length of the shortest secret searched for: a shorter one would redact ordinary words."""
 MIN_NAMED = 8
 """Shortest value of a variable that counts as a secret because of the variable's name."""
 MAX_HELD = 16_384
-"""Most characters a stream holds back for a secret that may be going on."""
+"""Most characters a stream holds back while they may be part of a secret."""
 
 
 class Secret:
-    """A text that is shown to nobody: repr, str, format and JSON give a mark. Parameters: ``value`` the text itself.
+    """A text that is never shown: repr, str, format and JSON give a mark. Parameters: ``value`` the text itself.
 
-    ``reveal()`` gives it. Compares in constant time; cannot be pickled.
+    ``reveal()`` returns it. Compares in constant time; cannot be pickled.
     """
 
     __slots__ = ("_value",)
@@ -98,7 +98,7 @@ _PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "soc
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/@\s]*))?@")
 _TOKEN = r"[A-Za-z0-9_\-]"
-# what begins a key, and the pattern of the whole key; the beginnings are also what a stream waits for
+# the prefix of a key, and the pattern of the whole key; a stream holds text back from such a prefix on
 _KEYS: tuple[tuple[str, str], ...] = (
     ("sk-", rf"sk-(?:[a-z]{{2,12}}[0-9]{{0,2}}-)?{_TOKEN}{{16,}}"),
     ("sk_", rf"sk_(?:live|test)_{_TOKEN}{{16,}}"),
@@ -153,14 +153,14 @@ _ENCODED_BEGINNINGS = ("sk-ant-", "sk-proj-", "sk-svcacct-", "github_pat_", "---
 
 
 def _cores(raw: bytes) -> list[str]:
-    """The characters that base64 text of anything holding ``raw`` must contain, one per alignment."""
-    found: list[str] = []
+    """The characters that any base64 encoding of data containing ``raw`` must contain, one text per alignment."""
+    cores: list[str] = []
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + raw).rstrip(b"=").decode()
         first = (offset * 8 + 5) // 6
         whole = (offset + len(raw)) * 8 // 6
-        found.append(encoded[first:whole])
-    return found
+        cores.append(encoded[first:whole])
+    return cores
 
 
 def _both_alphabets(texts: Iterable[str]) -> list[str]:
@@ -168,28 +168,28 @@ def _both_alphabets(texts: Iterable[str]) -> list[str]:
 
 
 def forms_of(secret: str) -> tuple[str, ...]:
-    """The texts by which ``secret`` is recognised: itself and its encodings, longest first."""
+    """The texts to search for: ``secret`` itself and its encodings, longest first."""
     raw = secret.encode("utf-8", "surrogatepass")
     escaped = json.dumps(secret)[1:-1]
-    found = [
+    forms = [
         secret,
         escaped,
         json.dumps(secret, ensure_ascii=False)[1:-1],
         json.dumps(escaped)[1:-1],
         repr(secret)[1:-1],
     ]
-    found += [
+    forms += [
         quote(secret, safe="", errors="replace"),
         quote(secret, errors="replace"),
         quote_plus(secret, errors="replace"),
     ]
-    found += [raw.hex(), raw.hex().upper()]
-    found += [core for core in _both_alphabets(_cores(raw)) if len(core) >= MIN_SECRET]
-    return tuple(sorted(dict.fromkeys(found), key=len, reverse=True))
+    forms += [raw.hex(), raw.hex().upper()]
+    forms += [core for core in _both_alphabets(_cores(raw)) if len(core) >= MIN_SECRET]
+    return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
 
 
 class _Beginnings:
-    """Finds where the end of a text may be the beginning of one of some forms."""
+    """Finds where the end of a text may be the beginning of a known form."""
 
     __slots__ = ("_candidates", "_first", "_longest", "_second")
 
@@ -204,7 +204,7 @@ class _Beginnings:
         self._candidates = re.compile("|".join(map(re.escape, self._second)) or r"(?!)")
 
     def find(self, text: str) -> int:
-        """The first index from which on ``text`` is an incomplete form; its length when there is none."""
+        """The first index from which ``text`` is an incomplete form; its length if there is none."""
         end = len(text)
         candidate = self._candidates.search(text, max(0, end - self._longest + 1))
         while candidate is not None:
@@ -217,11 +217,11 @@ class _Beginnings:
 
 
 class Redactor:
-    """Takes secrets out of texts.
+    """Removes secrets from texts.
 
-    Parameters: ``secrets`` the ones in use, texts or :class:`Secret`; shorter ones than :data:`MIN_SECRET` are not
-    searched for. ``patterns`` also finds what looks like a key of a known kind (API keys, tokens, private keys,
-    authorization headers). Threads may share one.
+    Parameters: ``secrets`` in use, texts or :class:`Secret`; those shorter than :data:`MIN_SECRET` are ignored.
+    ``patterns`` also finds texts in the format of known keys (API keys, tokens, private keys, authorization headers).
+    Thread-safe.
     """
 
     def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
@@ -246,35 +246,35 @@ class Redactor:
         return "Redactor()"
 
     def suspects(self, text: str) -> bool:
-        """Whether ``text`` has in it what begins a key of a known kind; cheap, for texts that come in pieces."""
+        """Whether ``text`` contains the prefix of a known kind of key; a cheap test for pieces of a stream."""
         patterns = self._patterns
         return patterns is not None and patterns.hint.search(text) is not None
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """Every text that is searched for: the secrets known so far in each of their forms, longest first."""
+        """All texts searched for: every known secret in each of its forms, longest first."""
         return self._forms
 
     def add(self, secret: str | Secret) -> None:
-        """Search for this secret too."""
+        """Add a secret to search for."""
         value = secret.reveal() if isinstance(secret, Secret) else secret
-        found = [form for part in (value, value.strip()) if len(part) >= MIN_SECRET for form in forms_of(part)]
+        added = [form for part in (value, value.strip()) if len(part) >= MIN_SECRET for form in forms_of(part)]
         with self._lock:
-            forms = tuple(sorted({*self._forms, *found}, key=lambda form: (-len(form), form)))
+            forms = tuple(sorted({*self._forms, *added}, key=lambda form: (-len(form), form)))
             if forms:
                 self._known = re.compile("|".join(map(re.escape, forms)))
             self._begun = _Beginnings(forms)
             self._forms = forms
 
     def redact(self, text: str) -> str:
-        """``text`` with every secret replaced by :data:`MARK`. Linear in its length."""
+        """``text`` with every secret replaced by :data:`MARK`, in linear time."""
         return self._without_patterns(self._without_known(text))
 
     def _without_known(self, text: str) -> str:
-        known = self._known
-        if known is None or not any(form in text for form in self._forms):
+        pattern = self._known
+        if pattern is None or not any(form in text for form in self._forms):
             return text
-        return known.sub(MARK, text)
+        return pattern.sub(MARK, text)
 
     def _without_patterns(self, text: str) -> str:
         patterns = self._patterns
@@ -283,11 +283,11 @@ class Redactor:
         return patterns.whole.sub(_mark, text)
 
     def data(self, data: bytes) -> bytes:
-        """:meth:`redact` for bytes; what is no UTF-8 in them stays as it is."""
+        """Like :meth:`redact`, for bytes; bytes that are not UTF-8 are kept."""
         return self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def value(self, value: Any) -> Any:
-        """JSON data with every secret in its texts and keys replaced; what is no JSON data is returned as it is."""
+        """JSON data with every secret in its texts and keys replaced; other values are returned unchanged."""
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, Secret):
@@ -304,13 +304,13 @@ class Redactor:
         return value
 
     def stream(self) -> RedactedStream:
-        """For text that comes in pieces: a secret is found wherever the pieces are cut."""
+        """A redactor for text in pieces; finds a secret wherever the pieces are cut."""
         return RedactedStream(self)
 
-    # the two steps of a stream; each gives what is done and what is held back
+    # the two steps of a stream; each returns the finished text and the text held back
 
     def known_step(self, held: str) -> tuple[str, str]:
-        """Known secrets taken out of ``held`` as far as more text cannot change that, and the rest as it is."""
+        """Redact known secrets in ``held`` as far as more text cannot change the result; return that and the rest."""
         if self._known is None or not held:
             return held, ""
         cut = self._begun.find(held)
@@ -340,7 +340,7 @@ class Redactor:
             cut = whole
         cut = max(cut, len(before))
         if len(text) - cut > MAX_HELD:
-            # no key is that long: a lookalike, or a private key whose end never comes
+            # no key is that long: this is a lookalike, or a private key without an end
             cut, goes_on = len(text), None
         return self._without_patterns(text[:cut])[len(before) :], text[cut:], goes_on
 
@@ -357,20 +357,20 @@ def _secrets_of(name: str, value: str) -> list[str]:
 
 
 def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
-    """``cut``, moved to the start of the match that lies across it."""
-    for found in pattern.finditer(text):
-        if found.start() >= cut:
+    """``cut``, moved to the start of the match that spans it."""
+    for match in pattern.finditer(text):
+        if match.start() >= cut:
             break
-        if found.end() > cut:
-            return found.start()
+        if match.end() > cut:
+            return match.start()
     return cut
 
 
 class RedactedStream:
-    """Text in pieces on its way out: :meth:`feed` gives what may be shown already, :meth:`finish` the rest.
+    """Redacts text in pieces: :meth:`feed` returns what may be shown already, :meth:`finish` the rest.
 
-    All pieces together give what :meth:`Redactor.redact` gives for the whole. A piece is held back only while a secret
-    may be going on in it, and at most :data:`MAX_HELD` characters. What is held back is not read again with each piece:
+    The results joined equal :meth:`Redactor.redact` of the whole. Text is held back only while it may be part of a
+    secret, at most :data:`MAX_HELD` characters. What is held back is not read again with each piece:
     while a piece only goes on with the key that has begun, it is put aside.
     """
 
@@ -387,7 +387,7 @@ class RedactedStream:
         self._tail = ""
 
     def feed(self, text: str) -> str:
-        """The part of everything fed so far that is new and safe to show."""
+        """Add ``text``. Returns the text that is now safe to show and was not returned before."""
         half, self._raw = self._redactor.known_step(self._raw + text)
         return self._second(half)
 
@@ -416,7 +416,7 @@ class RedactedStream:
         return held
 
     def finish(self) -> str:
-        """What was held back, redacted. The stream is empty then."""
+        """Return the redacted text held back so far and reset the stream."""
         rest = self._held() + self._redactor.redact(self._raw)
         done = self._redactor.redact(self._before + rest)[len(self._before) :]
         self._raw = self._half = self._before = ""

@@ -1,4 +1,4 @@
-"""A throttle on how much may begin at once, so that a crowd of runs or calls leaves the event loop to others."""
+"""Spreads the start of many runs or calls over iterations of the event loop, so that other tasks get their share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 
 PER_ITERATION = 12
-"""Starts in one iteration of the loop: building and sending a request takes half a millisecond of CPU."""
+"""Starts per iteration of the loop; building and sending one request takes half a millisecond of CPU."""
 
 
 class StartThrottle:
-    """Lets a few calls begin in each iteration of the event loop; the others begin in the next ones, in order."""
+    """Lets a few calls start in each iteration of the event loop; the others start in later ones, in order."""
 
     __slots__ = ("_begun", "_loop", "_waiting")
 
@@ -20,7 +20,7 @@ class StartThrottle:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Begin now, or in a later iteration when enough others begin in this one."""
+        """Return now, or in a later iteration if this one has enough starts."""
         if self._begun < PER_ITERATION and not self._waiting:
             if self._begun == 0:
                 self._loop.call_soon(self._next)

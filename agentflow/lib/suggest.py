@@ -1,4 +1,4 @@
-"""One speller behind every "unknown name": names, parameters, templates, tools, options."""
+"""The spelling suggestions behind every "unknown name": names, parameters, templates, tools, options."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """The known name nearest to ``name``, or None when nothing is near enough to be worth saying.
+    """The known name most similar to ``name``, or None if none is similar enough.
 
-    Nearness is edit distance (swapped neighbours count once) over names folded to lower case with ``_`` as ``-``, at most a third of the
-    name's length; ties go to the alphabetically first.
+    Similarity is edit distance (a swap of neighbours counts once) over names in lower case with ``_`` as ``-``, at most
+    a third of the name's length; ties go to the alphabetically first.
     """
     wanted = _fold(name)[:80]
     best: tuple[int, str] | None = None
@@ -25,7 +25,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint sentence naming the nearest known name, or None."""
+    """A hint that suggests the most similar known name, or None."""
     near = suggest(name, known)
     return f"did you mean '{near}'?" if near else None
 

@@ -1,8 +1,8 @@
-"""Text from models, tools and files on its way to a terminal.
+"""Makes text from models, tools and files safe to show on a terminal.
 
-A terminal obeys what it is sent: control sequences move the cursor, rewrite earlier lines, set the clipboard or answer
-as if typed, and bidirectional overrides show code in another order than it has. :func:`clean` takes them out where
-text is displayed, :func:`escape` makes them visible where a person decides by what they read.
+Control sequences move the cursor, rewrite earlier lines, set the clipboard or answer as if typed, and bidirectional
+overrides show code in another order than it has. :func:`clean` removes them for display, :func:`escape` makes them
+visible where a person decides by what they read.
 
 Sequences follow ECMA-48 (CSI, OSC, DCS, SOS, PM, APC, two-character escapes), 7-bit and 8-bit forms.
 """
@@ -16,7 +16,7 @@ _INVISIBLE = "\u00ad\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 
 _SEQUENCE = re.compile(
     r"\r\n?"
-    # strings end with ST or BEL; an unterminated one takes the rest of its line, never the rest of the text
+    # strings end with ST or BEL; an unterminated one ends with its line, not with the text
     r"|(?:\x1b[PX\]^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|\x1b[ -/]*[0-~]?"
@@ -29,8 +29,8 @@ _ALL_CONTROL = re.compile(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}
 def clean(text: str) -> str:
     """``text`` without control sequences, other control characters, bidirectional overrides and invisible characters.
 
-    Tabs and line ends stay; ``\\r\\n`` and ``\\r`` become ``\\n``, so that nothing written earlier is overwritten.
-    Linear in the length of the text.
+    Tabs and line ends stay; ``\\r\\n`` and ``\\r`` become ``\\n``, so that earlier text is not overwritten. Takes time
+    linear in the length of the text.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -42,7 +42,7 @@ def _replacement(match: re.Match[str]) -> str:
 
 
 def escape(text: str, *, lines: bool = False) -> str:
-    """``text`` with every control character written out (``\\x1b``, ``\\u202e``), for approvals and messages.
+    """``text`` with every control character escaped (``\\x1b``, ``\\u202e``), for approvals and messages.
 
     With ``lines``, line ends and tabs stay as they are.
     """
@@ -59,6 +59,6 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def shown(path: str) -> str:
-    """``path`` as it may stand in a message: quoted, controls escaped, at most 200 characters."""
+    """``path`` for a message: quoted, control characters escaped, at most 200 characters."""
     text = path if len(path) <= 200 else f"{path[:120]}...{path[-60:]}"
     return repr(escape(text))

@@ -1,4 +1,4 @@
-"""Words of prose and code as search terms: identifiers split at case and underscore, lower-cased, stemmed.
+"""Turns prose and code into search terms: identifiers are split at case and underscore, lower-cased, stemmed.
 
 Everything that compares text by words (the index, the sentence ranker, the offline model) uses this one tokeniser, so
 that a term found by one is the term another knows. The stemmer is a light English suffix stripper in the spirit of
@@ -129,7 +129,7 @@ STOP_WORDS: frozenset[str] = frozenset(
         "your",
     ]
 )
-"""Words that say nothing about what a text is about; left out of queries, kept in documents."""
+"""Stop words: dropped from queries, kept in documents."""
 
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")

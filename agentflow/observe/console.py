@@ -82,7 +82,7 @@ class Console:
         self._open: dict[int, str] = {}
 
     def __call__(self, event: Event) -> None:
-        """Write what there is to say of one event."""
+        """Write the line for one event, if it has one."""
         if isinstance(event, TextDelta):
             if self._answer is not None and any(event.path.startswith(p) for p in self._answer_paths):
                 self._answer(self._clean(event.text))
@@ -134,10 +134,10 @@ class Console:
         self._line("<" if event.outcome == "ok" else "x", f"{what}  {event.duration_s * 1000:,.0f} ms{extra}")
 
     def _line(self, mark: str, text: str) -> None:
-        shown = self._clean(" ".join(text.split()))
-        if len(shown) > _WIDTH:
-            shown = shown[: _WIDTH - 1] + "…"
-        self._stream.write(f"{time.monotonic() - self._began:7.2f}s {mark} {shown}\n")
+        line = self._clean(" ".join(text.split()))
+        if len(line) > _WIDTH:
+            line = line[: _WIDTH - 1] + "…"
+        self._stream.write(f"{time.monotonic() - self._began:7.2f}s {mark} {line}\n")
         self._stream.flush()
 
 

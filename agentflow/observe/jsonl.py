@@ -23,7 +23,7 @@ def event_line(event: Event, redact: Callable[[str], str] = str) -> str:
 class JsonlWriter:
     """An async observer that appends every event to ``path``.
 
-    Lines are gathered and written together, at the latest when a run ends. Parent directories are made at the first
+    Lines are buffered, and written at the latest when a run ends. Parent directories are created at the first
     write. ``redact`` is applied to each line. Call :meth:`aclose` after the last run.
     """
 
@@ -42,7 +42,7 @@ class JsonlWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what is gathered."""
+        """Write the buffered lines."""
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
         if lines:
@@ -56,7 +56,7 @@ class JsonlWriter:
         self._file.flush()
 
     async def aclose(self) -> None:
-        """Write the rest and close the file."""
+        """Write the buffered lines and close the file."""
         await self.flush()
         file, self._file = self._file, None
         if file is not None:

@@ -1,7 +1,7 @@
-"""From a run to whoever watches it: plain observers, async observers, and the caller's own stream.
+"""Delivers the events of a run to its readers: plain observers, async observers, and the caller's own stream.
 
-Publishing is synchronous and never waits. Lifecycle events reach every observer that keeps up; deltas are what an
-observer that falls behind loses. Only the caller's own stream can slow a run down, and only its delta producers.
+Publishing is synchronous and never waits. Every observer that keeps up gets all lifecycle events; one that falls behind
+loses deltas. Only the caller's own stream can slow a run down, and only its delta producers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from agentflow.core.events import DELTAS, Event
 _log = logging.getLogger(__name__)
 
 MAX_UNREAD = 10_000
-"""Unread lifecycle events past which an observer is disconnected."""
+"""Number of unread lifecycle events at which an observer is disconnected."""
 DELTA_ALLOWANCE = 64
-"""Unread deltas past which an observer loses more of them, or the caller's stream makes producers wait."""
+"""Number of unread deltas at which an observer loses further ones, or the caller's stream makes producers wait."""
 
 
 class Subscriber:
@@ -44,7 +44,7 @@ class Subscriber:
         self.dropped = 0
 
     def put(self, event: Event) -> None:
-        """Take an event, or drop it when the rules say so."""
+        """Queue an event, or drop a delta past the allowance."""
         if self.closed:
             return
         if isinstance(event, DELTAS):
@@ -64,25 +64,25 @@ class Subscriber:
         self._wake.set()
 
     def close(self) -> None:
-        """No more events; what is queued can still be read. Waiting producers go on."""
+        """Accept no more events; queued ones can still be read. Wakes waiting producers."""
         self.closed = True
         self.congested = False
         self._room.set()
         self._wake.set()
 
     def discard(self) -> None:
-        """Drop what is unread and take nothing more."""
+        """Drop unread events and accept no more."""
         self._queue.clear()
         self._deltas = 0
         self.close()
 
     async def room(self) -> None:
-        """Wait until the reader has taken enough deltas, or has gone."""
+        """Wait until the reader has taken enough deltas, or has left."""
         while self.congested:
             await self._room.wait()
 
     async def next(self) -> Event | None:
-        """The next event; None after the last one."""
+        """Wait for the next event; None after the last one."""
         while not self._queue:
             if self.closed:
                 return None
@@ -111,7 +111,7 @@ Observer = Callable[[Event], Awaitable[None] | None]
 
 
 def is_async_observer(observer: Observer) -> bool:
-    """Whether calling ``observer`` gives something to await."""
+    """Whether ``observer`` is an async function or has an async ``__call__``."""
     call: Any = getattr(observer, "__call__", None)  # noqa: B004 - the instance's own method decides
     return inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(call)
 
@@ -120,7 +120,7 @@ class Fanout:
     """All observers of one run.
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
-    ``drop`` is told which observer failed, so that later runs do without it.
+    ``drop`` is called with an observer that failed, so that later runs do without it.
     """
 
     __slots__ = ("_async", "_drop", "_plain", "listening", "own")
@@ -144,24 +144,24 @@ class Fanout:
 
     @property
     def needs_tasks(self) -> bool:
-        """Whether :meth:`pump` has anything to do."""
+        """Whether there are async observers, which :meth:`pump` serves."""
         return bool(self._async)
 
     @property
     def congested(self) -> bool:
-        """Whether the caller's own stream wants delta producers to wait."""
+        """Whether delta producers must wait for the caller's own stream."""
         return self.own is not None and self.own.congested
 
     def publish(self, event: Event) -> None:
-        """Hand ``event`` to everybody. An observer that raises is disabled and logged; the run lives."""
+        """Hand ``event`` to all readers. An observer that raises is disabled and logged; the run continues."""
         for observer in self._plain:
             try:
-                made = observer(event)
+                result = observer(event)
             except Exception:  # noqa: BLE001 - an observer is foreign code; its failure must not be the run's
                 self._disable(observer, "failed")
                 continue
-            if made is not None and inspect.isawaitable(made):
-                _close(made)
+            if result is not None and inspect.isawaitable(result):
+                _close(result)
                 self._disable(observer, "returns an awaitable but is no async function")
         for _, subscriber in self._async:
             subscriber.put(event)
@@ -182,9 +182,9 @@ class Fanout:
     async def _feed(self, observer: Observer, subscriber: Subscriber) -> None:
         while (event := await subscriber.next()) is not None:
             try:
-                made = observer(event)
-                if made is not None:
-                    await made
+                result = observer(event)
+                if result is not None:
+                    await result
             except Exception:  # noqa: BLE001 - an observer is foreign code; its failure must not be the run's
                 _log.warning("async observer %r failed; it is disabled", observer, exc_info=True)
                 subscriber.discard()
@@ -192,7 +192,7 @@ class Fanout:
                 return
 
     def close(self) -> None:
-        """No more events: the async observers end when they have read what is queued."""
+        """Accept no more events; async observers end after reading what is queued."""
         for _, subscriber in self._async:
             subscriber.close()
         if self.own is not None:

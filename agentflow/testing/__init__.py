@@ -1,4 +1,4 @@
-"""For people who test programs that call models: a scripted provider, recorded traffic, and a fixture against the network.
+"""Helpers for tests of programs that call models: a scripted provider, recorded traffic, a fixture against network use.
 
 ``pytest_plugins = ["agentflow.testing.plugin"]`` in a ``conftest.py`` gives the fixture ``no_network``.
 """

@@ -3,9 +3,9 @@
     cassette = Cassette("tests/cassettes/summary.json")
     provider = cassette.provider("anthropic")          # a real adapter on a recorded (or replayed) transport
 
-The first run, with a key and network, records; later ones replay without either. The file holds each request's method,
-endpoint and JSON body and the answer's status, headers and bytes, chunk by chunk as they came; keys, cookies and account
-headers are left out.
+The first run, with a key and network, records; later ones replay without either. The file holds the method, endpoint
+and JSON body of each request, and the status, headers and bytes of each answer, chunk by chunk; keys, cookies and
+account headers are left out.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Cassette:
     """A file of recorded model calls.
 
     Parameters: ``path`` of the file; ``mode`` ``auto`` (replay when the file exists, else record), ``record`` or
-    ``replay``. Calls replay in the order they were made, each only to the request it was recorded for: method, endpoint
-    and JSON body must be equal (``matching=False`` looks at the order alone). Raises DataError for a file that is missing or
-    no cassette, and, from the call itself, for a request that was not recorded (the message shows the difference).
+    ``replay``. Calls replay in recorded order, each only for the request it was recorded with: method, endpoint and
+    JSON body must be equal (``matching=False`` checks only the order). Raises DataError if the file is missing or not a
+    cassette, and from the call itself for a request that was not recorded (the message shows the difference).
     Call :meth:`save` after recording, or use the cassette as a context manager.
     """
 
@@ -57,7 +57,7 @@ class Cassette:
 
     @property
     def left(self) -> int:
-        """Recorded calls that were not replayed."""
+        """Number of recorded calls not yet replayed."""
         return 0 if self.recording else len(self._calls) - self._next
 
     def provider(self, dialect: str, **options: Any) -> ProviderAdapter:
@@ -71,7 +71,7 @@ class Cassette:
         return _Recorder(self) if self.recording else _Player(self)
 
     def save(self) -> None:
-        """Write what was recorded; does nothing when replaying. The file is replaced whole."""
+        """Write the recording, replacing the file atomically. Does nothing when replaying."""
         if not self.recording:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,11 +81,11 @@ class Cassette:
         beside.replace(self.path)
 
     def record(self, call: dict[str, Any]) -> None:
-        """Add a call (the transport does)."""
+        """Add a call; used by the transport."""
         self._calls.append(call)
 
-    def take(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The recorded call for a request. Raises DataError when it is not the next one."""
+    def take(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The recorded call for a request. Raises DataError if it is not the next one."""
         if self._next >= len(self._calls):
             raise DataError(
                 f"the cassette {self.path.name} holds {len(self._calls)} calls, and this is one more",
@@ -93,9 +93,9 @@ class Cassette:
                 hint="record it again: delete the file and run once with a key",
             )
         call = self._calls[self._next]
-        if self.matching and call["request"] != asked:
+        if self.matching and call["request"] != request:
             raise DataError(
-                f"call {self._next + 1} is not the one recorded in {self.path.name}:\n{_difference(call['request'], asked)}",
+                f"call {self._next + 1} is not the one recorded in {self.path.name}:\n{_difference(call['request'], request)}",
                 code="cassette/mismatch",
                 hint="record it again if the change is meant: delete the file and run once with a key",
             )
@@ -121,8 +121,8 @@ def _load(path: Path) -> list[dict[str, Any]]:
         ) from None
 
 
-def _difference(recorded: dict[str, Any], asked: dict[str, Any]) -> str:
-    lines = [json.dumps(side, indent=1, sort_keys=True, ensure_ascii=False).split("\n") for side in (recorded, asked)]
+def _difference(recorded: dict[str, Any], request: dict[str, Any]) -> str:
+    lines = [json.dumps(side, indent=1, sort_keys=True, ensure_ascii=False).split("\n") for side in (recorded, request)]
     diff = difflib.unified_diff(lines[0], lines[1], "recorded", "asked", lineterm="", n=1)
     return "\n".join(list(diff)[:40])
 
@@ -133,12 +133,12 @@ async def _asked(request: httpx2.Request) -> dict[str, Any]:
         body = json.loads(content) if content else None
     except ValueError:
         body = base64.b64encode(content).decode()
-    # The base URL may differ when replaying; what is asked of it may not.
+    # The base URL may differ when replaying; the request may not.
     return {"method": request.method, "path": request.url.path.rpartition("/v1")[2], "body": body}
 
 
 class _Recorder(httpx2.AsyncBaseTransport):
-    """Passes calls through to the network and keeps them."""
+    """Passes calls to the network and records them."""
 
     def __init__(self, cassette: Cassette) -> None:
         self._cassette = cassette
@@ -146,7 +146,7 @@ class _Recorder(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         asked = await _asked(request)
-        # What is compressed cannot be read in the file, and the bytes would depend on the library's version.
+        # Compressed data would be unreadable in the file, and its bytes would depend on the library's version.
         request.headers["accept-encoding"] = "identity"
         response = await self._network.handle_async_request(request)
         headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
@@ -163,7 +163,7 @@ class _Recorder(httpx2.AsyncBaseTransport):
 
 
 class _Tape(httpx2.AsyncByteStream):
-    """A response stream that keeps a copy of what passes."""
+    """A response stream that records its chunks."""
 
     def __init__(self, inner: Any, chunks: list[str]) -> None:
         self._inner = inner
@@ -200,7 +200,7 @@ class _Replay(httpx2.AsyncByteStream):
 
 
 def _written(chunk: bytes) -> str:
-    """A chunk as a readable string; one that is no UTF-8 by itself in base64."""
+    """A chunk as a readable string, or in base64 if it is not valid UTF-8 by itself."""
     try:
         text = chunk.decode("utf-8")
     except UnicodeDecodeError:

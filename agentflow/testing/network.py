@@ -1,4 +1,4 @@
-"""No network: connections to anything but this machine are refused while the guard is up."""
+"""Forbids network use: within a block, connections to other machines are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost",
 
 
 class NetworkForbidden(AgentflowError):
-    """Something tried to leave this machine while the network was forbidden. The message says where to."""
+    """A connection to another machine was attempted while the network was forbidden. The message names it."""
 
     default_code = "testing/network-forbidden"
 
@@ -27,10 +27,10 @@ def _local(host: object) -> bool:
 
 @contextlib.contextmanager
 def forbid_network() -> Generator[None, None, None]:
-    """Refuse, within the block, to resolve or connect to any host but this one. Raises NetworkForbidden there.
+    """Within the block, raise NetworkForbidden on attempts to resolve or connect to any host but this one.
 
-    Every provider's traffic passes through the socket module, whatever client it uses; loopback servers and unix sockets
-    still work. The guard holds for the whole process, so use it around a test and not inside a program.
+    All providers use the socket module, whatever their client; loopback servers and unix sockets still work. The guard
+    applies to the whole process, so use it around a test and not inside a program.
     """
     real_connect, real_connect_ex, real_resolve = (
         socket.socket.connect,

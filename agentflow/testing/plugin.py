@@ -11,6 +11,6 @@ from agentflow.testing.network import forbid_network
 
 @pytest.fixture
 def no_network() -> Iterator[None]:
-    """Within this test nothing may leave the machine: NetworkForbidden is raised where something tries."""
+    """Forbid network use within a test: an attempt raises NetworkForbidden."""
     with forbid_network():
         yield
