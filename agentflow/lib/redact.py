@@ -92,9 +92,9 @@ _SECRET_WORDS = frozenset({
     "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
     "passwd", "password", "pat", "pwd", "secret", "secrets", "token", "tokens",
 })  # fmt: skip
-"""Words of a variable's name that say that it holds a secret, wherever they stand in it."""
+"""Words that mark a variable as secret, anywhere in its name."""
 _PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "sock", "type"})
-"""Last words of a name that say that it only tells of one."""
+"""Last words of a name that mark it as harmless: the variable only refers to a secret."""
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/@\s]*))?@")
 _TOKEN = r"[A-Za-z0-9_\-]"
@@ -235,10 +235,10 @@ class Redactor:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], secrets: Iterable[str | Secret] = ()) -> Redactor:
-        """A redactor that knows ``secrets`` and those of the environment.
+        """A redactor for ``secrets`` and those of the environment.
 
-        A variable holds one when a word of its name says so (``DJANGO_SECRET_KEY``, ``OPENAI_API_KEY_2``,
-        ``GITHUB_PAT``), or when its value is an address with user and password.
+        A variable holds a secret if a word of its name says so (``DJANGO_SECRET_KEY``, ``OPENAI_API_KEY_2``,
+        ``GITHUB_PAT``), or if its value is an address with user and password.
         """
         return cls([*secrets, *(secret for name, value in environ.items() for secret in _secrets_of(name, value))])
 
@@ -321,9 +321,9 @@ class Redactor:
         return self._without_known(held[:cut]), held[cut:]
 
     def pattern_step(self, before: str, held: str) -> tuple[str, str, Continuation | None]:
-        """Keys taken out of ``held``, which follows the character ``before``; done and held back as above.
+        """Redact keys in ``held``, which follows the character ``before``; returns the same as :meth:`known_step`.
 
-        The third says which pieces cannot change that; None when all can.
+        The third item says which pieces cannot change the result; None if any piece can.
         """
         patterns = self._patterns
         if patterns is None or not held:
@@ -346,7 +346,7 @@ class Redactor:
 
 
 def _secrets_of(name: str, value: str) -> list[str]:
-    """What is secret about a variable of the environment."""
+    """The secrets in an environment variable."""
     if len(value) < MIN_NAMED:
         return []
     if (login := _USER_INFO.match(value)) is not None:
@@ -370,8 +370,8 @@ class RedactedStream:
     """Redacts text in pieces: :meth:`feed` returns what may be shown already, :meth:`finish` the rest.
 
     The results joined equal :meth:`Redactor.redact` of the whole. Text is held back only while it may be part of a
-    secret, at most :data:`MAX_HELD` characters. What is held back is not read again with each piece:
-    while a piece only goes on with the key that has begun, it is put aside.
+    secret, at most :data:`MAX_HELD` characters. Text held back is not scanned again with each
+    piece: a piece that only continues the key that has begun is put aside.
     """
 
     __slots__ = ("_before", "_goes_on", "_half", "_more", "_more_size", "_raw", "_redactor", "_tail")
@@ -425,7 +425,7 @@ class RedactedStream:
 
 
 Continuation = Callable[[str, str], bool]
-"""Whether a piece only goes on with what is held back, whose last characters are given first."""
+"""``(last characters held back, piece)``: whether the piece only continues what is held back."""
 
 
 def _token_goes_on(tail: str, text: str) -> bool:
@@ -437,7 +437,7 @@ def _pem_goes_on(tail: str, text: str) -> bool:
 
 
 class _Patterns:
-    """The patterns of keys: ``hint`` whether to look at all, ``whole`` keys, ``begun`` what may begin one."""
+    """The patterns of keys: ``hint`` a cheap first test, ``whole`` keys, ``begun`` what may begin one."""
 
     __slots__ = ("_begun_header", "_begun_key", "_pem_end", "_pem_head", "begun", "hint", "whole")
 
@@ -463,7 +463,7 @@ class _Patterns:
         )
 
     def unfinished(self, text: str, start: int) -> tuple[int, Continuation | None]:
-        """Where a key begins that may go on past the end of ``text`` (its length when none does), and what goes on with it."""
+        """Where a key begins that may continue past ``text`` (its length if none does), and the test of what continues it."""
         at = start
         while (head := self._pem_head.search(text, at)) is not None:
             end = self._pem_end.search(text, head.end())

@@ -16,10 +16,10 @@ _B = 0.5
 
 
 class LexicalSentenceRanker:
-    """Ranks sentences by nothing but the texts.
+    """Ranks sentences without an index.
 
-    Call it with a query and texts; it gives one score in 0..1 for each text, in order: BM25 divided by the best score.
-    All are 0.0 when no text shares a term with the query. Deterministic. Raises nothing.
+    Call it with a query and texts; it returns one score in 0..1 per text, in order: BM25 divided by the best score. All
+    are 0.0 if no text shares a term with the query. Deterministic. Raises nothing.
     """
 
     def __init__(self, tokeniser: Tokeniser | None = None) -> None:
