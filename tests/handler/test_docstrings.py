@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentflow.handler.tools import tool_from_function
@@ -74,6 +76,35 @@ def test_styles(function: Callable[..., Any]) -> None:
 def test_none() -> None:
     """Without a docstring there is nothing to say, and that is no error."""
     assert describe(lambda: None) == ("", {})
+
+
+def test_several_names_and_stars() -> None:
+    """A description of several parameters at once is each one's; stars are not part of a name."""
+
+    def numpy_style(a: int, b: int, *rest: int, **options: int) -> None:
+        """Add.
+
+        Parameters
+        ----------
+        a, b : int
+            a number
+        *rest
+            more of them
+        **options
+            how
+        """
+
+    assert describe(numpy_style)[1] == {"a": "a number", "b": "a number", "rest": "more of them", "options": "how"}
+
+
+@given(st.lists(st.sampled_from([*"abc:*-", "Args", "Returns", ":param", "---", "\n", "\n    ", " "])).map("".join))
+def test_no_docstring_is_an_error(text: str) -> None:
+    """Whatever a docstring says, a tool can be made of its function."""
+
+    def function() -> None: ...
+
+    function.__doc__ = text
+    assert tool_from_function(function).spec.name == "function"
 
 
 class Place(BaseModel):
