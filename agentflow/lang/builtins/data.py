@@ -1,4 +1,4 @@
-"""JSON in and out."""
+"""Reading and writing JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _JITER_DEPTH = 200
 
 @primitive("parse-json", usage="(parse-json string)", arity=(1, 1), needs_rt=True)
 def parse_json(rt: Bounded, text: Any) -> Any:
-    """The value a JSON text stands for: objects are dicts, arrays lists, ``null`` is none.
+    """The value of a JSON text: objects become dicts, arrays lists, ``null`` none.
 
-    Text that is not JSON, whole and nothing but, is the error ``json/invalid``, which says where. At most 200 levels
-    of nesting and integers of 4,300 digits are read. A key given twice keeps its last value.
+    A text that is not exactly one JSON value is the error ``json/invalid``, which says where. At most 200 levels of
+    nesting and integers of 4,300 digits are read. The last of duplicate keys wins.
     """
     import jiter
 
-    given = string("parse-json", 1, text)
+    source = string("parse-json", 1, text)
     try:
-        return jiter.from_json(given.encode(), allow_inf_nan=False, cache_mode="none")
+        return jiter.from_json(source.encode(), allow_inf_nan=False, cache_mode="none")
     except UnicodeEncodeError:
         raise SexpEvaluationError(
             "parse-json: the text has half a surrogate pair in it", code="json/invalid", hint="clean the text first"
@@ -41,7 +41,7 @@ def parse_json(rt: Bounded, text: Any) -> Any:
         raise SexpEvaluationError(
             f"parse-json: {error}",
             code="json/invalid",
-            hint="the whole text must be one JSON value" if given.strip() else "the text is empty",
+            hint="the whole text must be one JSON value" if source.strip() else "the text is empty",
         ) from None
 
 

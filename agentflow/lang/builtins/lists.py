@@ -1,4 +1,4 @@
-"""Lists: Python lists that no primitive changes in place. A tuple handed in by the host reads as a list."""
+"""Lists: Python lists that no primitive changes in place. A tuple from the host reads as a list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.lang.equality import equal
 
 
 def items(who: str, position: int, value: Any) -> list[Any]:
-    """``value`` as a list to read from; ``type/argument`` when it is none."""
+    """``value`` as a list to read from. Raises ``type/argument`` if it is not a list."""
     if isinstance(value, list):
         return cast("list[Any]", value)
     if isinstance(value, tuple):
@@ -27,12 +27,12 @@ def items(who: str, position: int, value: Any) -> list[Any]:
 
 
 def _not_empty(who: str, value: object) -> list[Any]:
-    found = items(who, 1, value)
-    if not found:
+    elements = items(who, 1, value)
+    if not elements:
         raise SexpEvaluationError(
             f"{who} of the empty list", code="list/empty", hint=f"test first: (if (null? x) ... ({who} x))"
         )
-    return found
+    return elements
 
 
 @primitive("list", usage="(list value ...)", arity=(0, None))
@@ -51,27 +51,27 @@ def cons(rt: Bounded, value: Any, rest: Any) -> list[Any]:
 
 @primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",))
 def first(value: Any) -> Any:
-    """The first element. Of the empty list it is the error ``list/empty``."""
+    """The first element. An empty list is the error ``list/empty``."""
     return _not_empty("first", value)[0]
 
 
 @primitive("rest", usage="(rest list)", arity=(1, 1), aliases=("cdr",))
 def rest(value: Any) -> list[Any]:
-    """A new list of all elements but the first. Of the empty list it is the error ``list/empty``."""
+    """A new list of all elements but the first. An empty list is the error ``list/empty``."""
     return _not_empty("rest", value)[1:]
 
 
 @primitive("nth", usage="(nth list index [default])", arity=(2, 3))
 def nth(value: Any, index: Any, *default: Any) -> Any:
     """The element at an index counted from 0. Outside the list: the default, or the error ``list/index``."""
-    found = items("nth", 1, value)
+    elements = items("nth", 1, value)
     at = integer("nth", 2, index)
-    if 0 <= at < len(found):
-        return found[at]
+    if 0 <= at < len(elements):
+        return elements[at]
     if default:
         return default[0]
     raise SexpEvaluationError(
-        f"nth: the list has {len(found)} element{'' if len(found) == 1 else 's'}, and index {_short(at)} is outside it",
+        f"nth: the list has {len(elements)} element{'' if len(elements) == 1 else 's'}, and index {_short(at)} is outside it",
         code="list/index",
         hint="indices count from 0; a third argument is the value to use instead",
     )
@@ -83,7 +83,7 @@ def _short(value: int) -> str:
 
 @primitive("length", usage="(length list)", arity=(1, 1))
 def length(value: Any) -> int:
-    """How many elements a list has, characters a string, or keys a dict."""
+    """The number of elements of a list, characters of a string, or keys of a dict."""
     if isinstance(value, str | list | tuple | dict):
         return len(cast("list[Any]", value))
     wrong_type("length", 1, "a list, string or dict", value)
@@ -92,20 +92,20 @@ def length(value: Any) -> int:
 @primitive("append", usage="(append list ...)", arity=(0, None), needs_rt=True)
 def append(rt: Bounded, *lists: Any) -> list[Any]:
     """A new list of all elements of the lists, in order. Texts are joined by ``string-append``."""
-    found = [items("append", position, each) for position, each in enumerate(lists, 1)]
-    charge_collection(rt, sum(map(len, found)), "append")
-    return [element for each in found for element in each]
+    parts = [items("append", position, each) for position, each in enumerate(lists, 1)]
+    charge_collection(rt, sum(map(len, parts)), "append")
+    return [element for each in parts for element in each]
 
 
 @primitive("reverse", usage="(reverse list)", arity=(1, 1))
 def reverse(value: Any) -> list[Any]:
-    """A new list with the elements in opposite order."""
+    """A new list with the elements in reverse order."""
     return items("reverse", 1, value)[::-1]
 
 
 @primitive("range", usage="(range [start] end [step])", arity=(1, 3), needs_rt=True)
 def integer_range(rt: Bounded, *bounds: Any) -> list[int]:
-    """The integers from start (0 when left out) up to, not including, end, by step (1 when left out; may be negative)."""
+    """The integers from start (default 0) up to, not including, end, by step (default 1; may be negative)."""
     numbers = [integer("range", position, value) for position, value in enumerate(bounds, 1)]
     start, end = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
     step = numbers[2] if len(numbers) == 3 else 1
@@ -119,28 +119,28 @@ def integer_range(rt: Bounded, *bounds: Any) -> list[int]:
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _index(value: Any, found: list[Any]) -> int:
+def _index(value: Any, elements: list[Any]) -> int:
     if type(value) in _PLAIN:
         try:
-            return found.index(value)
+            return elements.index(value)
         except ValueError:
             return -1
-    return next((at for at, each in enumerate(found) if equal(each, value)), -1)
+    return next((at for at, each in enumerate(elements) if equal(each, value)), -1)
 
 
 @primitive("member", usage="(member value list)", arity=(2, 2))
 def member(value: Any, within: Any) -> Any:
-    """The part of the list that starts with the first element equal to the value; false when there is none."""
-    found = items("member", 2, within)
-    at = _index(value, found)
-    return found[at:] if at >= 0 else False
+    """The part of the list from the first element equal to the value; false if there is none."""
+    elements = items("member", 2, within)
+    at = _index(value, elements)
+    return elements[at:] if at >= 0 else False
 
 
 @primitive("assoc", usage="(assoc key pairs)", arity=(2, 2))
 def assoc(key: Any, pairs: Any) -> Any:
-    """The first of a list of pairs ``(key value)`` whose key is equal; false when there is none."""
-    found = items("assoc", 2, pairs)
-    for position, pair in enumerate(found):
+    """The first pair ``(key value)`` of a list whose key is equal; false if there is none."""
+    entries = items("assoc", 2, pairs)
+    for position, pair in enumerate(entries):
         if not isinstance(pair, list | tuple) or not pair:
             wrong_element("assoc", position, "pair", pair)
         if equal(cast("list[Any]", pair)[0], key):
@@ -156,6 +156,6 @@ def is_list(value: Any) -> bool:
 
 @primitive("zip", usage="(zip list ...)", arity=(1, None))
 def zip_lists(*lists: Any) -> list[list[Any]]:
-    """A list of lists: the first elements together, then the second ones, as far as the shortest list goes."""
-    found = [items("zip", position, each) for position, each in enumerate(lists, 1)]
-    return [list(row) for row in zip(*found, strict=False)]
+    """A list of lists: the first elements of all lists, then the second ones, up to the shortest list."""
+    columns = [items("zip", position, each) for position, each in enumerate(lists, 1)]
+    return [list(row) for row in zip(*columns, strict=False)]

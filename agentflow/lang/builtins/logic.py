@@ -1,4 +1,4 @@
-"""Equality, truth and kinds of values."""
+"""Equality, truth and types of values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.lang.equality import equal
 
 @primitive("eq?", usage="(eq? a b)", arity=(2, 2), aliases=("equal?",))
 def is_equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: lists and dicts by their elements, a symbol and a string by their text.
+    """Whether two values are equal: lists and dicts by their elements, symbols and strings by their text.
 
     Numbers are equal by value, so ``(eq? 1 1.0)`` is true; ``none`` and ``nil`` are different. Data nested deeper than
     1,000 levels is refused with ``limits/depth``.
@@ -27,7 +27,7 @@ def is_null(value: Any) -> bool:
 
 @primitive("not", usage="(not value)", arity=(1, 1))
 def negate(value: Any) -> bool:
-    """True when the value is falsey: ``false``, ``0``, ``0.0``, ``""``, ``()``, ``{}`` or none."""
+    """Whether the value is false: ``false``, ``0``, ``0.0``, ``""``, ``()``, ``{}`` or none."""
     return not value
 
 
@@ -45,9 +45,9 @@ def is_procedure(value: Any) -> bool:
 
 @primitive("type-of", usage="(type-of value)", arity=(1, 1))
 def type_of(value: Any) -> Symbol:
-    """A symbol naming the kind of value.
+    """The type of the value, as a symbol.
 
-    One of ``integer``, ``float``, ``boolean``, ``string``, ``symbol``, ``list``, ``dict``, ``null`` (of none), ``procedure``,
-    ``result`` (what a task or tool gave), else ``object``.
+    One of ``integer``, ``float``, ``boolean``, ``string``, ``symbol``, ``list``, ``dict``, ``null`` (of none),
+    ``procedure``, ``result`` (of a task or tool), else ``object``.
     """
     return Symbol(type_name(value))

@@ -1,7 +1,7 @@
 """Arithmetic on integers and floats.
 
-Booleans count as 1 and 0, as the specification says. A float anywhere makes the result a float. Integers are exact and
-as long as ``Limits.integer_bits`` allows; what a float cannot hold is an error, never infinity by accident.
+Booleans count as 1 and 0, as the specification says. A float anywhere makes the result a float. Integers are exact, up
+to ``Limits.integer_bits``; a result that a float cannot hold is an error, never silently infinity.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Number = int | float
 
 
 def number(who: str, position: int, value: object) -> Number:
-    """``value`` as a number; ``type/argument`` when it is none."""
+    """``value`` as a number. Raises ``type/argument`` if it is not one."""
     if isinstance(value, int | float):
         return value
     if isinstance(value, str):
@@ -26,7 +26,7 @@ def number(who: str, position: int, value: object) -> Number:
 
 
 def integer(who: str, position: int, value: object) -> int:
-    """``value`` as an integer, no boolean and no float; ``type/argument`` otherwise."""
+    """``value`` as an integer. Raises ``type/argument`` for anything else, booleans and floats included."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     hint = "(round x) gives an integer" if isinstance(value, float) else None
@@ -101,12 +101,12 @@ def multiply(rt: Bounded, *numbers: Any) -> Number:
 def divide(*numbers: Any) -> Number:
     """The first divided by the others; with one argument, 1 divided by it.
 
-    Integers that divide without remainder give an integer, all else a float. Dividing by zero is the error
+    Integers that divide without remainder give an integer, other numbers a float. Division by zero is the error
     ``number/division-by-zero``.
     """
-    given = [number("/", position, value) for position, value in enumerate(numbers, 1)]
-    result: Number = given[0] if len(given) > 1 else 1
-    for divisor in given[1:] if len(given) > 1 else given:
+    values = [number("/", position, value) for position, value in enumerate(numbers, 1)]
+    result: Number = values[0] if len(values) > 1 else 1
+    for divisor in values[1:] if len(values) > 1 else values:
         if divisor == 0:
             raise _by_zero("/")
         if isinstance(result, int) and isinstance(divisor, int) and result % divisor == 0:
@@ -144,12 +144,12 @@ def _ordered(who: str, numbers: tuple[Any, ...]) -> list[Number]:
 
 @primitive("=", usage="(= number number ...)", arity=(1, None))
 def equal_numbers(*numbers: Any) -> bool:
-    """Whether all the numbers are equal. For other values there is ``equal?``."""
+    """Whether all numbers are equal. Use ``equal?`` for other values."""
     for position, value in enumerate(numbers, 1):
         if not isinstance(value, int | float):
             wrong_type("=", position, "a number", value, hint="compare other values with equal?")
-    given = cast("tuple[Number, ...]", numbers)
-    return all(a == b for a, b in pairwise(given))
+    values = cast("tuple[Number, ...]", numbers)
+    return all(a == b for a, b in pairwise(values))
 
 
 @primitive("<", usage="(< number number ...)", arity=(1, None))
@@ -157,8 +157,8 @@ def less(*numbers: Any) -> bool:
     """Whether each number is less than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] < numbers[1]
-    given = _ordered("<", numbers)
-    return all(a < b for a, b in pairwise(given))
+    values = _ordered("<", numbers)
+    return all(a < b for a, b in pairwise(values))
 
 
 @primitive(">", usage="(> number number ...)", arity=(1, None))
@@ -166,8 +166,8 @@ def greater(*numbers: Any) -> bool:
     """Whether each number is greater than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] > numbers[1]
-    given = _ordered(">", numbers)
-    return all(a > b for a, b in pairwise(given))
+    values = _ordered(">", numbers)
+    return all(a > b for a, b in pairwise(values))
 
 
 @primitive("<=", usage="(<= number number ...)", arity=(1, None))
@@ -175,8 +175,8 @@ def at_most(*numbers: Any) -> bool:
     """Whether no number is greater than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] <= numbers[1]
-    given = _ordered("<=", numbers)
-    return all(a <= b for a, b in pairwise(given))
+    values = _ordered("<=", numbers)
+    return all(a <= b for a, b in pairwise(values))
 
 
 @primitive(">=", usage="(>= number number ...)", arity=(1, None))
@@ -184,25 +184,25 @@ def at_least(*numbers: Any) -> bool:
     """Whether no number is less than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] >= numbers[1]
-    given = _ordered(">=", numbers)
-    return all(a >= b for a, b in pairwise(given))
+    values = _ordered(">=", numbers)
+    return all(a >= b for a, b in pairwise(values))
 
 
 @primitive("min", usage="(min number ...)", arity=(1, None))
 def smallest(*numbers: Any) -> Number:
-    """The smallest of the numbers, the first of equal ones."""
+    """The smallest number, the first of equal ones."""
     return min(_ordered("min", numbers))
 
 
 @primitive("max", usage="(max number ...)", arity=(1, None))
 def largest(*numbers: Any) -> Number:
-    """The largest of the numbers, the first of equal ones."""
+    """The largest number, the first of equal ones."""
     return max(_ordered("max", numbers))
 
 
 @primitive("abs", usage="(abs number)", arity=(1, 1))
 def absolute(value: Any) -> Number:
-    """The number without its sign."""
+    """The absolute value."""
     return abs(number("abs", 1, value))
 
 
@@ -211,22 +211,22 @@ MAX_ROUND_DIGITS = 1_000
 
 @primitive("round", usage="(round number [digits])", arity=(1, 2))
 def round_number(value: Any, digits: Any = None) -> Number:
-    """The nearest integer, a half going to the even neighbour; with ``digits``, the nearest float of that many decimals."""
-    given = number("round", 1, value)
-    if isinstance(given, float) and not math.isfinite(given):
-        raise SexpEvaluationError(f"round: {given} has no nearest integer", code="number/overflow")
+    """The nearest integer, halves to the even one; with ``digits``, the nearest float with that many decimals."""
+    exact = number("round", 1, value)
+    if isinstance(exact, float) and not math.isfinite(exact):
+        raise SexpEvaluationError(f"round: {exact} has no nearest integer", code="number/overflow")
     if digits is None:
-        return round(given)
-    places = integer("round", 2, digits)
-    if abs(places) > MAX_ROUND_DIGITS:
+        return round(exact)
+    decimals = integer("round", 2, digits)
+    if abs(decimals) > MAX_ROUND_DIGITS:
         wrong_type("round", 2, f"at most {MAX_ROUND_DIGITS} digits", digits)
     try:
-        return round(given, places)
+        return round(exact, decimals)
     except OverflowError:
         raise _overflow("round") from None
 
 
 @primitive("number?", usage="(number? value)", arity=(1, 1))
 def is_number(value: Any) -> bool:
-    """Whether the value is an integer or a float. A boolean is none, although arithmetic takes it for 1 or 0."""
+    """Whether the value is an integer or a float. Booleans are not, although arithmetic takes them as 1 or 0."""
     return isinstance(value, int | float) and not isinstance(value, bool)

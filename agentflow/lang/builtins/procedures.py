@@ -1,6 +1,6 @@
-"""Primitives that take procedures, and those that act through the run.
+"""Primitives that call procedures, and those that act through the run.
 
-They call a procedure by its code, as generated code does: an element costs a call and nothing else.
+They call a procedure's code directly, as generated code does: an element costs one call and nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentflow.lang.calling import TAIL
 
 
 class Calling(Protocol):
-    """What these primitives need of the strand."""
+    """The part of the strand that these primitives use."""
 
     @property
     def limits(self) -> Limits: ...
@@ -34,44 +34,44 @@ class Calling(Protocol):
 
 @primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)
 async def map_lists(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[Any]:
-    """The procedure's values on the elements, in order; with several lists, on their first elements, their second, ...
+    """The results of calling the procedure on each element, in order; with several lists, on one element of each.
 
-    The shortest list says when it ends.
+    Ends with the shortest list.
     """
     if len(lists) == 1:
         elements = items("map", 2, lists[0])
         code = rt.pick(procedure, 1, d)
         inner = d + 1
-        found: list[Any] = []
-        keep = found.append
+        results: list[Any] = []
+        keep = results.append
         for element in elements:
             value = await code(rt, inner, element)
             keep(value if value is not TAIL else await rt.bounce(d))
-        return found
+        return results
     rows = [items("map", position, each) for position, each in enumerate(lists, 2)]
     code = rt.pick(procedure, len(rows), d)
-    found = []
+    results = []
     for row in zip(*rows, strict=False):
         value = await code(rt, d + 1, *row)
-        found.append(value if value is not TAIL else await rt.bounce(d))
-    return found
+        results.append(value if value is not TAIL else await rt.bounce(d))
+    return results
 
 
 @primitive("filter", usage="(filter procedure list)", arity=(2, 2), is_async=True)
 async def filter_list(rt: Calling, d: int, procedure: Any, elements: Any) -> list[Any]:
-    """The elements for which the procedure's value is true, in order."""
-    found: list[Any] = []
+    """The elements for which the procedure returns a true value, in order."""
+    kept: list[Any] = []
     code = rt.pick(procedure, 1, d)
     for element in items("filter", 2, elements):
         value = await code(rt, d + 1, element)
         if value if value is not TAIL else await rt.bounce(d):
-            found.append(element)
-    return found
+            kept.append(element)
+    return kept
 
 
 @primitive("for-each", usage="(for-each procedure list)", arity=(2, 2), is_async=True)
 async def for_each(rt: Calling, d: int, procedure: Any, elements: Any) -> list[Any]:
-    """Calls the procedure on every element, in order; gives nil."""
+    """Calls the procedure on every element, in order; returns nil."""
     code = rt.pick(procedure, 1, d)
     for element in items("for-each", 2, elements):
         if await code(rt, d + 1, element) is TAIL:
@@ -83,7 +83,7 @@ async def for_each(rt: Calling, d: int, procedure: Any, elements: Any) -> list[A
 async def reduce_list(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
     """Combines the elements from the left: (procedure (procedure initial first) second) ...
 
-    Without an initial value it begins with the first element; an empty list then is an error.
+    Without an initial value it starts with the first element, and an empty list is an error.
     """
     elements = items("reduce", len(rest) + 1, rest[-1])
     start = 0
@@ -108,7 +108,7 @@ async def reduce_list(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
 
 @primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True)
 async def apply(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
-    """Calls the procedure with the arguments given and then the elements of the list."""
+    """Calls the procedure with the arguments, followed by the elements of the list."""
     arguments = [*rest[:-1], *items("apply", len(rest) + 1, rest[-1])]
     value = await rt.pick(procedure, len(arguments), d)(rt, d + 1, *arguments)
     return value if value is not TAIL else await rt.bounce(d)
@@ -116,27 +116,27 @@ async def apply(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
 
 @primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True)
 async def sort(rt: Calling, d: int, elements: Any, *before: Any) -> list[Any]:
-    """A new list in ascending order, all numbers or all strings; or in the order of `before?`, called on two elements.
+    """A new list in ascending order, of numbers or of strings; or in the order of `before?`, called on two elements.
 
     Equal elements keep their order.
     """
-    found = items("sort", 1, elements)
+    values = items("sort", 1, elements)
     if before:
-        return await _merge_sort(rt, d, found, before[0])
-    if all(isinstance(each, str | Symbol) for each in found):
-        return sorted(found, key=str)
-    for position, each in enumerate(found):
+        return await _merge_sort(rt, d, values, before[0])
+    if all(isinstance(each, str | Symbol) for each in values):
+        return sorted(values, key=str)
+    for position, each in enumerate(values):
         if not isinstance(each, int | float):
             raise SexpEvaluationError(
                 f"sort without a procedure takes all numbers or all strings; element {position} is neither like the rest",
                 code="type/element",
                 hint="write (sort list (lambda (a b) ...)), true when a comes before b",
             )
-    return sorted(cast("list[float]", found))
+    return sorted(cast("list[float]", values))
 
 
 async def _merge_sort(rt: Calling, d: int, elements: list[Any], before: Any) -> list[Any]:
-    """Bottom-up merge sort: stable, and every comparison is a call of the program's."""
+    """Bottom-up merge sort: stable; every comparison is a call of the program's procedure."""
     code = rt.pick(before, 2, d)
     runs = [[each] for each in elements]
     while len(runs) > 1:
@@ -164,7 +164,7 @@ async def _merge_sort(rt: Calling, d: int, elements: list[Any], before: Any) -> 
 
 @primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)
 async def log_message(rt: Calling, d: int, *values: Any) -> str:
-    """Publishes the values as text, with spaces between, in the run's log; gives the text."""
+    """Publishes the values, as text separated by spaces, in the run's log; returns the text."""
     text = " ".join(as_text(each) for each in values)
     charge_string(rt, len(text), "log-message")
     return await rt.perform(LogMessage(text), None)

@@ -17,7 +17,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def mapping(who: str, position: int, value: Any) -> Mapping[Any, Any]:
-    """``value`` as a dict to read from; ``type/argument`` when it is none."""
+    """``value`` as a dict to read from. Raises ``type/argument`` if it is not a dict."""
     if isinstance(value, Mapping):
         return cast("Mapping[Any, Any]", value)
     hint = None
@@ -29,7 +29,7 @@ def mapping(who: str, position: int, value: Any) -> Mapping[Any, Any]:
 
 
 def dict_key(who: str, position: int, value: object) -> Any:
-    """``value`` as a dict key: a symbol becomes its name; lists and dicts are refused with ``type/argument``."""
+    """``value`` as a dict key: a symbol becomes its name. Raises ``type/argument`` for lists and dicts."""
     if isinstance(value, Symbol):
         return value.name
     if value is None or isinstance(value, str | int | float):
@@ -37,46 +37,46 @@ def dict_key(who: str, position: int, value: object) -> Any:
     wrong_type(who, position, "a key (a string, symbol or number)", value)
 
 
-def _entries(who: str, start: int, given: tuple[Any, ...]) -> dict[Any, Any]:
-    if len(given) % 2:
+def _entries(who: str, start: int, items: tuple[Any, ...]) -> dict[Any, Any]:
+    if len(items) % 2:
         raise SexpEvaluationError(
             f"{who}: the last key has no value",
             code="dict/odd",
             hint=f'keys and values alternate: ({who} ... "name" value)',
         )
-    return {dict_key(who, start + at, given[at]): given[at + 1] for at in range(0, len(given), 2)}
+    return {dict_key(who, start + at, items[at]): items[at + 1] for at in range(0, len(items), 2)}
 
 
 @primitive("dict", usage="(dict key value ...)", arity=(0, None))
 def make_dict(*entries: Any) -> dict[Any, Any]:
-    """A new dict of the keys and values, which alternate; ``{"key" value}`` writes the same. A later key wins."""
+    """A new dict of alternating keys and values, like ``{"key" value}``. The last of duplicate keys wins."""
     return _entries("dict", 1, entries)
 
 
 @primitive("get", usage="(get dict key [default])", arity=(2, 3))
 def get(record: Any, key: Any, *default: Any) -> Any:
-    """The value of a key; when it is missing the default, or nil. A model's declared fields are read like keys."""
+    """The value of a key; if it is missing, the default, or nil. A model's declared fields are read like keys."""
     if isinstance(record, BaseModel):
         return _field(record, key, "get", default[0] if default else [])
-    found = mapping("get", 1, record)
-    wanted = dict_key("get", 2, key)
-    if wanted in found:
-        return found[wanted]
+    entries = mapping("get", 1, record)
+    name = dict_key("get", 2, key)
+    if name in entries:
+        return entries[name]
     return default[0] if default else []
 
 
 @primitive("put", usage="(put dict key value ...)", arity=(1, None), needs_rt=True)
 def put(rt: Bounded, record: Any, *entries: Any) -> dict[Any, Any]:
-    """A new dict like the given one, with these keys set. The given one stays as it is."""
-    found = mapping("put", 1, record)
+    """A copy of the dict with these keys set."""
+    original = mapping("put", 1, record)
     added = _entries("put", 2, entries)
-    charge_collection(rt, len(found) + len(added), "put")
-    return {**found, **added}
+    charge_collection(rt, len(original) + len(added), "put")
+    return {**original, **added}
 
 
 @primitive("keys", usage="(keys dict)", arity=(1, 1))
 def keys(record: Any) -> list[Any]:
-    """A list of the keys, in the order they were put in."""
+    """A list of the keys, in insertion order."""
     return list(mapping("keys", 1, record))
 
 
@@ -88,10 +88,10 @@ def values(record: Any) -> list[Any]:
 
 @primitive("merge", usage="(merge dict ...)", arity=(0, None), needs_rt=True)
 def merge(rt: Bounded, *records: Any) -> dict[Any, Any]:
-    """A new dict with the entries of all the dicts; a later dict wins."""
-    found = [mapping("merge", position, each) for position, each in enumerate(records, 1)]
-    charge_collection(rt, sum(map(len, found)), "merge")
-    return {key: value for each in found for key, value in each.items()}
+    """A new dict with the entries of all dicts; for duplicate keys, the last dict wins."""
+    dicts = [mapping("merge", position, each) for position, each in enumerate(records, 1)]
+    charge_collection(rt, sum(map(len, dicts)), "merge")
+    return {key: value for each in dicts for key, value in each.items()}
 
 
 @primitive("dict?", usage="(dict? value)", arity=(1, 1))
@@ -102,7 +102,7 @@ def is_dict(value: Any) -> bool:
 
 @primitive("get-field", usage="(get-field value field)", arity=(2, 2))
 def get_field(value: Any, field: Any) -> Any:
-    """The value of a key of a dict, or of a declared field of a model, dataclass or named tuple; nil when missing.
+    """The value of a key of a dict, or of a declared field of a model, dataclass or named tuple; nil if missing.
 
     The field is a string or symbol. ``parsedContent`` and ``parsed_content`` are the same field. Methods, properties
     and names that begin with ``_`` cannot be reached.
@@ -112,9 +112,9 @@ def get_field(value: Any, field: Any) -> Any:
 
 def _field(value: Any, field: Any, who: str, missing: Any) -> Any:
     if isinstance(value, Mapping):
-        found = cast("Mapping[Any, Any]", value)
-        wanted = dict_key(who, 2, field)
-        return found.get(wanted, missing)
+        entries = cast("Mapping[Any, Any]", value)
+        key = dict_key(who, 2, field)
+        return entries.get(key, missing)
     name = field.name if isinstance(field, Symbol) else field
     if not isinstance(name, str):
         wrong_type(who, 2, "a field name (a string or symbol)", field)
@@ -131,7 +131,7 @@ def _snake(name: str) -> str:
 
 
 def _declared(value: Any) -> dict[str, str] | None:
-    """The declared fields of a value by each name they may be called; None when its class declares none."""
+    """The declared fields of a value, by each name they go by; None if its class declares none."""
     kind = cast("Any", type(value))
     if isinstance(value, BaseModel):
         named: dict[str, str] = {}

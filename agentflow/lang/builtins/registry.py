@@ -1,6 +1,6 @@
-"""How a primitive is declared, and the helpers all primitives raise their errors with.
+"""Declaration of primitives, and the helpers with which they raise errors.
 
-A primitive is a plain function of evaluated arguments. Its decorator says its name, usage and arity; its docstring is
+A primitive is a plain function of evaluated arguments. Its decorator declares name, usage and arity; its docstring is
 its documentation. The topic modules hold the functions, :mod:`agentflow.lang.builtins` collects them into one table.
 """
 
@@ -23,7 +23,7 @@ _MARK = "__primitives__"
 
 
 class Bounded(Protocol):
-    """What a primitive that allocates needs of the strand it runs on."""
+    """The part of the strand that allocating primitives use."""
 
     @property
     def limits(self) -> Limits: ...
@@ -33,10 +33,10 @@ class Bounded(Protocol):
 class Primitive:
     """A procedure that is part of the language; a first-class value of programs.
 
-    ``name`` is what programs write; ``function`` the Python function; ``usage`` the shape of a call and ``doc`` what it
-    does; ``arity`` the least and the most arguments (None: any number); with ``needs_rt`` the function takes the strand
-    first, for its limits; with ``is_async`` it is ``async def f(rt, d, *arguments)`` and may call procedures.
-    ``topic`` is the module it lives in, ``canonical`` the name that an alias stands for.
+    ``name`` is its name in programs; ``function`` the Python function; ``usage`` the form of a call and ``doc`` its
+    documentation; ``arity`` the minimum and maximum number of arguments (None: any number); with ``needs_rt`` the
+    function takes the strand first, for its limits; with ``is_async`` it is ``async def f(rt, d, *arguments)`` and may
+    call procedures. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -52,12 +52,12 @@ class Primitive:
     canonical: str = ""
 
     def accepts(self, count: int) -> bool:
-        """Whether a call with ``count`` arguments is well formed."""
+        """Whether it can be called with ``count`` arguments."""
         least, most = self.arity
         return count >= least and (most is None or count <= most)
 
     def check_arity(self, count: int) -> None:
-        """Raises SexpEvaluationError (``arity/primitive``) when a call with ``count`` arguments is not well formed."""
+        """Raise SexpEvaluationError (``arity/primitive``) if it cannot be called with ``count`` arguments."""
         if not self.accepts(count):
             raise SexpEvaluationError(
                 f"{self.name} takes {describe_arity(self.arity)}, and was given {count}",
@@ -88,9 +88,9 @@ def primitive(
     is_async: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
-    """Declare the decorated function a primitive called ``name`` (and by its ``aliases``).
+    """Declare the decorated function as the primitive ``name``, with ``aliases``.
 
-    The function itself is returned unchanged; its docstring is the documentation, and must be there.
+    The function is returned unchanged; its docstring, which is required, is the documentation.
     """
 
     def mark(function: F) -> F:
@@ -98,34 +98,34 @@ def primitive(
         if not doc:
             raise TypeError(f"primitive {name} has no docstring")
         topic = function.__module__.rpartition(".")[2]
-        made = [
+        declared = [
             Primitive(
                 each, function, usage.replace(f"({name}", f"({each}", 1), doc, arity, needs_rt, is_async, topic, name
             )
             for each in (name, *aliases)
         ]
-        setattr(function, _MARK, [*getattr(function, _MARK, []), *made])
+        setattr(function, _MARK, [*getattr(function, _MARK, []), *declared])
         return function
 
     return mark
 
 
 def collect(modules: Iterable[ModuleType]) -> Mapping[str, Primitive]:
-    """The primitives declared in ``modules``, sorted by name, as an immutable mapping. TypeError when a name repeats."""
-    found: dict[str, Primitive] = {}
+    """The primitives declared in ``modules``, sorted by name, immutable. Raises TypeError for a duplicate name."""
+    primitives: dict[str, Primitive] = {}
     for module in modules:
         for value in vars(module).values():
             if getattr(value, "__module__", None) != module.__name__:
                 continue
             for each in getattr(value, _MARK, ()):
-                if each.name in found:
+                if each.name in primitives:
                     raise TypeError(f"two primitives are called {each.name}")
-                found[each.name] = each
-    return MappingProxyType(dict(sorted(found.items())))
+                primitives[each.name] = each
+    return MappingProxyType(dict(sorted(primitives.items())))
 
 
 def type_name(value: object) -> str:
-    """What a program calls the kind of ``value``: ``integer``, ``string``, ``list``, ... (see ``type-of``)."""
+    """The name of the type of ``value`` in programs: ``integer``, ``string``, ``list``, ... (see ``type-of``)."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -148,14 +148,14 @@ def type_name(value: object) -> str:
 
 
 def wrong_type(who: str, position: int, wanted: str, value: Any, *, hint: str | None = None) -> NoReturn:
-    """Raise ``type/argument``: argument ``position`` (from 1) of ``who`` is not a ``wanted``."""
+    """Raise ``type/argument``: argument ``position`` (from 1) of ``who`` is not ``wanted``."""
     raise SexpEvaluationError(
         f"{who} wants {wanted} as argument {position}, and was given {_show(value)}", code="type/argument", hint=hint
     )
 
 
 def wrong_element(who: str, index: int, wanted: str, value: Any, *, hint: str | None = None) -> NoReturn:
-    """Raise ``type/element``: the element at ``index`` (from 0) of the list given to ``who`` is not a ``wanted``."""
+    """Raise ``type/element``: the element at ``index`` (from 0) of the list passed to ``who`` is not ``wanted``."""
     raise SexpEvaluationError(
         f"{who} wants a list of {wanted}s, and its element {index} (counted from 0) is {_show(value)}",
         code="type/element",
@@ -164,7 +164,7 @@ def wrong_element(who: str, index: int, wanted: str, value: Any, *, hint: str | 
 
 
 def _show(value: Any) -> str:
-    """A value with its kind, short enough for a message, without running any code of the value's own class."""
+    """A value with its type, short enough for a message; runs no code of the value's class."""
     kind = type_name(value)
     article = "an" if kind[0] in "aeiou" else "a"
     if value is None or isinstance(value, bool | float):
@@ -182,7 +182,7 @@ def _show(value: Any) -> str:
 
 
 def charge_collection(rt: Bounded, size: int, who: str) -> None:
-    """Raise ``limits/collection`` when a collection of ``size`` elements may not be made. Call before making it."""
+    """Raise ``limits/collection`` if ``size`` elements exceed the limit. Call it before building the collection."""
     allowed = rt.limits.collection
     if size > allowed:
         raise LimitExceeded(
@@ -194,7 +194,7 @@ def charge_collection(rt: Bounded, size: int, who: str) -> None:
 
 
 def charge_string(rt: Bounded, size: int, who: str) -> None:
-    """Raise ``limits/string`` when a string of ``size`` characters may not be made. Call before making it."""
+    """Raise ``limits/string`` if ``size`` characters exceed the limit. Call it before building the string."""
     allowed = rt.limits.string
     if size > allowed:
         raise LimitExceeded(
@@ -206,7 +206,7 @@ def charge_string(rt: Bounded, size: int, who: str) -> None:
 
 
 def charge_bits(rt: Bounded, bits: int, who: str) -> None:
-    """Raise ``limits/integer-bits`` when an integer of ``bits`` bits may not be made. Call before making it."""
+    """Raise ``limits/integer-bits`` if ``bits`` exceed the limit. Call it before computing the integer."""
     allowed = rt.limits.integer_bits
     if bits > allowed:
         raise LimitExceeded(

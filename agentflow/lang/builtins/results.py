@@ -1,4 +1,4 @@
-"""Reading what a task or tool gave."""
+"""Access to the results of tasks and tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentflow.lang.builtins.registry import primitive, wrong_type
 
 
 def result(who: str, value: object) -> TaskResult:
-    """``value`` as a TaskResult, a dict in its shape included; ``type/argument`` when it is neither."""
+    """``value``, a TaskResult or a dict in its shape, as a TaskResult. Raises ``type/argument`` for anything else."""
     if isinstance(value, TaskResult):
         return value
     if isinstance(value, dict) and "status" in value:
@@ -27,15 +27,15 @@ def result(who: str, value: object) -> TaskResult:
 
 @primitive("value-of", usage="(value-of result)", arity=(1, 1))
 def value_of(value: Any) -> Any:
-    """The parsed content of a COMPLETE result, or its content when it has none.
+    """The parsed content of a COMPLETE result, or its content if it has none.
 
-    Raises the error of a FAILED one, and ``task/invalid-output`` when JSON was asked for and did not come.
+    Raises the error of a FAILED one, and ``task/invalid-output`` if JSON was requested and the answer was not JSON.
     """
-    given = result("value-of", value)
-    error = given.error
+    outcome = result("value-of", value)
+    error = outcome.error
     if error is not None and not isinstance(error, AgentflowError):
-        raise error_from_notes(given.notes.get("error"), given.content) from error
-    return given.value()
+        raise error_from_notes(outcome.notes.get("error"), outcome.content) from error
+    return outcome.value()
 
 
 @primitive("content", usage="(content result)", arity=(1, 1))
@@ -52,7 +52,7 @@ def status(value: Any) -> str:
 
 @primitive("failed?", usage="(failed? value)", arity=(1, 1))
 def failed(value: Any) -> bool:
-    """Whether the value is a result that FAILED. Any other value has not failed."""
+    """Whether the value is a FAILED result. False for any other value."""
     if isinstance(value, TaskResult):
         return value.status == "FAILED"
     return isinstance(value, dict) and cast("dict[str, Any]", value).get("status") == "FAILED"

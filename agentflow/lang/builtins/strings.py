@@ -1,4 +1,4 @@
-"""Text. Indices count characters from 0; sizes are charged before a string is made."""
+"""Strings. Indices count characters from 0; sizes are charged before a string is built."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_FINITE = {"+inf.0": float("inf"), "-inf.0": float("-inf"), "+nan.0": float(
 
 
 def string(who: str, position: int, value: Any) -> str:
-    """``value`` as a string; ``type/argument`` when it is none."""
+    """``value`` as a string. Raises ``type/argument`` if it is not one."""
     if isinstance(value, str):
         return value
     hint = None
@@ -38,19 +38,19 @@ def string(who: str, position: int, value: Any) -> str:
 
 @primitive("string=?", usage="(string=? a b)", arity=(2, 2))
 def string_equal(a: Any, b: Any) -> bool:
-    """Whether two strings are the same. Other values are compared by ``equal?``."""
+    """Whether two strings are equal. Use ``equal?`` for other values."""
     return string("string=?", 1, a) == string("string=?", 2, b)
 
 
 @primitive("string?", usage="(string? value)", arity=(1, 1))
 def is_string(value: Any) -> bool:
-    """Whether the value is a string. A symbol is none."""
+    """Whether the value is a string. A symbol is not."""
     return isinstance(value, str)
 
 
 @primitive("string-append", usage="(string-append string ...)", arity=(0, None), needs_rt=True)
 def string_append(rt: Bounded, *strings: Any) -> str:
-    """The strings joined into one. For other values use ``format``."""
+    """The strings concatenated. Use ``format`` for other values."""
     parts = [string("string-append", position, each) for position, each in enumerate(strings, 1)]
     charge_string(rt, sum(map(len, parts)), "string-append")
     return "".join(parts)
@@ -58,7 +58,7 @@ def string_append(rt: Bounded, *strings: Any) -> str:
 
 @primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), needs_rt=True)
 def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> str:
-    """The strings of a list joined into one, with the separator (one space when left out) between them."""
+    """The strings of a list joined by the separator (default: one space)."""
     hint = "the list comes first, then the separator"
     if isinstance(strings, str) and isinstance(separator, list):
         wrong_type("string-join", 1, "a list", strings, hint=hint)
@@ -75,14 +75,14 @@ def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> str:
 @primitive("string-split", usage="(string-split string [separator])", arity=(1, 2), needs_rt=True)
 def string_split(rt: Bounded, text: Any, separator: Any = None) -> list[str]:
     """The parts of a string between separators; without a separator, its words."""
-    given = string("string-split", 1, text)
+    source = string("string-split", 1, text)
     if separator is None:
-        return given.split()
+        return source.split()
     mark = string("string-split", 2, separator)
     if not mark:
         raise _empty("string-split", "separator")
-    charge_collection(rt, given.count(mark) + 1, "string-split")
-    return given.split(mark)
+    charge_collection(rt, source.count(mark) + 1, "string-split")
+    return source.split(mark)
 
 
 def _empty(who: str, what: str) -> SexpEvaluationError:
@@ -91,83 +91,83 @@ def _empty(who: str, what: str) -> SexpEvaluationError:
 
 @primitive("string-replace", usage="(string-replace string old new)", arity=(3, 3), needs_rt=True)
 def string_replace(rt: Bounded, text: Any, old: Any, new: Any) -> str:
-    """The string with every occurrence of ``old`` replaced by ``new``. Both are plain text, not patterns."""
-    given, before, after = (string("string-replace", at, each) for at, each in enumerate((text, old, new), 1))
+    """The string with every ``old`` replaced by ``new``. Both are plain text, not patterns."""
+    source, before, after = (string("string-replace", at, each) for at, each in enumerate((text, old, new), 1))
     if not before:
         raise _empty("string-replace", "text to replace")
-    charge_string(rt, len(given) + given.count(before) * (len(after) - len(before)), "string-replace")
-    return given.replace(before, after)
+    charge_string(rt, len(source) + source.count(before) * (len(after) - len(before)), "string-replace")
+    return source.replace(before, after)
 
 
 @primitive("string-trim", usage="(string-trim string)", arity=(1, 1))
 def string_trim(text: Any) -> str:
-    """The string without white space at both ends."""
+    """The string without leading and trailing white space."""
     return string("string-trim", 1, text).strip()
 
 
 @primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), needs_rt=True)
 def string_upcase(rt: Bounded, text: Any) -> str:
     """The string in upper case."""
-    given = string("string-upcase", 1, text)
-    charge_string(rt, len(given) * (1 if given.isascii() else 3), "string-upcase")
-    return given.upper()
+    source = string("string-upcase", 1, text)
+    charge_string(rt, len(source) * (1 if source.isascii() else 3), "string-upcase")
+    return source.upper()
 
 
 @primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), needs_rt=True)
 def string_downcase(rt: Bounded, text: Any) -> str:
     """The string in lower case."""
-    given = string("string-downcase", 1, text)
-    charge_string(rt, len(given) * (1 if given.isascii() else 3), "string-downcase")
-    return given.lower()
+    source = string("string-downcase", 1, text)
+    charge_string(rt, len(source) * (1 if source.isascii() else 3), "string-downcase")
+    return source.lower()
 
 
 @primitive("substring", usage="(substring string start [end])", arity=(2, 3))
 def substring(text: Any, start: Any, end: Any = None) -> str:
-    """The characters from start up to, not including, end (the string's end when left out). Outside: ``string/index``."""
-    given = string("substring", 1, text)
+    """The characters from start up to, not including, end (default: the string's end). Outside: ``string/index``."""
+    source = string("substring", 1, text)
     first = integer("substring", 2, start)
-    last = len(given) if end is None else integer("substring", 3, end)
-    if not 0 <= first <= last <= len(given):
+    last = len(source) if end is None else integer("substring", 3, end)
+    if not 0 <= first <= last <= len(source):
         raise SexpEvaluationError(
-            f"substring: start and end must satisfy 0 <= start <= end <= {len(given)}, the string's length",
+            f"substring: start and end must satisfy 0 <= start <= end <= {len(source)}, the string's length",
             code="string/index",
             hint="(length string) gives the length; (min end (length string)) stays inside",
         )
-    return given[first:last]
+    return source[first:last]
 
 
 @primitive("string-contains?", usage="(string-contains? string part)", arity=(2, 2))
 def string_contains(text: Any, part: Any) -> bool:
-    """Whether the part occurs in the string. Upper and lower case differ."""
+    """Whether the part occurs in the string. Case matters."""
     return string("string-contains?", 2, part) in string("string-contains?", 1, text)
 
 
 @primitive("number->string", usage="(number->string number)", arity=(1, 1))
 def number_to_string(value: Any) -> str:
-    """The number as text that reads back as the same number. More than 4,300 digits are refused."""
+    """The number as text that reads as the same number. More than 4,300 digits are refused."""
     return write_number(number("number->string", 1, value))
 
 
 @primitive("string->number", usage="(string->number string)", arity=(1, 1))
 def string_to_number(text: Any) -> Any:
-    """The number that a text is, white space around it aside; false when it is none. More than 4,300 digits are refused."""
-    given = string("string->number", 1, text).strip()
-    if given in _NOT_FINITE:
-        return _NOT_FINITE[given]
-    found = _NUMBER.fullmatch(given)
-    if found is None:
+    """The number that a text denotes, ignoring surrounding white space; false if none. At most 4,300 digits."""
+    source = string("string->number", 1, text).strip()
+    if source in _NOT_FINITE:
+        return _NOT_FINITE[source]
+    match = _NUMBER.fullmatch(source)
+    if match is None:
         return False
-    if found["whole"] is None:
-        return float(given)
-    if len(found["whole"]) > MAX_DIGITS:
+    if match["whole"] is None:
+        return float(source)
+    if len(match["whole"]) > MAX_DIGITS:
         raise LimitExceeded(
-            f"string->number: the text has {len(found['whole'])} digits; at most {MAX_DIGITS} are read",
+            f"string->number: the text has {len(match['whole'])} digits; at most {MAX_DIGITS} are read",
             limit="integer_digits",
             allowed=MAX_DIGITS,
-            used=len(found["whole"]),
+            used=len(match["whole"]),
             hint="a number this long is hardly a number: keep it as text",
         )
-    return int(given)
+    return int(source)
 
 
 @primitive("symbol->string", usage="(symbol->string symbol)", arity=(1, 1))
@@ -185,9 +185,9 @@ def string_to_symbol(text: Any) -> Symbol:
 
 
 def text_of(value: object, allowed: int) -> str:
-    """``value`` as it reads inside a sentence: text as it is, a symbol's name, none as nothing, data as JSON.
+    """``value`` as text inside a sentence: text unchanged, a symbol's name, none as nothing, data as JSON.
 
-    What JSON has no word for reads as it prints. ``allowed`` is the most characters the text may have.
+    A value without a JSON form is printed. ``allowed`` is the maximum number of characters.
     """
     if isinstance(value, str):
         return value
@@ -209,22 +209,22 @@ _PLACE_NAME = re.compile(r"[^\s.\[\]!:{}]+")
 
 @primitive("format", usage="(format template value ... [dict])", arity=(1, None), needs_rt=True)
 def format_text(rt: Bounded, template: Any, *values: Any) -> str:
-    """The template with its places filled in.
+    """The template with its slots filled in.
 
-    ``{}`` takes the values in order; ``{name}`` looks the name up in a dict given as the last value. ``{{`` and ``}}``
-    are plain braces. Text goes in as it is, a symbol by name, none as nothing, other data as JSON. Nothing else has a
-    meaning inside the braces: no index, attribute or width. Too few or too many values are ``format/values``.
+    ``{}`` takes the values in order; ``{name}`` is looked up in the last value, a dict. ``{{`` and ``}}`` are plain
+    braces. Text is inserted unchanged, a symbol as its name, none as nothing, other data as JSON. Braces hold nothing
+    else: no index, attribute or width. Too few or too many values are ``format/values``.
     """
     text = string("format", 1, template)
-    places = list(_PLACE.finditer(text))
-    names = [place[1] for place in places if place[1]]
+    slots = list(_PLACE.finditer(text))
+    names = [slot[1] for slot in slots if slot[1]]
     last = values[-1] if values else None
     named = cast("Mapping[Any, Any]", last) if names and isinstance(last, Mapping) else None
     positional = values[:-1] if named is not None else values
     out: list[str] = []
     size = at = used = 0
-    for place in places:
-        filled = place.group()
+    for slot in slots:
+        filled = slot.group()
         if filled in ("{{", "}}"):
             filled = filled[0]
         elif filled == "{}":
@@ -233,11 +233,11 @@ def format_text(rt: Bounded, template: Any, *values: Any) -> str:
             filled = text_of(positional[used], rt.limits.string)
             used += 1
         else:
-            filled = text_of(_named(place, text, named), rt.limits.string)
-        size += place.start() - at + len(filled)
+            filled = text_of(_named(slot, text, named), rt.limits.string)
+        size += slot.start() - at + len(filled)
         charge_string(rt, size, "format")
-        out += (text[at : place.start()], filled)
-        at = place.end()
+        out += (text[at : slot.start()], filled)
+        at = slot.end()
     if used != len(positional):
         raise _values(f"{len(positional)} values were given and the template has {used} {{}}")
     charge_string(rt, size + len(text) - at, "format")
@@ -252,12 +252,12 @@ def _values(message: str) -> SexpEvaluationError:
     )
 
 
-def _named(place: re.Match[str], text: str, named: Mapping[Any, Any] | None) -> Any:
-    name = place[1]
+def _named(slot: re.Match[str], text: str, named: Mapping[Any, Any] | None) -> Any:
+    name = slot[1]
     if name is None or not _PLACE_NAME.fullmatch(name):
-        shown = text[place.start() : place.start() + 30]
+        shown = text[slot.start() : slot.start() + 30]
         raise SexpEvaluationError(
-            f"format: a brace at character {place.start()} begins no place: {shown}",
+            f"format: a brace at character {slot.start()} begins no place: {shown}",
             code="format/place",
             hint="places are {} and {name}; a literal brace is written {{ or }}",
         )

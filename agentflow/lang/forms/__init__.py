@@ -11,6 +11,6 @@ FORMS: Mapping[str, SpecialForm] = collect((binding, concurrency, control, data,
 """Every special form by name, sorted."""
 
 SCOPING: frozenset[str] = frozenset(name for name, form in FORMS.items() if form.scoping)
-"""The forms that a ``define`` inside does not reach out of."""
+"""The forms that confine a ``define`` inside them to their own scope."""
 
 __all__ = ["FORMS", "SCOPING", "SpecialForm"]

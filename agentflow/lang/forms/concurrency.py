@@ -1,4 +1,4 @@
-"""Forms that do things at the same time, or within a time, or again."""
+"""Forms for concurrency, time limits and retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _branches(a: Analyzer, node: Form, scope: Scope) -> IR:
 
 @form("parallel", usage="(parallel form ...)", scoping=True)
 def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the forms at the same time, each in a branch; gives the list of all values, in the order written.
+    """Evaluates the forms concurrently, each in a branch; returns the list of their values, in the order written.
 
     The first failure cancels the other branches and is raised when they have ended.
     """
@@ -28,20 +28,20 @@ def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("pmap", usage="(pmap procedure list [limit])")
 def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Calls the procedure on every element at the same time, at most `limit` at once; gives the values in order.
+    """Calls the procedure on the elements concurrently, at most `limit` at once; returns the values in order.
 
     The first failure cancels the other branches and is raised when they have ended.
     """
-    found = operands(a, node, 2, 3, "(pmap procedure list limit)")
-    return ir.RuntimeCall(node, "pmap", [a.expr(each, scope) for each in found])
+    items = operands(a, node, 2, 3, "(pmap procedure list limit)")
+    return ir.RuntimeCall(node, "pmap", [a.expr(each, scope) for each in items])
 
 
 @form("race", usage="(race form ...)", scoping=True)
 def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the forms at the same time; the first success wins, the others are cancelled and have ended.
+    """Evaluates the forms concurrently and returns the first success, after cancelling the others.
 
-    A FAILED result counts as a failure. When all fail, an error with every cause is raised; when some fail as results,
-    the last of those, in the order written, is the value.
+    A FAILED result counts as a failure. If all fail, an error with every cause is raised; if some of them are results,
+    the last of those, in the order written, is returned.
     """
     operands(a, node, 1, None, "(race form ...)")
     return ir.RuntimeCall(node, "race", [_branches(a, node, scope)])
@@ -49,16 +49,16 @@ def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("timeout", usage="(timeout seconds form)")
 def timeout(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the form; when it has not ended in time, it is cancelled and an error `timeout/elapsed` is raised."""
+    """Evaluates the form; if it takes too long, cancels it and raises the error `timeout/elapsed`."""
     seconds, body = operands(a, node, 2, 2, "(timeout seconds form)")
     return ir.RuntimeCall(node, "timeout", [a.expr(seconds, scope), a.thunk([body], scope, body)])
 
 
 @form("retry", usage="(retry tries form)")
 def retry(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the form, again while it fails, at most `tries` times in all; waits in between, longer each time.
+    """Evaluates the form until it succeeds, at most `tries` times; waits in between, longer each time.
 
-    A failure is a raised task error or a FAILED result; the last one is what retry gives or raises.
+    A failure is a raised task error or a FAILED result; retry raises or returns the last one.
     """
     tries, body = operands(a, node, 2, 2, "(retry tries form)")
     return ir.RuntimeCall(node, "retry", [a.expr(tries, scope), a.thunk([body], scope, body)])

@@ -16,42 +16,42 @@ if TYPE_CHECKING:
 
 @form("if", usage="(if test then [else])")
 def if_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the test, then one of the two: `then` when it is true, else `else` (nil without one).
+    """Evaluates the test, then `then` if it is true, `else` otherwise (nil without one).
 
     0, "", (), {}, false and none are false; everything else is true.
     """
-    found = operands(a, node, 2, 3, "(if test then else)")
-    test = a.expr(found[0], scope)
-    then = a.expr(found[1], scope, tail)
-    other = a.expr(found[2], scope, tail) if len(found) == 3 else ir.Quote(node, [])
+    parts = operands(a, node, 2, 3, "(if test then else)")
+    test = a.expr(parts[0], scope)
+    then = a.expr(parts[1], scope, tail)
+    other = a.expr(parts[2], scope, tail) if len(parts) == 3 else ir.Quote(node, [])
     return ir.If(node, test, then, other)
 
 
 def _when(a: Analyzer, node: Form, scope: Scope, tail: Tail, *, sense: bool) -> IR:
-    found = operands(a, node, 1, None, f"({head(node)} test body ...)")
-    test = a.expr(found[0], scope)
-    body = a.body(found[1:], scope, tail, node)
+    parts = operands(a, node, 1, None, f"({head(node)} test body ...)")
+    test = a.expr(parts[0], scope)
+    body = a.body(parts[1:], scope, tail, node)
     nil = ir.Quote(node, [])
     return ir.If(node, test, body, nil) if sense else ir.If(node, test, nil, body)
 
 
 @form("when", usage="(when test body ...)")
 def when(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the body when the test is true; else nil."""
+    """Evaluates the body if the test is true; returns nil otherwise."""
     return _when(a, node, scope, tail, sense=True)
 
 
 @form("unless", usage="(unless test body ...)")
 def unless(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the body when the test is false; else nil."""
+    """Evaluates the body if the test is false; returns nil otherwise."""
     return _when(a, node, scope, tail, sense=False)
 
 
 @form("cond", usage="(cond (test body ...) ... (else body ...))")
 def cond(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Tries the tests in order and evaluates the body of the first that is true; nil when none is.
+    """Evaluates the tests in order, and the body of the first that is true; returns nil if none is.
 
-    A clause `(test => f)` calls `f` with the test's value; a clause of a test alone gives that value.
+    A clause `(test => f)` calls `f` with the test's value; a clause of a test alone returns that value.
     """
     clauses: list[ir.Clause] = []
     other: IR = ir.Quote(node, [])
@@ -84,24 +84,24 @@ def cond(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("case", usage="(case key ((datum ...) body ...) ... (else body ...))")
 def case(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the key and then the body of the clause that lists it; nil when none does.
+    """Evaluates the key, then the body of the clause that lists its value; returns nil if none does.
 
-    The data are not evaluated; they are compared as `equal?` does.
+    The data are not evaluated; they are compared with `equal?`.
     """
-    found = operands(a, node, 1, None, "(case key ((datum ...) body ...) ... (else body ...))")
+    parts = operands(a, node, 1, None, "(case key ((datum ...) body ...) ... (else body ...))")
     inner = type(scope)(scope, scope.function)
-    key = a.expr(found[0], scope)
+    key = a.expr(parts[0], scope)
     var = a.var(" key", inner)
     clauses: list[ir.Clause] = []
     other: IR = ir.Quote(node, [])
     equal = PRIMITIVES["member"]
-    for index, each in enumerate(found[1:], 1):
+    for index, each in enumerate(parts[1:], 1):
         usage = "write ((datum ...) body ...) or (else body ...)"
         if type(each) is not Form or not each.items:
             raise a.error(each, "form/clause", "a clause of 'case' is a list", usage)
         first = each.items[0]
         if type(first) is Name and first.name == "else":
-            if index != len(found) - 1:
+            if index != len(parts) - 1:
                 raise a.error(each, "form/clause", "'else' comes last", "nothing after it could be reached")
             other = _case_body(a, each, var, inner, tail)
             break
@@ -122,7 +122,7 @@ def _case_body(a: Analyzer, clause: Form, var: ir.Var, scope: Scope, tail: Tail)
 
 @form("progn", usage="(progn form ...)")
 def progn(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the forms in order and gives the last one's value; nil without any. Opens no scope."""
+    """Evaluates the forms in order and returns the last value; nil without any. Opens no scope."""
     return a.body(node.items[1:], scope, tail, node)
 
 
@@ -137,17 +137,17 @@ def _logic(a: Analyzer, node: Form, scope: Scope, tail: Tail, *, every: bool) ->
     if not items:
         return ir.Const(node, every)
     last = len(items) - 1
-    made = [a.expr(item, scope, tail if index == last else None) for index, item in enumerate(items)]
-    return made[0] if len(made) == 1 else ir.Logic(node, every, made)
+    operands = [a.expr(item, scope, tail if index == last else None) for index, item in enumerate(items)]
+    return operands[0] if len(operands) == 1 else ir.Logic(node, every, operands)
 
 
 @form("and", usage="(and form ...)")
 def and_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the forms in order until one is false and gives the last value; true without any."""
+    """Evaluates the forms in order until one is false; returns the last value, true without any."""
     return _logic(a, node, scope, tail, every=True)
 
 
 @form("or", usage="(or form ...)")
 def or_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the forms in order until one is true and gives the last value; false without any."""
+    """Evaluates the forms in order until one is true; returns the last value, false without any."""
     return _logic(a, node, scope, tail, every=False)

@@ -1,4 +1,4 @@
-"""Forms that make data as it is written."""
+"""Forms for literal data and templates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def quoted(node: Node) -> IR:
-    """The value ``node`` stands for, built anew each time where it could be changed."""
+    """The value that ``node`` denotes, built anew at each evaluation if it is mutable."""
     if type(node) is Atom:
         return ir.Const(node, node.value)
     return ir.Const(node, Symbol(node.name)) if type(node) is Name else ir.Quote(node, datum(node))
@@ -24,13 +24,13 @@ def quoted(node: Node) -> IR:
 
 @form("quote", usage="(quote datum)  'datum", scoping=True)
 def quote(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """The datum itself, not evaluated. Lists and dicts are new at each evaluation."""
+    """Returns the datum, not evaluated. Lists and dicts are new at each evaluation."""
     return quoted(operands(a, node, 1, 1, "(quote datum) or 'datum")[0])
 
 
 @form("quasiquote", usage="(quasiquote template)  `template", scoping=True)
 def quasiquote(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """The template as data, with each `,form` replaced by its value and each `,@form` by the elements of its value."""
+    """Returns the template as data, each `,form` replaced by its value and each `,@form` by its value's elements."""
     template = operands(a, node, 1, 1, "(quasiquote template) or `template")[0]
     return _template(a, template, scope, 1)
 

@@ -17,10 +17,10 @@ _TRY = "(try body ... (catch (e) handler ...) (finally form ...))"
 
 @form("try", usage=_TRY)
 def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the body; when an error of the program is raised, the handler with `e` bound to it.
+    """Evaluates the body; if it raises an error of the program, evaluates the handler with `e` bound to the error.
 
-    `e` has the fields code, message, reason, span, cause, and value when it was made by raise. Limits and cancellation
-    are never caught. The finally forms are evaluated however the rest ends; their value is dropped.
+    `e` has the fields code, message, reason, span, cause, and, if raise created it, value. Limits and cancellation are
+    never caught. The finally forms are evaluated however the rest ends; their value is dropped.
     """
     rest = list(node.items[1:])
     final: ir.Thunk | None = None
@@ -68,22 +68,22 @@ def finally_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("raise", usage="(raise value)")
 def raise_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Raises an error whose `value` is the given one. An error caught before is raised again as it was."""
+    """Raises an error that carries this `value`. An error that was caught is raised again unchanged."""
     (value,) = operands(a, node, 1, 1, "(raise value)")
     return ir.RuntimeCall(node, "raise_value", [a.expr(value, scope)])
 
 
 @form("error", usage='(error "message" irritant ...)')
 def error(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Raises an error with a message, followed by the irritants as text."""
-    found = operands(a, node, 1, None, '(error "message" irritant ...)')
-    return ir.RuntimeCall(node, "raise_error", [a.expr(each, scope) for each in found])
+    """Raises an error whose message is followed by the irritants as text."""
+    parts = operands(a, node, 1, None, '(error "message" irritant ...)')
+    return ir.RuntimeCall(node, "raise_error", [a.expr(each, scope) for each in parts])
 
 
 def clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> Form | None:
-    """The one clause ``(name ...)`` among ``nodes``. Raises SexpEvaluationError when it is there twice."""
-    found = [node for node in nodes if head_name(node) == name]
-    if len(found) > 1:
-        raise a.error(found[1], "form/duplicate", f"'{who}' is given '{name}' twice", "give it once")
-    one = found[0] if found else None
+    """The clause ``(name ...)`` among ``nodes``, or None. Raises SexpEvaluationError if there are two."""
+    matches = [node for node in nodes if head_name(node) == name]
+    if len(matches) > 1:
+        raise a.error(matches[1], "form/duplicate", f"'{who}' is given '{name}' twice", "give it once")
+    one = matches[0] if matches else None
     return one if isinstance(one, Form) else None

@@ -1,4 +1,4 @@
-"""How a special form is declared, and what all of them check their shape with."""
+"""Declaration of special forms, and the checks of their syntax that all of them share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MARK = "__forms__"
 class SpecialForm:
     """A special form: its name, the function that analyses it, its usage, documentation and group.
 
-    ``scoping`` forms open scopes of their own, so a ``define`` inside does not bind outside.
+    A ``scoping`` form opens a scope, so a ``define`` inside does not bind outside.
     """
 
     name: str
@@ -34,48 +34,48 @@ class SpecialForm:
 
 
 def form(name: str, *, usage: str, scoping: bool = False) -> Callable[[FormFunction], FormFunction]:
-    """Declare the decorated function the analysis of the form ``name``; its docstring is the documentation."""
+    """Declare that the decorated function analyses the form ``name``; its docstring is the form's documentation."""
 
     def mark(function: FormFunction) -> FormFunction:
         group = function.__module__.rpartition(".")[2]
-        made = SpecialForm(name, function, usage, inspect.getdoc(function) or "", group, scoping)
-        setattr(function, _MARK, [*getattr(function, _MARK, []), made])
+        declared = SpecialForm(name, function, usage, inspect.getdoc(function) or "", group, scoping)
+        setattr(function, _MARK, [*getattr(function, _MARK, []), declared])
         return function
 
     return mark
 
 
 def collect(modules: Iterable[ModuleType]) -> Mapping[str, SpecialForm]:
-    """The forms declared in ``modules``, sorted by name. TypeError when a name repeats."""
-    found: dict[str, SpecialForm] = {}
+    """The forms declared in ``modules``, sorted by name. Raises TypeError for a duplicate name."""
+    forms: dict[str, SpecialForm] = {}
     for module in modules:
         for value in vars(module).values():
             if getattr(value, "__module__", None) != module.__name__:
                 continue
             for each in getattr(value, _MARK, ()):
-                if each.name in found:
+                if each.name in forms:
                     raise TypeError(f"two forms are called {each.name}")
-                found[each.name] = each
-    return MappingProxyType(dict(sorted(found.items())))
+                forms[each.name] = each
+    return MappingProxyType(dict(sorted(forms.items())))
 
 
 def operands(a: Analyzer, node: Form, least: int, most: int | None, usage: str) -> list[Node]:
-    """The operands of a form, when their number is right. Raises SexpEvaluationError (``form/arity``)."""
-    found = node.items[1:]
-    if len(found) < least or (most is not None and len(found) > most):
+    """The operands of a form. Raises SexpEvaluationError (``form/arity``) if their number is wrong."""
+    items = node.items[1:]
+    if len(items) < least or (most is not None and len(items) > most):
         name = head(node)
-        wanted = f"{least}" if most == least else f"at least {least}" if most is None else f"{least} to {most}"
+        expected = f"{least}" if most == least else f"at least {least}" if most is None else f"{least} to {most}"
         raise a.error(
             node,
             "form/arity",
-            f"'{name}' takes {wanted} operand{'' if wanted == '1' else 's'}, and was given {len(found)}",
+            f"'{name}' takes {expected} operand{'' if expected == '1' else 's'}, and was given {len(items)}",
             f"write {usage}",
         )
-    return found
+    return items
 
 
 def head(node: Form) -> str:
-    """The name a form was written with."""
+    """The name at the head of a form."""
     first = node.items[0]
     return first.name if type(first) is Name else "?"
 
@@ -85,19 +85,19 @@ def bindings(a: Analyzer, node: Node, who: str) -> list[tuple[Name, Node]]:
     usage = f"write ({who} ((name value) ...) body ...)"
     if type(node) is not Form:
         raise a.error(node, "form/bindings", f"the bindings of '{who}' are a list of (name value) pairs", usage)
-    found: list[tuple[Name, Node]] = []
+    pairs: list[tuple[Name, Node]] = []
     for item in node.items:
         if type(item) is not Form or len(item.items) != 2:
             raise a.error(item, "form/bindings", f"a binding of '{who}' is a (name value) pair", usage)
         name, value = item.items
         if type(name) is not Name:
             raise a.error(name, "form/bindings", f"what '{who}' binds is a name", usage)
-        found.append((name, value))
-    return found
+        pairs.append((name, value))
+    return pairs
 
 
 def distinct(a: Analyzer, names: Sequence[Name], who: str) -> None:
-    """Raises SexpEvaluationError (``form/duplicate``) when a name is bound twice."""
+    """Raise SexpEvaluationError (``form/duplicate``) if a name occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name.name in seen:

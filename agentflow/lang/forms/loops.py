@@ -1,4 +1,4 @@
-"""Forms that repeat."""
+"""Loops."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @form("loop", usage="(loop count body)")
 def loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the body `count` times, in the current scope; gives the last value, nil for 0.
+    """Evaluates the body `count` times, in the current scope; returns the last value, nil for 0.
 
-    The count is evaluated once and is an integer that is not negative.
+    The count, an integer that is not negative, is evaluated once.
     """
     count, body = operands(a, node, 2, 2, "(loop count body)")
     return ir.Repeat(node, a.expr(count, scope), a.expr(body, scope))
@@ -25,21 +25,21 @@ def loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("while", usage="(while test body ...)")
 def while_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates the body as long as the test is true; gives nil."""
-    found = operands(a, node, 1, None, "(while test body ...)")
-    test = a.expr(found[0], scope)
-    return ir.While(node, test, True, a.body(found[1:], scope, None, node), ir.Quote(node, []))
+    """Evaluates the body as long as the test is true; returns nil."""
+    parts = operands(a, node, 1, None, "(while test body ...)")
+    test = a.expr(parts[0], scope)
+    return ir.While(node, test, True, a.body(parts[1:], scope, None, node), ir.Quote(node, []))
 
 
 @form("do", usage="(do ((name start [step]) ...) (test result ...) body ...)", scoping=True)
 def do(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Binds the names to their starts; until the test is true evaluates the body and then the steps; gives the results.
+    """Binds the names to their starts; evaluates body and steps until the test is true; returns the result.
 
-    Each round has fresh bindings, so a procedure made in the body keeps the values of its round.
+    Each iteration has fresh bindings, so a procedure created in the body keeps the values of its iteration.
     """
     usage = "(do ((name start step) ...) (test result ...) body ...)"
-    found = operands(a, node, 2, None, usage)
-    specs, exit_ = found[0], found[1]
+    parts = operands(a, node, 2, None, usage)
+    specs, exit_ = parts[0], parts[1]
     if type(specs) is not Form or type(exit_) is not Form or not exit_.items:
         raise a.error(
             node, "form/do", "'do' has a list of variables and a list of a test and results", f"write {usage}"
@@ -64,8 +64,8 @@ def do(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     params = [a.var(name.name, inner) for name in names]
     test = a.expr(exit_.items[0], inner)
     result = a.body(exit_.items[1:], inner, None, exit_)
-    place = (node.start, node.end)
-    body = a.block(found[2:], inner, None, node) if len(found) > 2 else None
-    step = a.expr(Form([Name(" do", *place), *steps], *place), inner, again)
+    position = (node.start, node.end)
+    body = a.block(parts[2:], inner, None, node) if len(parts) > 2 else None
+    step = a.expr(Form([Name(" do", *position), *steps], *position), inner, again)
     more = step if body is None else ir.Seq(node, [body, step])
     return ir.NamedLoop(node, params, starts, ir.If(node, test, result, more), again)

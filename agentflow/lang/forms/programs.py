@@ -1,4 +1,4 @@
-"""Forms in which programs are data: evaluating them and rewriting them."""
+"""Forms that treat programs as data: evaluation and macros."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ _MACRO = "(defmacro name (parameter ...) template)"
 
 @form("eval-program", usage=_EVAL)
 def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Evaluates a program, a datum or its text, in a fresh environment with these bindings.
+    """Evaluates a program, given as a datum or as text, in a fresh environment with these bindings.
 
-    It may call the named tasks and tools and no others; without allow, none. max-steps bounds its steps.
+    It may call only the tasks and tools named by allow, none without it. max-steps bounds its steps.
     """
-    found = operands(a, node, 1, None, _EVAL)
-    allow, rest = names_clause(a, found[1:], "allow", "eval-program")
-    values: list[IR] = [a.expr(found[0], scope)]
-    given: list[str] = []
+    parts = operands(a, node, 1, None, _EVAL)
+    allow, rest = names_clause(a, parts[1:], "allow", "eval-program")
+    values: list[IR] = [a.expr(parts[0], scope)]
+    options: list[str] = []
     for key in ("bindings", "max-steps"):
         one = clause(a, rest, key, "eval-program")
         if one is not None:
             if len(one.items) != 2:
                 raise a.error(one, "form/clause", f"'{key}' takes one form", f"write ({key} form)")
-            given.append(key)
+            options.append(key)
             values.append(a.expr(one.items[1], scope))
             rest = [each for each in rest if each is not one]
     if rest:
         raise a.error(rest[0], "form/clause", "this is no clause of 'eval-program'", f"write {_EVAL}")
-    return ir.RuntimeCall(node, "eval_program", values, [tuple(allow), tuple(given)])
+    return ir.RuntimeCall(node, "eval_program", values, [tuple(allow), tuple(options)])
 
 
 @form("defmacro", usage=_MACRO, scoping=True)
 def defmacro(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Defines a macro for the rest of the program: calls are replaced, before anything runs, by the template's value.
+    """Defines a macro for the rest of the program: its calls are replaced, before anything runs, by the template's value.
 
-    The parameters are bound to the operands as data. The template may compute, but call no task or tool.
+    The parameters are bound to the operands as data. The template may compute, but not call tasks or tools.
     """
     from agentflow.lang.macros import Macro
 
-    found = operands(a, node, 3, None, _MACRO)
-    name, params = found[0], found[1]
+    parts = operands(a, node, 3, None, _MACRO)
+    name, params = parts[0], parts[1]
     if type(name) is not Name:
         raise a.error(name, "macro/name", "the name of a macro is a symbol", f"write {_MACRO}")
     if scope.parent is not None:
         raise a.error(node, "macro/place", "macros are defined at top level", "move it out of the form around it")
     a.parameters(params)
-    a.macros[name.name] = Macro.define(a, node, name, params, found[2:])
+    a.macros[name.name] = Macro.define(a, node, name, params, parts[2:])
     return ir.Quote(node, [])

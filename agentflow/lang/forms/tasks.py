@@ -1,4 +1,4 @@
-"""Forms about tasks: defining them, and the director-evaluator loop."""
+"""Forms that define and run tasks, workflows and the director-evaluator loop."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ _DEFATOM = '(defatom name (params (p type) ...) (instructions "...") (descriptio
 
 @form("defatom", usage=_DEFATOM, scoping=True)
 def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Registers an atomic task: parameters, instructions with {{parameter}} places, and options; gives its name.
+    """Registers an atomic task: parameters, instructions with {{parameter}} slots, and options; returns its name.
 
     Options are subtype, description, model, system, output_format, history_config, context, settings, file_paths and
     tools. The task is known to the whole flow from then on. Defining it again replaces it.
     """
-    found = operands(a, node, 2, None, _DEFATOM)
-    name = found[0]
+    parts = operands(a, node, 2, None, _DEFATOM)
+    name = parts[0]
     if type(name) is not Name:
         raise a.error(name, "defatom/name", "the name of a task is a symbol", f"write {_DEFATOM}")
     if a.allow is not None:
         raise a.error(node, "name/not-granted", "this program may not define tasks", "call the tasks it was granted")
     fields: dict[str, Any] = {"name": name.name, "type": "atomic", "params": {}}
-    seen: set[str] = set()
-    for option in found[1:]:
+    names: set[str] = set()
+    for option in parts[1:]:
         key = head_name(option)
         if key is None or not isinstance(option, Form):
             raise a.error(option, "defatom/option", "an option of 'defatom' is a list", f"write {_DEFATOM}")
         if key not in _OPTIONS:
             hint = did_you_mean(key, _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"
             raise a.error(option, "defatom/option", f"'defatom' has no option '{key}'", hint)
-        if key in seen:
+        if key in names:
             raise a.error(option, "form/duplicate", f"'defatom' is given '{key}' twice", "give it once")
-        seen.add(key)
+        names.add(key)
         _option(a, fields, key, option)
-    if "instructions" not in seen:
+    if "instructions" not in names:
         raise a.error(node, "defatom/instructions", f"task '{name.name}' has no instructions", f"write {_DEFATOM}")
     _check_places(a, node, fields)
     a.atoms.add(name.name)
@@ -109,7 +109,7 @@ def _unquoted(node: Node) -> Any:
 
 
 def _params(a: Analyzer, nodes: list[Node]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for node in nodes:
         parts = node.items if type(node) is Form else [node]
         name = parts[0] if parts else None
@@ -118,27 +118,27 @@ def _params(a: Analyzer, nodes: list[Node]) -> dict[str, Any]:
             raise a.error(
                 node, "defatom/params", "a parameter is (name) or (name type)", "write (params (p string) ...)"
             )
-        if name.name in found:
+        if name.name in params:
             raise a.error(node, "form/duplicate", f"the parameter '{name.name}' is named twice", "give it once")
-        found[name.name] = {"type": str(datum(kind))} if kind is not None else {}
-    return found
+        params[name.name] = {"type": str(datum(kind))} if kind is not None else {}
+    return params
 
 
 def _check_places(a: Analyzer, node: Form, fields: dict[str, Any]) -> None:
-    """Every ``{{x}}`` of the instructions and the system prompt is a parameter (function calls are checked elsewhere)."""
+    """Check that every ``{{x}}`` of instructions and system prompt is a parameter; function calls are checked elsewhere."""
     params = fields["params"]
     for key in ("instructions", "system"):
-        for place in _PLACE.findall(fields.get(key, "")):
-            if "(" in place:
+        for slot in _PLACE.findall(fields.get(key, "")):
+            if "(" in slot:
                 continue
-            first = _IDENTIFIER.match(place)
-            name = first[0] if first else place
+            first = _IDENTIFIER.match(slot)
+            name = first[0] if first else slot
             if name not in params:
                 where = next((i for i in node.items[2:] if head_name(i) == key), node)
                 raise a.error(
                     where,
                     "defatom/place",
-                    f"{{{{{place}}}}} in the {key} is no parameter of '{fields['name']}'",
+                    f"{{{{{slot}}}}} in the {key} is no parameter of '{fields['name']}'",
                     did_you_mean(name, params) or f"declare it: (params ({name} string))",
                 )
 
@@ -154,73 +154,73 @@ _LOOP = (
 def director_evaluator_loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Plans, executes, evaluates and decides, at most max-iterations times; iterations count from 1.
 
-    director(input, i) gives a plan; executor(plan, i) a result; evaluator(result, plan, i) feedback; and
-    controller(feedback, plan, result, i) either (list 'continue next-input) or (list 'stop value). At the maximum the
-    last execution result is the value. Inside the phases *loop-config* holds the two settings.
+    director(input, i) returns a plan; executor(plan, i) a result; evaluator(result, plan, i) feedback; and
+    controller(feedback, plan, result, i) either (list 'continue next-input) or (list 'stop value). After the maximum
+    the last execution result is returned. Inside the phases *loop-config* holds the two settings.
     """
     names = ("max-iterations", "initial-director-input", *_PHASES)
-    given = node.items[1:]
-    for each in given:
+    clauses = node.items[1:]
+    for each in clauses:
         name = head_name(each)
         if name not in names:
             hint = did_you_mean(name or "", names) or f"write {_LOOP}"
             raise a.error(each, "form/clause", "this is no clause of 'director-evaluator-loop'", hint)
     args: list[tuple[int, str, IR]] = []
     for name in names:
-        found = clause(a, given, name, "director-evaluator-loop")
-        if found is None:
+        part = clause(a, clauses, name, "director-evaluator-loop")
+        if part is None:
             raise a.error(node, "form/clause", f"'director-evaluator-loop' has no '{name}' clause", f"write {_LOOP}")
-        if len(found.items) != 2:
-            raise a.error(found, "form/clause", f"'{name}' takes one form", f"write ({name} form)")
-        args.append((found.start, name, a.expr(found.items[1], scope)))
+        if len(part.items) != 2:
+            raise a.error(part, "form/clause", f"'{name}' takes one form", f"write ({name} form)")
+        args.append((part.start, name, a.expr(part.items[1], scope)))
     args.sort(key=lambda each: each[0])
     return ir.RuntimeCall(node, "director_loop", [each[2] for each in args], [tuple(each[1] for each in args)])
 
 
 @form("call-workflow", usage="(call-workflow name (parameter value) ...)")
 def call_workflow(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Runs a saved workflow with these bindings, within this run; gives its value."""
-    found = operands(a, node, 1, None, "(call-workflow name (parameter value) ...)")
-    name = found[0]
+    """Runs a saved workflow with these bindings, within this run; returns its value."""
+    parts = operands(a, node, 1, None, "(call-workflow name (parameter value) ...)")
+    name = parts[0]
     text = name.name if type(name) is Name else name.value if type(name) is Atom else None
     if not isinstance(text, str):
         raise a.error(name, "form/clause", "the name of a workflow is a symbol or string", "write (call-workflow name)")
     a.granted(text, name)
-    pairs = a.named_arguments(found[1:], "call-workflow")
+    pairs = a.named_arguments(parts[1:], "call-workflow")
     return ir.EffectCall(node, "workflow", text, [p for p, _ in pairs], [a.expr(v, scope) for _, v in pairs])
 
 
 @form("solve", usage="(solve goal (allow name ...) (max-rounds n) (inputs dict))")
 def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """A model writes a program for the goal, which may call the allowed names only, is checked and then run."""
-    found = operands(a, node, 1, None, "(solve goal (allow name ...) (max-rounds n))")
-    allow, rest = names_clause(a, found[1:], "allow", "solve")
-    values: list[IR] = [a.expr(found[0], scope)]
-    given: list[str] = []
+    """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names."""
+    parts = operands(a, node, 1, None, "(solve goal (allow name ...) (max-rounds n))")
+    allow, rest = names_clause(a, parts[1:], "allow", "solve")
+    values: list[IR] = [a.expr(parts[0], scope)]
+    options: list[str] = []
     for key in ("max-rounds", "inputs"):
         one = clause(a, rest, key, "solve")
         if one is not None:
             if len(one.items) != 2:
                 raise a.error(one, "form/clause", f"'{key}' takes one form", f"write ({key} form)")
-            given.append(key)
+            options.append(key)
             values.append(a.expr(one.items[1], scope))
             rest = [each for each in rest if each is not one]
     if rest:
         raise a.error(rest[0], "form/clause", "this is no clause of 'solve'", "it has allow, max-rounds and inputs")
     if a.allow is not None:
         a.granted("solve", node)
-    return ir.RuntimeCall(node, "solve", values, [tuple(allow), tuple(given)])
+    return ir.RuntimeCall(node, "solve", values, [tuple(allow), tuple(options)])
 
 
 def names_clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> tuple[list[str], list[Node]]:
-    """The names in the clause ``(name n ...)``, none when it is missing, and the other nodes."""
-    found = clause(a, nodes, name, who)
-    if found is None:
+    """The names in the clause ``(name n ...)``, if there is one, and the other nodes."""
+    listing = clause(a, nodes, name, who)
+    if listing is None:
         return [], nodes
     names: list[str] = []
-    for each in found.items[1:]:
+    for each in listing.items[1:]:
         value = each.name if type(each) is Name else each.value if type(each) is Atom else None
         if not isinstance(value, str):
             raise a.error(each, "form/clause", f"'{name}' lists names", f"write ({name} name ...)")
         names.append(value)
-    return names, [node for node in nodes if node is not found]
+    return names, [node for node in nodes if node is not listing]
