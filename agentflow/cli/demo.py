@@ -16,6 +16,7 @@ from agentflow.cli.options import FlowOptions, open_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import plain
+from agentflow.lib.private_files import make_private_directory
 from agentflow.lib.terminal import clean
 from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter
@@ -40,16 +41,17 @@ def default_root() -> Path:
 
 
 def state_directory() -> Path:
-    """The run files: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a temporary one."""
+    """Where run files go: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
     base = os.environ.get("XDG_STATE_HOME")
     path = (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_private_directory(path)
         probe = path / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError:
-        return Path(tempfile.gettempdir()) / f"agentflow-{os.getuid()}"
+        # a name that can be guessed, in a directory that all can write to, may be somebody else's by now
+        return Path(tempfile.mkdtemp(prefix=f"agentflow-{os.getuid()}-"))
     return path
 
 
@@ -103,7 +105,7 @@ async def run_demo(
     async with open_flow(options) as flow:
         writer = JsonlWriter(
             Path(events_file) if events_file else state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl",
-            flow.redact,
+            flow.redactor.value,
         )
         try:
             flow.subscribe(totals)

@@ -22,6 +22,7 @@ from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
 from agentflow.lang.reader import Incomplete, read_datum_nodes
 from agentflow.lang.reference import describe
+from agentflow.lib.private_files import make_private_directory, make_private_file
 from agentflow.lib.terminal import clean
 
 MAX_SHOWN = 20_000
@@ -97,7 +98,7 @@ class PromptEditor:
                 buffer.insert_text("\n")
 
         if history is not None:
-            history.parent.mkdir(parents=True, exist_ok=True)
+            make_private_file(history)
         self.completer = WordCompleter(lambda: list(names()), WORD=False, pattern=_WORD, sentence=False)
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(history)) if history is not None else InMemoryHistory(),
@@ -229,13 +230,12 @@ def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
 
 
 def default_history() -> Path | None:
-    """``agentflow/history`` in the user's state directory (XDG base directories); None if it cannot be created."""
+    """``agentflow/history`` in the user's state directory (XDG base directories); None where it cannot be made."""
     directory = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agentflow"
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return make_private_directory(directory) / "history"
     except OSError:
         return None
-    return directory / "history"
 
 
 async def repl(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentflow.core.errors import DataError
+from agentflow.lib.private_files import make_private_file
 
 SCHEMA_VERSION = 1
 FIELDS = ("body", "path", "symbols", "messages")
@@ -104,7 +105,7 @@ class Store:
         self._counts: dict[str, int] = {}
         try:
             if database is not None:
-                database.parent.mkdir(parents=True, exist_ok=True)
+                make_private_file(database)
             self._db = sqlite3.connect(
                 str(database) if database else ":memory:", isolation_level=None, check_same_thread=False, timeout=10
             )

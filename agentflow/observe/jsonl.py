@@ -7,27 +7,39 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from agentflow.core.events import Event, RunFinished
+from agentflow.lib.private_files import make_private_directory, open_private
 
 _BATCH = 64
 _INTERVAL_S = 0.2
 
+Redact = Callable[[Any], Any]
+"""Gives JSON data without the secrets in it; ``Redactor.value`` is one."""
 
-def event_line(event: Event, redact: Callable[[str], str] = str) -> str:
-    """``event`` as one JSON line, without the line end, with secrets taken out by ``redact``."""
-    return redact(json.dumps(event.to_dict(), ensure_ascii=False, default=str))
+
+def _as_it_is(data: Any) -> Any:
+    return data
+
+
+def event_line(event: Event, redact: Redact = _as_it_is) -> str:
+    """``event`` as one JSON line, without the line end.
+
+    ``redact`` takes the secrets out of the event's data, text by text: in the finished line a key whose end is missing
+    would take the rest of the line along.
+    """
+    return json.dumps(redact(event.to_dict()), ensure_ascii=False, default=lambda other: redact(str(other)))
 
 
 class JsonlWriter:
     """An async observer that appends every event to ``path``.
 
-    Lines are buffered, and written at the latest when a run ends. Parent directories are created at the first
-    write. ``redact`` is applied to each line. Call :meth:`aclose` after the last run.
+    Lines are buffered, and written at the latest when a run ends. Parent directories are created at the first write;
+    they and the file are closed to other users. ``redact`` is applied to the data of each event. Call :meth:`aclose` after the last run.
     """
 
-    def __init__(self, path: Path, redact: Callable[[str], str] = str) -> None:
+    def __init__(self, path: Path, redact: Redact = _as_it_is) -> None:
         self.path = path
         self._redact = redact
         self._lines: list[str] = []
@@ -50,8 +62,8 @@ class JsonlWriter:
 
     def _write(self, text: str) -> None:
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
+            make_private_directory(self.path.parent)
+            self._file = open(self.path, "a", encoding="utf-8", errors="backslashreplace", opener=open_private)  # noqa: SIM115 - closed by aclose()
         self._file.write(text)
         self._file.flush()
 

@@ -22,6 +22,7 @@ import httpx2
 
 from agentflow.core.errors import DataError
 from agentflow.core.ports import ProviderAdapter
+from agentflow.lib.private_files import write_private
 from agentflow.providers.table import open_provider
 
 _VERSION = 1
@@ -74,11 +75,8 @@ class Cassette:
         """Write the recording, replacing the file atomically. Does nothing when replaying."""
         if not self.recording:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(self.path.name + ".new")
         data = {"agentflow_cassette": _VERSION, "calls": self._calls}
-        beside.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        beside.replace(self.path)
+        write_private(self.path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
     def record(self, call: dict[str, Any]) -> None:
         """Add a call; used by the transport."""
