@@ -96,12 +96,27 @@ async def ask_on_terminal(request: ApprovalRequest) -> bool:
     """Show the request on the terminal and ask for approval."""
     from prompt_toolkit import PromptSession
 
-    print(f"\napproval needed: {request.tool}\n  {request.text}", file=sys.stderr)
+    shown, hidden = abridged(request.text)
+    print(f"\napproval needed: {request.tool}\n  {shown}", file=sys.stderr)
     if request.reason:
         print(f"  because: {request.reason}", file=sys.stderr)
     session: PromptSession[str] = PromptSession()
-    answer = await session.prompt_async("run it? [y/N] ")
-    return answer.strip().lower() in ("y", "yes")
+    while True:
+        more = f", v shows the {hidden:,} characters left out" if hidden else ""
+        answer = (await session.prompt_async(f"run it? [y/N{more}] ")).strip().lower()
+        if not hidden or answer != "v":
+            return answer in ("y", "yes")
+        print(f"  {request.text}", file=sys.stderr)
+        hidden = 0
+
+
+def abridged(text: str, limit: int = 2_000) -> tuple[str, int]:
+    """``text`` as it is first shown to an approver, and how many characters of its middle that leaves out."""
+    hidden = len(text) - limit
+    if hidden <= 0:
+        return text, 0
+    half = limit // 2
+    return f"{text[:half]}\n  [... {hidden:,} characters are not shown here ...]\n  {text[-half:]}", hidden
 
 
 def always(request: ApprovalRequest) -> bool:

@@ -30,6 +30,7 @@ from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandPolicy, split_command
 from agentflow.executors.process import run_process
+from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
@@ -69,10 +70,33 @@ class Resolved:
     identity: tuple[int, ...]
     shell: bool = False
 
-    def digest(self, sandbox: str, network: bool) -> str:
-        """The hash an approval is bound to: program, file identity, arguments, directory, sandbox, network."""
-        fields = [self.executable, self.real, self.argv, self.cwd, self.identity, self.shell, sandbox, network]
+    def digest(self, sandbox: str, network: bool, executed: tuple[ProgramFile, ...] = ()) -> str:
+        """The hash an approval is bound to.
+
+        It covers the program, its file's identity, the arguments, the directory, the content of the files of the
+        workspace that are ``executed``, sandbox and network.
+        """
+        contents = [(file.path, file.digest) for file in executed]
+        fields = [
+            self.executable,
+            self.real,
+            self.argv,
+            self.cwd,
+            self.identity,
+            self.shell,
+            contents,
+            sandbox,
+            network,
+        ]
         return hashlib.blake2b(json.dumps(fields).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What was approved: the ``digest`` over all of it, and the files of the workspace that will be ``executed``."""
+
+    digest: str
+    executed: tuple[ProgramFile, ...]
 
 
 class CommandExecutor:
@@ -172,10 +196,10 @@ class CommandExecutor:
             argv, shell = await asyncio.to_thread(self._split, command) if long else self._split(command)
             sandbox = await self._sandbox.get()
             resolved = await asyncio.to_thread(self._resolve, argv, cwd, shell)
-            await self._decide(resolved, call)
+            approval = await self._decide(resolved, call)
             gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(int(self._limits.concurrency)))
             async with gate:
-                return await self._run(resolved, limit, sandbox)
+                return await self._run(resolved, limit, sandbox, approval)
         except (AgentflowError, OSError) as error:
             return _failure(error, time.perf_counter() - began)
 
@@ -229,7 +253,9 @@ class CommandExecutor:
             except OSError:
                 continue
             if stat.S_ISREG(status.st_mode) and status.st_mode & 0o111:
-                identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                # no user can set the last of these times back
+                times = (status.st_mtime_ns, status.st_ctime_ns)
+                identity = (status.st_dev, status.st_ino, status.st_size, *times)
                 return Resolved(candidate, os.path.realpath(candidate), argv, directory, identity, shell)
         raise FileFailure(
             f"there is no program {escape(name)!r}" + ("" if "/" in name else f" in {':'.join(self._path)}"),
@@ -237,8 +263,8 @@ class CommandExecutor:
             hint="programs are looked for in fixed directories; CommandExecutor(path=...) sets them",
         )
 
-    async def _decide(self, resolved: Resolved, call: CallContext | None) -> None:
-        """Apply policy and approval. Raises CommandDenied."""
+    async def _decide(self, resolved: Resolved, call: CallContext | None) -> Approval | None:
+        """Apply policy and approval, which is given back when there was one. Raises CommandDenied."""
         verdict, reason = self._policy.judge(resolved.real, resolved.argv)
         text = escape(shlex.join(resolved.argv))
         if verdict == "deny":
@@ -250,13 +276,14 @@ class CommandExecutor:
                 hint="leave the option out; hooks, filters and external drivers are off on purpose",
             )
         if verdict == "allow" or call is None or call.host_authority:
-            return
-        digest = resolved.digest(self._sandbox.name, self._network)
+            return None
+        approval = await asyncio.to_thread(self._identify, resolved)
+        files = "".join(f"\n  runs: {escape(file.path)} ({file.digest})" for file in approval.executed)
         request = ApprovalRequest(
             tool=TOOL,
             text=f"{text}\n  program: {escape(resolved.executable)}\n  in: {escape(resolved.cwd)}\n"
-            f"  sandbox: {self._sandbox.name}, network {'on' if self._network else 'off'}",
-            digest=digest,
+            f"  sandbox: {self._sandbox.name}, network {'on' if self._network else 'off'}{files}",
+            digest=approval.digest,
             reason=reason,
             arguments={"argv": list(resolved.argv), "cwd": resolved.cwd},
         )
@@ -266,13 +293,25 @@ class CommandExecutor:
                 code="commands/not-approved",
                 hint="give an approver (approve=...), or an allow rule for it",
             )
-        again = await asyncio.to_thread(self._resolve, resolved.argv, resolved.cwd, resolved.shell)
-        if again.digest(self._sandbox.name, self._network) != digest:
+        return approval
+
+    def _identify(self, resolved: Resolved) -> Approval:
+        """What an approval of the command covers. Blocking."""
+        executed = program_files(self._files, resolved.executable, resolved.argv, resolved.cwd)
+        return Approval(resolved.digest(self._sandbox.name, self._network, executed), executed)
+
+    def _check_unchanged(self, resolved: Resolved, approval: Approval) -> None:
+        """Raise CommandDenied (``commands/changed``) unless what would run now is what was approved. Blocking."""
+        again = self._identify(self._resolve(resolved.argv, resolved.cwd, resolved.shell))
+        if again.digest != approval.digest:
+            text = escape(shlex.join(resolved.argv))
             raise CommandDenied(f"{text}: the program changed after it was approved", code="commands/changed")
 
     # -- starting -----------------------------------------------------------------------------------------------
 
-    async def _run(self, resolved: Resolved, timeout: float, sandbox: Sandbox) -> CommandResult:
+    async def _run(
+        self, resolved: Resolved, timeout: float, sandbox: Sandbox, approval: Approval | None
+    ) -> CommandResult:
         scratch, cwd_fd = await run_or_undo(asyncio.to_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
             spawn = Spawn(
@@ -288,9 +327,13 @@ class CommandExecutor:
                 limits=self._limits,
                 stdout=-1,
                 stderr=-1,
+                executed=approval.executed if approval is not None else (),
             )
             if git_hardening.is_git(resolved.real):
                 spawn = await self._harden_git(spawn, sandbox)
+            if approval is not None:
+                # last of all: the command may have waited for its turn since it was approved
+                await asyncio.to_thread(self._check_unchanged, resolved, approval)
             return await run_process(spawn, sandbox, timeout)
         finally:
             await run_to_completion(asyncio.to_thread(_clear, (scratch, cwd_fd)))

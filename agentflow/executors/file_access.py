@@ -177,9 +177,13 @@ class FileAccessManager:
             raw.close()
 
     def _open_raw(self, path: str) -> io.FileIO:
-        return io.FileIO(self._open_regular(path), "rb")
+        return io.FileIO(self.open_file(path), "rb")
 
-    def _open_regular(self, path: str) -> int:
+    def open_file(self, path: str) -> int:
+        """A descriptor for reading a regular file below the roots, for callers on a worker thread, who close it.
+
+        Raises PathDenied and FileFailure.
+        """
         root, parts = self._locate(path)
         fd = _guarded(path, lambda: root.open(parts, _READ, path, links=True, check=self._checker(path)))
         try:
@@ -196,7 +200,7 @@ class FileAccessManager:
 
     def _read_bytes(self, path: str, max_bytes: int | None) -> bytes:
         cap = self._max_bytes if max_bytes is None else max_bytes
-        fd = self._open_regular(path)
+        fd = self.open_file(path)
         try:
             return _guarded(path, lambda: _read_capped(fd, cap, path))
         finally:

@@ -168,7 +168,7 @@ async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) ->
     try:
         text = f"{tool.name} {to_json(arguments)}"
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        request = ApprovalRequest(tool.name, escape(clip(text, 4_000)), digest, "the tool asks for approval", arguments)
+        request = ApprovalRequest(tool.name, escape(text), digest, "the tool asks for approval", arguments)
         return await call.run.approve(request, call)
     except (TaskError, LimitExceeded):
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 import socket
 import sys
 import time
@@ -15,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agentflow.cli.options import abridged
+from agentflow.core.call import ApprovalRequest
 from agentflow.core.ports import CommandResult
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
@@ -398,6 +401,83 @@ async def test_an_approval_shows_and_binds_what_runs(arena: Arena) -> None:
         result = await commands.run(["./tool", "\x1b[2K\rls", "\u202egnp"], call=granted(swap))
     assert result.code == "commands/changed"
     assert "\x1b" not in shown[0] and "\\x1b[2K" in shown[0] and "\\u202e" in shown[0]
+
+
+EXECUTED = {
+    "program": (["./tool"], "tool"),
+    "script of an interpreter": (["python3", "tool.py"], "tool.py"),
+    "script without an ending": (["/bin/sh", "tool"], "tool"),
+    "script below a directory": (["python3", "./deep/../deep/tool.py"], "deep/tool.py"),
+    "value of an option": (["awk", "--file=tool.awk"], "tool.awk"),
+    "word of a shell text": (["/bin/sh", "-c", "true && ./tool a"], "tool"),
+    "makefile nobody names": (["make"], "Makefile"),
+    "package nobody names": (["npm", "test"], "package.json"),
+}
+
+
+@pytest.mark.parametrize("name", EXECUTED)
+async def test_an_approval_binds_the_files_that_run(name: str, arena: Arena) -> None:
+    """A file that the command would execute is changed after the question, its size and times put back: not run."""
+    argv, file = EXECUTED[name]
+    if "/" not in argv[0] and shutil.which(argv[0], path="/usr/local/bin:/usr/bin:/bin") is None:
+        (arena.root / "bin").mkdir()
+        (arena.root / "bin" / argv[0]).write_text("#!/bin/sh\ntouch ran\n")
+        (arena.root / "bin" / argv[0]).chmod(0o755)
+    script = arena.root / file
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("#!/bin/sh\n: good\n")
+    script.chmod(0o755)
+
+    def swap(request: ApprovalRequest) -> bool:
+        assert str(script) in request.text
+        before = script.stat()
+        script.write_text("#!/bin/sh\n: evil\n")
+        os.utime(script, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return True
+
+    path = ("/usr/local/bin", "/usr/bin", "/bin", str(arena.root / "bin"))
+    async with CommandExecutor(arena.root, path=path) as commands:
+        result = arena.saw(await commands.run(argv, call=granted(swap)))
+    assert result.code == "commands/changed", result
+
+
+async def test_an_approved_script_runs_as_approved(arena: Arena, commands: CommandExecutor) -> None:
+    """While it waits and runs, what the command sees of the script is what was approved (bubblewrap)."""
+    if commands.sandbox_name != "bubblewrap":
+        pytest.skip("landlock cannot show a command another content than the file's; the files are hashed right before")
+    script = arena.root / "slow.sh"
+    script.write_text("sleep 0.4\ncat slow.sh\necho evil >> slow.sh\n")
+    run = asyncio.ensure_future(commands.run(["/bin/sh", "slow.sh"], call=granted(lambda _: True)))
+    await asyncio.sleep(0.2)
+    script.write_text("echo evil\n")
+    result = arena.saw(await run)
+    assert "sleep 0.4" in result.stdout and result.stdout.count("evil") == 1 and not result.success
+
+
+async def test_an_approved_link_shows_nothing_from_outside(arena: Arena, commands: CommandExecutor) -> None:
+    """A name that leads out of the workspace, or to a protected file, is not brought into the sandbox by an approval."""
+    os.symlink(arena.outside / "secret.txt", arena.root / "leak.sh")
+    (arena.root / ".env").write_text("#!/bin/sh\nKEY=confidential-marmalade\n")
+    for name in ("leak.sh", ".env"):
+        result = arena.saw(await commands.run(["/bin/cat", name], call=granted(lambda _: True)))
+        if commands.sandbox_name == "bubblewrap" or name == "leak.sh":
+            assert "marmalade" not in result.stdout and result.code != "commands/changed"
+
+
+async def test_the_text_of_a_request_is_whole(arena: Arena) -> None:
+    """What stands in the middle of a long command is in the text, and the terminal says how much it does not show."""
+    word = "# safe " * 2_000 + "\nEVIL()\n" + "# safe " * 2_000
+    shown: list[str] = []
+
+    def look(request: ApprovalRequest) -> bool:
+        shown.append(request.text)
+        return False
+
+    async with CommandExecutor(arena.root) as commands:
+        await commands.run(["python3", "-c", word], call=granted(look))
+    assert "EVIL()" in shown[0]
+    first, hidden = abridged(shown[0])
+    assert hidden > 20_000 and f"{hidden:,} characters are not shown" in first
 
 
 async def test_two_hundred_commands_at_once(arena: Arena, commands: CommandExecutor) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.executors.program_files import ProgramFile
 
 SYSTEM_PATHS: tuple[str, ...] = (
     "/usr",
@@ -95,7 +96,8 @@ class Spawn:
 
     ``executable`` absolute path; ``argv`` and ``env`` complete; ``cwd`` absolute path and ``cwd_fd`` the same directory
     held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
-    ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to.
+    ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to; ``executed`` the
+    files of the workspace that were approved with their contents, which a back-end that can shows the command unchanged.
     """
 
     executable: str
@@ -110,6 +112,7 @@ class Spawn:
     limits: CommandLimits
     stdout: int
     stderr: int
+    executed: tuple[ProgramFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

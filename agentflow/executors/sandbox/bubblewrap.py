@@ -159,10 +159,27 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
     for path in spawn.workspace:
         options += ["--bind", path, path]
         options += _masks(path)
+    for file in spawn.executed:
+        if file.content is not None:
+            opened.append(_memory_file(file.content))
+            options += ["--perms", f"{file.mode & 0o555:04o}", "--ro-bind-data", str(opened[-1]), file.path]
     if any(os.path.commonpath((root, sys.prefix)) == root for root in spawn.workspace):
         # the environment of this very process: changes to it would next run outside the sandbox
         options += ["--ro-bind", sys.prefix, sys.prefix]
     return [*options, "--remount-ro", "/"]
+
+
+def _memory_file(content: bytes) -> int:
+    """A descriptor from which ``content`` can be read."""
+    descriptor = os.memfd_create("approved")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _masks(root: str) -> list[str]:
