@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -132,11 +133,19 @@ def _schema(model: type[BaseModel], name: str) -> dict[str, Any]:
     return schema
 
 
+_LEAVES = frozenset((str, int, float, bool, NoneType))
+
+
 def _without_symbols(value: Any) -> Any:
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, dict):
-        return {_without_symbols(key): _without_symbols(item) for key, item in cast(dict[Any, Any], value).items()}
+        return {
+            key if type(key) is str else _without_symbols(key): item
+            if type(item) in _LEAVES
+            else _without_symbols(item)
+            for key, item in cast(dict[Any, Any], value).items()
+        }
     if isinstance(value, list):
-        return [_without_symbols(item) for item in cast(list[Any], value)]
+        return [item if type(item) in _LEAVES else _without_symbols(item) for item in cast(list[Any], value)]
     return value

@@ -109,7 +109,8 @@ class ToolRegistry:
             except BaseException:
                 scope.set(name=name, call_id=call_id)
                 raise
-            scope.set(name=name, call_id=call_id, result=result)
+            if scope.watched:
+                scope.set(name=name, call_id=call_id, result=result)
             return result
 
     async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope) -> TaskResult:

@@ -94,5 +94,6 @@ def watch(call: CallContext, *content: object) -> tuple[WatchedRun, CallContext]
 
     ``content`` tells the prompt from others where ``call`` has no order.
     """
-    watched = WatchedRun(call.run)
-    return watched, call.start("Prompt", *content, run=watched)
+    inner = call.start(call.span, "Prompt", *content)
+    inner.run = watched = WatchedRun(call.run)
+    return watched, inner

@@ -262,7 +262,7 @@ class Strand:
         if type(effect) is LogMessage:
             call.span = span
         else:
-            call = call.start(type(effect).__name__, effect, span=span)
+            call = call.start(span, type(effect).__name__, effect)
         self.budget.charge_effect(span)
         return self.performer.perform(effect, call)
 
