@@ -27,15 +27,10 @@ if TYPE_CHECKING:
     from agentflow.core.limits import Limits
     from agentflow.core.messages import ModelDelta, ModelRequest, Usage
     from agentflow.core.ports import ProviderAdapter
-    from agentflow.core.results import (
-        ContextManagement,
-        FunctionCallNode,
-        HistoryConfig,
-        SubtaskRequest,
-        TaskResult,
-        TaskTemplate,
-    )
+    from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+    from agentflow.core.results import TaskResult
     from agentflow.core.session import Session
+    from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
     from agentflow.core.values import Symbol
     from agentflow.executors.command_executor import CommandExecutor
     from agentflow.executors.file_access import FileAccessManager
@@ -62,12 +57,12 @@ _HOMES = {
     "CommandExecutor": "executors.command_executor",
     "ConfigurationError": "core.errors",
     "ContextGenerationInput": "core.context",
-    "ContextManagement": "core.results",
+    "ContextManagement": "core.templates",
     "DataContext": "core.context",
     "Event": "core.events",
     "FileAccessManager": "executors.file_access",
-    "FunctionCallNode": "core.results",
-    "HistoryConfig": "core.results",
+    "FunctionCallNode": "core.requests",
+    "HistoryConfig": "core.templates",
     "LimitExceeded": "core.errors",
     "Limits": "core.limits",
     "MatchItem": "core.context",
@@ -86,13 +81,13 @@ _HOMES = {
     "SexpEvaluationError": "core.errors",
     "SexpEvaluator": "runtime.evaluator",
     "SexpSyntaxError": "core.errors",
-    "SubtaskRequest": "core.results",
+    "SubtaskRequest": "core.requests",
     "Symbol": "core.values",
     "SystemExecutorFunctions": "executors.system_executors",
     "TaskError": "core.errors",
     "TaskResult": "core.results",
     "TaskSystem": "tasks.system",
-    "TaskTemplate": "core.results",
+    "TaskTemplate": "core.templates",
     "UnboundSymbolError": "core.errors",
     "Usage": "core.messages",
     "tool": "handler.tools",

@@ -48,7 +48,8 @@ from agentflow.core.session import Session
 from agentflow.core.source import Span
 
 if TYPE_CHECKING:
-    from agentflow.core.results import SubtaskRequest, TaskResult
+    from agentflow.core.requests import SubtaskRequest
+    from agentflow.core.results import TaskResult
 
 E = TypeVar("E", bound=EventBase)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 
-from agentflow.core.results import MappingModel
+from agentflow.core.records import MappingModel
 
 
 class ContextGenerationInput(MappingModel):

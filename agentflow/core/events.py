@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import AgentflowError
 from agentflow.core.messages import ModelRequest, Usage
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.core.values import plain
 

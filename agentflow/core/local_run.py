@@ -13,8 +13,10 @@ from agentflow.core.call import ApprovalRequest, CallContext, current_call
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.values import plain
 
 SubtaskRunner = Callable[[SubtaskRequest, CallContext], Awaitable[TaskResult]]
 
@@ -64,7 +66,7 @@ class LocalRun:
             return TaskResult.failure(
                 "dependency_error",
                 "a subtask was asked for, but this handler was built without a task system that can run one",
-                details={"request": request.model_dump(mode="json")},
+                details={"request": plain(request)},
             )
         return await self._subtasks(request, call)
 

@@ -20,8 +20,10 @@ from agentflow.core.messages import (
     ToolSpec,
     Usage,
 )
-from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult, TaskTemplate
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.templates import HistoryConfig, TaskTemplate
 
 Observer = Callable[[Event], None | Awaitable[None]]
 """A plain or async callable that gets every event."""

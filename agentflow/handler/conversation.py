@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from agentflow.core.context import DataContext
 from agentflow.core.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart
-from agentflow.core.results import HistoryConfig
 from agentflow.core.session import Session
+from agentflow.core.templates import HistoryConfig
 
 NO_ANSWER = "(no answer in words)"
 """What history keeps in place of an answer without words: providers refuse an empty turn."""

@@ -14,7 +14,8 @@ from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.ports import RunOpener, Tool
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
@@ -239,7 +240,7 @@ def _result(tool: Tool, value: object) -> TaskResult:
     if isinstance(value, SubtaskRequest):
         return TaskResult(status="CONTINUATION", notes={"subtask_request": value})
     if tool.kind == "subtask" and isinstance(value, dict):
-        return TaskResult(status="CONTINUATION", notes={"subtask_request": SubtaskRequest.model_validate(value)})
+        return TaskResult(status="CONTINUATION", notes={"subtask_request": SubtaskRequest.of(cast(object, value))})
     return TaskResult.of(value)
 
 

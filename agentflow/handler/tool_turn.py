@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from pydantic import ValidationError
-
 from agentflow.core.call import CallContext
-from agentflow.core.errors import LimitExceeded, ProtocolError, clip
+from agentflow.core.errors import DataError, LimitExceeded, ProtocolError, clip
 from agentflow.core.messages import ModelResponse, ToolCallPart, ToolResultPart, ToolSpec, Usage
 from agentflow.core.ports import ToolPort
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
 
@@ -126,9 +125,9 @@ class ToolTurn:
         asked = result.notes.get("subtask_request")
         try:
             if isinstance(asked, Mapping):
-                asked = SubtaskRequest.model_validate(dict(cast(Mapping[str, object], asked)))
-        except ValidationError as error:
-            return TaskResult.failure("subtask_failure", f"the subtask request of '{name}' is wrong: {error}")
+                asked = SubtaskRequest.of(cast(object, asked))
+        except DataError as error:
+            return TaskResult.failure("subtask_failure", f"the subtask request of '{name}' is {error.message}")
         if not isinstance(asked, SubtaskRequest):
             return TaskResult.failure(
                 "subtask_failure",

@@ -17,7 +17,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
-from agentflow.core.results import ContextManagement, SubtaskRequest
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.templates import ContextManagement
 from agentflow.handler.signature import Signature, ToolInputError
 from agentflow.lib.json_schema import check, simple_schema
 
@@ -247,7 +248,7 @@ def subtask_tool(
             "context_management": context_management,
         }
         if free:
-            return SubtaskRequest(**fields, **arguments)
+            return SubtaskRequest.of({**fields, **arguments})
         return SubtaskRequest(**fields, description=description, inputs=arguments)
 
     return Tool(spec=ToolSpec(name, description, schema), call=request, kind="subtask")

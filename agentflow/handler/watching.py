@@ -9,7 +9,8 @@ from agentflow.core.call import ApprovalRequest, CallContext, RunPort
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 
 ALLOWANCE = 64
 """Events a reader may be behind before the producer waits for it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.records import Record, is_dict
 from agentflow.core.values import MAX_DATA_DEPTH
 
 _ATOMS = (str, int, float, bool, type(None))
@@ -32,7 +33,7 @@ def equal(a: Any, b: Any) -> bool:
                 return False
             if _new(seen, one, other, depth):
                 pending.extend((x, y, depth + 1) for x, y in zip(reversed(one), reversed(other), strict=True))
-        elif isinstance(left, Mapping) and isinstance(right, Mapping):
+        elif is_dict(cast("object", left)) and is_dict(cast("object", right)):
             these, those = cast("Mapping[Any, Any]", left), cast("Mapping[Any, Any]", right)
             if these is those:
                 continue
@@ -43,6 +44,8 @@ def equal(a: Any, b: Any) -> bool:
                     if key not in those:
                         return False
                     pending.append((value, those[key], depth + 1))
+        elif isinstance(left, Record) != isinstance(right, Record):
+            return False  # a record is a mapping of Python, and no dict of the language
         elif not _same(left, right):
             return False
     return True

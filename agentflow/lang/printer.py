@@ -19,6 +19,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.records import Record, is_dict
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.closure import Closure
 
@@ -145,6 +146,8 @@ JSON = Notation("[", "]", "{", "}", ", ", ": ", _json_atom, _json_key)
 
 def as_data(value: Any) -> Any:
     """A model, dataclass or named tuple as the dict of its declared fields; anything else as it is. One level only."""
+    if isinstance(value, Record):
+        return dict(value)
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return {
@@ -185,10 +188,9 @@ def write_json(value: object, *, indent: int | None = None, allowed: int | None 
 def _plain_json(value: Any) -> Any:
     """JSON data of a value known to be shallow."""
     value = as_data(value)
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[Any, Any]", value)
+    if is_dict(value):
         return {
-            key if type(key) is str else json.loads(_json_key(key)): _plain_json(item) for key, item in mapping.items()
+            key if type(key) is str else json.loads(_json_key(key)): _plain_json(item) for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [_plain_json(item) for item in cast("list[Any]", value)]
@@ -241,12 +243,12 @@ def measure(value: object, *, data: bool = False) -> tuple[int, int]:
 
 
 def _is_container(value: Any) -> bool:
-    return isinstance(value, list | tuple | Mapping)
+    return isinstance(value, list | tuple) or is_dict(value)
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        for key, item in cast("Mapping[Any, Any]", value).items():
+    if is_dict(value):
+        for key, item in value.items():
             yield key
             yield item
     else:
@@ -310,8 +312,8 @@ def _open(value: Any, notation: Notation) -> tuple[str, Iterator[Any], str] | No
             if mark is not None:
                 return mark, iter((elements[1],)), ""
         return notation.list_open, _spaced(elements, notation), notation.list_close
-    if isinstance(value, Mapping):
-        return notation.dict_open, _entries(cast("Mapping[Any, Any]", value), notation), notation.dict_close
+    if is_dict(value):
+        return notation.dict_open, _entries(value, notation), notation.dict_close
     return None
 
 

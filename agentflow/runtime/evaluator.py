@@ -9,7 +9,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import MemoryPort, TemplatePort, ToolPort
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.lang.analyzer import Kind
 from agentflow.lang.environment import SexpEnvironment

@@ -26,8 +26,10 @@ from agentflow.core.effects import (
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
 from agentflow.core.ports import MemoryPort, TemplatePort, ToolPort
-from agentflow.core.results import SubtaskRequest, TaskResult, TaskTemplate
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
+from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
 

@@ -12,8 +12,9 @@ import anyio
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, Solve, TaskCall, Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
-from agentflow.core.results import TaskResult, TaskTemplate
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
+from agentflow.core.templates import TaskTemplate
 from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
 from agentflow.lang.trace import annotate

@@ -78,7 +78,7 @@ class EventRedactor:
                 inputs = redact.value(event.request.inputs)
                 if inputs == event.request.inputs:
                     return event
-                return replace(event, request=event.request.model_copy(update={"inputs": inputs}))
+                return replace(event, request=replace(event.request, inputs=inputs))
             case ToolFinished() | TaskFinished() if event.result is not None:
                 result = redacted_result(event.result, redact)
                 return event if result is event.result else replace(event, result=result)

@@ -26,7 +26,8 @@ from agentflow.core.events import (
 )
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle

@@ -17,8 +17,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow, Effect, HostCall, LogMessage, Solve, TaskCall, ToolCall
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError, UnboundSymbolError
 from agentflow.core.limits import Limits
-from agentflow.core.results import TaskTemplate
 from agentflow.core.source import Span
+from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.builtins.registry import charge_bits, type_name

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from agentflow.core.errors import TaskError
-from agentflow.core.results import ContextManagement
+from agentflow.core.templates import ContextManagement
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
 from agentflow.core.ports import CommandPort, FilePort, MemoryPort
-from agentflow.core.results import SubtaskRequest, TaskTemplate
-from agentflow.tasks.output import validation_messages
+from agentflow.core.records import validation_messages
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.templates import TaskTemplate
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
 

@@ -16,7 +16,8 @@ from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExh
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
-from agentflow.core.results import HistoryConfig, TaskResult, complete_result
+from agentflow.core.results import TaskResult, complete_result
+from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.library import INTERNAL, builtin

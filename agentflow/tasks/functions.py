@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from agentflow.core.errors import TaskError
-from agentflow.core.results import FunctionCallNode, TaskResult
+from agentflow.core.requests import FunctionCallNode
+from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.inputs import resolve_inputs

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 
 MAX_CHARS = 100_000

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
 from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.results import (
-    ContextManagement,
-    HistoryConfig,
-    Parameter,
-    SubtaskRequest,
-    TaskTemplate,
-    named_request,
-)
+from agentflow.core.records import validation_messages
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
-from agentflow.tasks.output import validation_messages
 from agentflow.tasks.types import convert
 
 M = TypeVar("M", ContextManagement, HistoryConfig)
@@ -108,14 +103,20 @@ def request_from_arguments(template: TaskTemplate, arguments: Mapping[str, Any])
         target[key] = value
     if "inputs" in reserved:
         inputs = {**_pairs(template, "inputs", reserved["inputs"]), **inputs}
-    request = named_request(template, inputs)
-    if "files" in reserved:
-        request.file_paths = _paths(template, reserved["files"])
-    if "context" in reserved:
-        request.context_management = _settings(template, "context", reserved["context"], ContextManagement)
-    if "history_config" in reserved:
-        request.history_config = _settings(template, "history_config", reserved["history_config"], HistoryConfig)
-    return request
+    request = SubtaskRequest(template.type, template.subtype, template.name, "", inputs)
+    if not reserved:
+        return request
+    files, context, history = (reserved.get(key) for key in ("files", "context", "history_config"))
+    return replace(
+        request,
+        file_paths=None if "files" not in reserved else _paths(template, files),
+        context_management=None
+        if "context" not in reserved
+        else _settings(template, "context", context, ContextManagement),
+        history_config=None
+        if "history_config" not in reserved
+        else _settings(template, "history_config", history, HistoryConfig),
+    )
 
 
 def _paths(template: TaskTemplate, value: object) -> list[str]:

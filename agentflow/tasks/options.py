@@ -9,7 +9,8 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.ports import MemoryPort, PromptRunner
-from agentflow.core.results import SubtaskRequest, TaskTemplate
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.tasks.functions import FunctionCalls
 

@@ -6,15 +6,16 @@ of field names, a JSON Schema, or a pydantic model; ``output_model`` on the temp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
 from agentflow.core.ports import PromptOutcome
-from agentflow.core.results import TaskResult, TaskTemplate, complete_result
+from agentflow.core.records import validation_messages
+from agentflow.core.results import TaskResult, complete_result
+from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, to_json
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.types import parse_type, schema_of
@@ -128,12 +129,3 @@ def _schema_failure(errors: tuple[str, ...], text: str, value: object, notes: di
         },
         **notes,
     )
-
-
-def validation_messages(error: ValidationError) -> list[str]:
-    """A pydantic error as short lines: where, and what is wrong."""
-    lines: list[str] = []
-    for problem in cast(list[Mapping[str, Any]], error.errors(include_url=False, include_context=False)):
-        place = ".".join(str(part) for part in problem["loc"])
-        lines.append(f"{place}: {problem['msg']}" if place else str(problem["msg"]))
-    return lines

@@ -10,10 +10,11 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError
-from agentflow.core.results import HistoryConfig, TaskTemplate
+from agentflow.core.records import validation_messages
+from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
-from agentflow.tasks.output import OutputSpec, output_spec, validation_messages
+from agentflow.tasks.output import OutputSpec, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type
 
@@ -60,12 +61,12 @@ _PARAMETER = re.compile(r"[^\W\d][\w-]*")
 
 
 def read_template(given: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
-    """A template from a mapping in the specification's shape, or a copy of one.
+    """A template from a mapping in the specification's shape; one that is read already, as it is.
 
     Raises DataError (``tasks/template``) that names what is missing, unknown or of the wrong kind.
     """
     if isinstance(given, TaskTemplate):
-        return given.model_copy()
+        return given
     data = cast(object, given)
     if not isinstance(data, Mapping):
         raise DataError(f"a template is a dict or a TaskTemplate, not {type(data).__name__}", code="tasks/template")

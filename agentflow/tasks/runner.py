@@ -10,7 +10,8 @@ from agentflow.core.call import CallContext, LazyFingerprint
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.events import TaskStarted
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, question_of, rendered_source, subset_of

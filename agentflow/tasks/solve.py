@@ -20,7 +20,9 @@ from agentflow.core.errors import AgentflowError, LimitExceeded, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
 from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.results import Parameter, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import Parameter
 from agentflow.core.values import to_json
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.registry import CompiledTemplate

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from agentflow.core.call import CallContext
 from agentflow.core.errors import TaskError
 from agentflow.core.events import SubtaskStarted
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.tasks.context_rules import resolve_settings
 from agentflow.tasks.options import TaskOptions, fingerprint
@@ -44,7 +45,7 @@ class Subtasks:
         """Run a request nested under ``call``, between Subtask events. A failure is a FAILED result."""
         compiled = self.select(request)
         depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
-        request = request.model_copy(update={"depth": depth})
+        request = replace(request, depth=depth)
         mark = fingerprint(compiled.name, request) if compiled is not None else ""
         with call.scope(
             SubtaskStarted,

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from pydantic import ValidationError
-
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
 from agentflow.core.local_run import LocalOpener
 from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, MemoryPort, PromptRunner, RunOpener
-from agentflow.core.results import FunctionCallNode, SubtaskRequest, TaskResult, TaskTemplate
+from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, PathCommandRunner
@@ -25,7 +25,6 @@ from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
-from agentflow.tasks.output import validation_messages
 from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.runner import Decomposer, TaskRunner
@@ -162,9 +161,9 @@ class TaskSystem:
         ``request.inputs``, and nothing else. Gives a TaskResult; a TaskError raised by a tool passes unwrapped.
         """
         try:
-            read = request if isinstance(request, SubtaskRequest) else SubtaskRequest.model_validate(request)
-        except ValidationError as error:
-            return _invalid(f"the request is no SubtaskRequest: {'; '.join(validation_messages(error)[:3])}")
+            read = SubtaskRequest.of(request)
+        except DataError as error:
+            return _invalid(f"the request is {error.message}")
         try:
             async with self._opener.open_call(f"task {read.name or read.subtype or read.type}") as call:
                 return await self.run_request(read, call)
@@ -184,9 +183,9 @@ class TaskSystem:
         """
         env = env if env is not None else Environment()
         try:
-            node = call if isinstance(call, FunctionCallNode) else FunctionCallNode.model_validate(call)
-        except ValidationError as error:
-            return _invalid(f"the call is no FunctionCallNode: {'; '.join(validation_messages(error)[:3])}")
+            node = FunctionCallNode.of(call)
+        except DataError as error:
+            return _invalid(f"the call is {error.message}")
         try:
             async with self._opener.open_call(f"call {node.template_name}") as context:
                 if isinstance(self.evaluator, FunctionEvaluator):
@@ -254,7 +253,7 @@ class TaskSystem:
             if key not in _HANDLER_CONFIG:
                 raise _bad_keyword(f"handler_config has no key '{key}'", key, _HANDLER_CONFIG)
         try:
-            request = SubtaskRequest.model_validate(
+            request = SubtaskRequest.of(
                 {
                     "type": task_type,
                     "subtype": task_subtype,
@@ -262,9 +261,8 @@ class TaskSystem:
                     **{key: kwargs[key] for key in _KWARGS[3:] if kwargs.get(key) is not None},
                 }
             )
-        except (ValidationError, TypeError, ValueError) as error:
-            said = "; ".join(validation_messages(error)[:3]) if isinstance(error, ValidationError) else str(error)
-            raise _bad_keyword(f"execute_task: {said}", "", ()) from error
+        except (DataError, TypeError, ValueError) as error:
+            raise _bad_keyword(f"execute_task: {error}", "", ()) from error
         return request, {
             "inherited_context": str(kwargs.get("inherited_context") or ""),
             "previous_outputs": previous_outputs_text(kwargs.get("previous_outputs")),

@@ -17,7 +17,9 @@ from typing import Any, TypeAlias, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import DataError, TaskError
-from agentflow.core.results import FunctionCallNode, MappingModel, TaskResult
+from agentflow.core.records import MappingModel
+from agentflow.core.requests import FunctionCallNode
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Source, Span
 from agentflow.core.values import as_text
 from agentflow.lib.suggest import did_you_mean

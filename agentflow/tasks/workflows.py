@@ -33,10 +33,12 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow
 from agentflow.core.errors import AgentflowError, DataError, TaskError
 from agentflow.core.events import TaskStarted
-from agentflow.core.results import MappingModel, Parameter, SubtaskRequest, TaskResult, TaskTemplate
+from agentflow.core.records import MappingModel, validation_messages
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_inputs
-from agentflow.tasks.output import validation_messages
 from agentflow.tasks.solve import ProgramChecker
 
 MAGIC = ";;; agentflow workflow 1"

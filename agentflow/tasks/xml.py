@@ -32,8 +32,8 @@ from xml.sax import SAXException, SAXParseException
 from xml.sax.handler import ContentHandler
 
 from agentflow.core.errors import AgentflowError, DataError
-from agentflow.core.results import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.core.source import Source, Span
+from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_rules import resolve_settings
 from agentflow.tasks.registry import compile_template, read_template

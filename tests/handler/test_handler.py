@@ -17,7 +17,9 @@ from agentflow.core.errors import FileFailure, Overloaded, PathDenied, SessionBu
 from agentflow.core.events import ModelFinished
 from agentflow.core.messages import ToolResultPart
 from agentflow.core.ports import CommandResult, FileText
-from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import HistoryConfig
 from agentflow.handler.handler import BaseHandler
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop

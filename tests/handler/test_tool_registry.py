@@ -15,7 +15,8 @@ from agentflow.core.events import ToolFinished, ToolStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool, tool, user_input_tool

@@ -43,8 +43,10 @@ from agentflow.core.messages import (
     Usage,
 )
 from agentflow.core.ports import Prompt, PromptOutcome, Tool
-from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.templates import HistoryConfig
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool, tool
 from agentflow.handler.turn_loop import TurnLoop

@@ -11,7 +11,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import ConnectionLost
 from agentflow.core.events import Event, Log, TaskStarted
 from agentflow.core.local_run import LocalRun
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.lib.redact import Redactor
 from agentflow.observe.console import Console, Totals

@@ -24,7 +24,8 @@ from agentflow.core.messages import (
     Usage,
 )
 from agentflow.core.ports import ProviderAdapter
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult, TaskTemplate
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
+from agentflow.core.templates import TaskTemplate
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.runtime.budget import Budget

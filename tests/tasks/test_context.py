@@ -13,7 +13,9 @@ from agentflow.core.context import ContextGenerationInput, InheritedContext, Mat
 from agentflow.core.errors import LimitExceeded, TaskError
 from agentflow.core.events import ContextFinished, ContextStarted, Warning
 from agentflow.core.messages import DocumentPart, ImagePart, TextPart
-from agentflow.core.results import ContextManagement, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import ContextManagement
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.material import element, escape
 from agentflow.tasks.system import TaskSystem

@@ -8,7 +8,7 @@ import pytest
 
 from agentflow.core.errors import RateLimited, UnboundSymbolError
 from agentflow.core.events import TaskStarted
-from agentflow.core.results import FunctionCallNode, SubtaskRequest
+from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.session import Session
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.system import TaskSystem

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from agentflow.core.errors import LimitExceeded, ResourceExhausted
-from agentflow.core.results import ContextManagement, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import ContextManagement
 from agentflow.tasks.history import SequentialHistory, previous_outputs_text
 from agentflow.tasks.system import TaskSystem
 from tests.support.fake_tasks import FakePrompts

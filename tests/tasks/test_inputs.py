@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.results import ContextManagement, HistoryConfig, TaskResult, TaskTemplate
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.core.values import Symbol
 from agentflow.tasks.inputs import request_from_arguments, resolve_inputs
 from agentflow.tasks.types import convert, schema_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from agentflow.core.errors import DataError
-from agentflow.core.results import TaskTemplate
+from agentflow.core.templates import TaskTemplate
 from agentflow.tasks.system import TaskSystem
 
 
@@ -57,13 +58,14 @@ def test_only_atomic_templates_are_found() -> None:
     assert system.template_names() == [] and system.find_matching_tasks("do it") == []
 
 
-def test_registering_leaves_the_callers_template_alone() -> None:
-    """What is registered is a copy."""
+def test_a_template_is_frozen() -> None:
+    """What is registered is what its caller holds: nobody can change it afterwards."""
     system = TaskSystem()
     mine = TaskTemplate.model_validate(template("a"))
     system.register_template(mine)
-    mine.subtype = "changed"
-    assert system.find_template("a").subtype == "standard"  # type: ignore[union-attr]
+    with pytest.raises(ValidationError, match="frozen"):
+        mine.subtype = "changed"  # pyright: ignore[reportAttributeAccessIssue]
+    assert system.find_template("a") is mine
 
 
 @pytest.mark.parametrize("params", ["x, y", ["x", "y"], {"x": "string", "y": {"default": 1}}, {"x": {}, "y": None}])

@@ -13,7 +13,8 @@ from agentflow.core.effects import Solve
 from agentflow.core.errors import LimitExceeded, RateLimited, ResourceExhausted, SexpEvaluationError
 from agentflow.core.events import SubtaskFinished, SubtaskStarted, Warning
 from agentflow.core.limits import Limits
-from agentflow.core.results import SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.solve import Solver, program_of

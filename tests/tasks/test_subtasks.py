@@ -13,8 +13,10 @@ from agentflow.core.errors import RateLimited
 from agentflow.core.events import SubtaskFinished, SubtaskStarted, TaskStarted, ToolStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Message, TextPart, ToolResultPart, user
-from agentflow.core.results import ContextManagement, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.templates import ContextManagement
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
@@ -103,7 +105,7 @@ async def test_template_selection(request_: dict[str, Any], chosen: str | None) 
     system.register_template(template("one", "one", description="review code for errors"))
     system.register_template(template("two", "two", description="count words in a text"))
     system.register_template(template("three", "three", description="translate a poem"))
-    result = await system.run_subtask(SubtaskRequest.model_validate(request_), FakeRun().call())
+    result = await system.run_subtask(SubtaskRequest.of(request_), FakeRun().call())
     if chosen is None:
         error = result.notes["error"]
         assert error["reason"] == "input_validation_failure" and error["details"]["cause"] == "template_not_found"

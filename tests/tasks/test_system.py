@@ -21,8 +21,10 @@ from agentflow.core.errors import (
     TaskError,
 )
 from agentflow.core.events import TaskFinished, TaskStarted
-from agentflow.core.results import HistoryConfig, SubtaskRequest, TaskResult
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.system import TaskSystem
 from tests.support.fake_memory import FakeMemory

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from agentflow.core.errors import DataError, TaskError
-from agentflow.core.results import FunctionCallNode, TaskResult
+from agentflow.core.requests import FunctionCallNode
+from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol
 from agentflow.tasks.template import parse_text
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, TaskError, TaskResult
 from agentflow.core.events import SubtaskStarted, TaskFinished, TaskStarted
-from agentflow.core.results import FunctionCallNode, SubtaskRequest
+from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.handler.tools import subtask_tool
 from agentflow.memory.rerank import LlmRanker
 from agentflow.memory.system import MemorySystem

@@ -10,6 +10,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.records import Record, is_dict
 from agentflow.core.values import Symbol
 from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_type
 
@@ -18,12 +19,12 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 def mapping(who: str, position: int, value: Any) -> Mapping[Any, Any]:
     """``value`` as a dict to read from. Raises ``type/argument`` if it is not a dict."""
-    if isinstance(value, Mapping):
-        return cast("Mapping[Any, Any]", value)
+    if is_dict(value):
+        return value
     hint = None
     if isinstance(value, list):
         hint = "(nth list index) reads a list, (assoc key pairs) a list of pairs"
-    elif isinstance(value, BaseModel):
+    elif isinstance(value, BaseModel | Record):
         hint = "(get-field value 'name) reads a field"
     wrong_type(who, position, "a dict", value, hint=hint)
 
@@ -56,7 +57,7 @@ def make_dict(*entries: Any) -> dict[Any, Any]:
 @primitive("get", usage="(get dict key [default])", arity=(2, 3))
 def get(record: Any, key: Any, *default: Any) -> Any:
     """The value of a key; if it is missing, the default, or nil. A model's declared fields are read like keys."""
-    if isinstance(record, BaseModel):
+    if isinstance(record, BaseModel | Record):
         return _field(record, key, "get", default[0] if default else [])
     entries = mapping("get", 1, record)
     name = dict_key("get", 2, key)
@@ -95,9 +96,9 @@ def merge(rt: Bounded, *records: Any) -> dict[Any, Any]:
 
 
 @primitive("dict?", usage="(dict? value)", arity=(1, 1))
-def is_dict(value: Any) -> bool:
+def dict_predicate(value: Any) -> bool:
     """Whether the value is a dict."""
-    return isinstance(value, Mapping)
+    return is_dict(value)
 
 
 @primitive("get-field", usage="(get-field value field)", arity=(2, 2))
@@ -114,6 +115,8 @@ def _field(value: Any, field: Any, who: str, missing: Any) -> Any:
     if isinstance(value, Mapping):
         entries = cast("Mapping[Any, Any]", value)
         key = dict_key(who, 2, field)
+        if isinstance(value, Record) and isinstance(key, str) and key not in entries:
+            key = _snake(key)
         return entries.get(key, missing)
     name = field.name if isinstance(field, Symbol) else field
     if not isinstance(name, str):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, cast
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol
 
@@ -140,7 +141,7 @@ def type_name(value: object) -> str:
         return "symbol"
     if isinstance(value, list | tuple):
         return "list"
-    if isinstance(value, Mapping):
+    if is_dict(value):
         return "dict"
     if isinstance(value, TaskResult):
         return "result"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.records import is_dict
 from agentflow.core.values import Symbol
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
@@ -219,7 +220,7 @@ def format_text(rt: Bounded, template: Any, *values: Any) -> str:
     slots = list(_PLACE.finditer(text))
     names = [slot[1] for slot in slots if slot[1]]
     last = values[-1] if values else None
-    named = cast("Mapping[Any, Any]", last) if names and isinstance(last, Mapping) else None
+    named = last if names and is_dict(last) else None
     positional = values[:-1] if named is not None else values
     out: list[str] = []
     size = at = used = 0

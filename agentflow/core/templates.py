@@ -1,0 +1,119 @@
+"""Task templates and their settings: what hosts, files and models write to declare a task."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from pydantic import AliasChoices, Field, field_validator
+
+from agentflow.core.records import MappingModel
+from agentflow.core.values import pairs_to_dict
+
+
+class ContextManagement(MappingModel):
+    """How a task's context is put together; ``None`` means the default of the template's subtype.
+
+    ``inherit_context`` full, none or subset; ``accumulate_data``; ``accumulation_format`` notes_only or full_output;
+    ``fresh_context`` enabled or disabled. camelCase keys are read too.
+    """
+
+    inherit_context: Literal["full", "none", "subset"] | None = Field(
+        default=None, validation_alias=AliasChoices("inherit_context", "inheritContext")
+    )
+    accumulate_data: bool | None = Field(
+        default=None, validation_alias=AliasChoices("accumulate_data", "accumulateData")
+    )
+    accumulation_format: Literal["notes_only", "full_output"] | None = Field(
+        default=None, validation_alias=AliasChoices("accumulation_format", "accumulationFormat")
+    )
+    fresh_context: Literal["enabled", "disabled"] | None = Field(
+        default=None, validation_alias=AliasChoices("fresh_context", "freshContext")
+    )
+
+
+class HistoryConfig(MappingModel):
+    """How a task uses its session's history.
+
+    ``use_session_history`` sends earlier turns; ``history_turns_to_include`` at most that many of the last (None: all);
+    ``record_in_session_history`` commits this turn.
+    """
+
+    use_session_history: bool = True
+    history_turns_to_include: int | None = Field(default=None, ge=0)
+    record_in_session_history: bool = True
+
+
+class Parameter(MappingModel):
+    """A declared parameter of a template: ``type`` a simple name (``string``, ``integer``, ``string[]``, ...)."""
+
+    type: str = "any"
+    description: str = ""
+    required: bool = True
+    default: Any = None
+
+
+class TaskTemplate(MappingModel):
+    """A task as registered with the task system.
+
+    ``name`` identifies it, ``type`` is ``atomic``, ``subtype`` groups. ``params`` maps parameter names to
+    :class:`Parameter` (a ``"a,b"`` string, a list or a dict is read). ``instructions`` is the prompt with ``{{param}}``
+    places; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict
+    ``{"type": "json" | "text", "schema": ...}``; ``tools`` the names the task may call (None: none of them unless the
+    caller grants some); ``fallbacks`` models to try when ``model`` fails; ``decompose`` how many rounds a model may take
+    to write a program for the task once it ran out of context or output (0: never); ``is_function`` makes a text
+    function: its rendered instructions are its value and no model is called; ``max_turns``, ``max_output_tokens`` and
+    ``timeout_s`` (seconds) bound its prompt; ``settings`` are request fields native to the model's dialect.
+    """
+
+    name: str
+    type: str = "atomic"
+    subtype: str = "standard"
+    description: str = ""
+    params: dict[str, Parameter]
+    instructions: str = Field(
+        default="", validation_alias=AliasChoices("instructions", "taskPrompt", "task_prompt", "body")
+    )
+    system: str = Field(default="", validation_alias=AliasChoices("system", "systemPrompt", "system_prompt"))
+    model: str | None = None
+    fallbacks: list[str] = Field(default_factory=list)
+    decompose: int = Field(default=0, ge=0, le=20)
+    output_format: dict[str, Any] = Field(
+        default_factory=dict, validation_alias=AliasChoices("output_format", "outputFormat")
+    )
+    context_management: ContextManagement = Field(
+        default_factory=ContextManagement, validation_alias=AliasChoices("context_management", "contextManagement")
+    )
+    history_config: HistoryConfig | None = None
+    file_paths: list[str] = Field(default_factory=list, validation_alias=AliasChoices("file_paths", "filePaths"))
+    file_paths_source: dict[str, Any] | None = None
+    tools: list[str] | None = None
+    is_function: bool = False
+    settings: dict[str, Any] = Field(default_factory=dict)
+    max_turns: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    timeout_s: float | None = Field(default=None, gt=0)
+    output_model: Any = Field(default=None, exclude=True)
+
+    @field_validator("output_format", mode="before")
+    @classmethod
+    def _read_format(cls, value: object) -> object:
+        """``"json"`` and ``"text"`` name a format, any other text is a simple schema; a list of pairs is a dict."""
+        if isinstance(value, str):
+            return {"type": value} if value in ("json", "text") else {"type": "json", "schema": value}
+        if isinstance(value, list):
+            return pairs_to_dict(cast(list[Any], value)) or value  # pyright: ignore[reportUnknownVariableType]
+        return value
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _read_params(cls, value: object) -> object:
+        if isinstance(value, str):
+            return {name.strip(): Parameter() for name in value.split(",") if name.strip()}
+        if isinstance(value, list | tuple):
+            return {str(name): Parameter() for name in cast(list[object], value)}
+        if isinstance(value, dict):
+            read: dict[str, object] = {}
+            for name, given in cast(dict[object, object], value).items():
+                read[str(name)] = {"type": given} if isinstance(given, str) else (given or {})
+            return read
+        return value
