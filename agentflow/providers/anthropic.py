@@ -15,8 +15,8 @@ from agentflow.providers.exchange import HttpCall, SdkErrors
 from agentflow.providers.wire import Decoder, ToolNames
 
 _PLAIN_LIMIT = 21_333
-"""Most output tokens of a plain request: the API's guide asks for streaming where ten minutes may not do (128,000 tokens
-an hour, as the SDK reckons)."""
+"""Most output tokens of a plain request. The API's guide asks for streaming where a call may take more than ten
+minutes, at 128,000 tokens an hour by the SDK's estimate."""
 _CREDENTIALS = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -28,7 +28,7 @@ _CREDENTIALS = (
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError when no credential can be found. Looks at the environment only, not at the SDK."""
+    """Raise ConfigurationError if there is no credential. Checks the environment only, without importing the SDK."""
     if api_key or any(os.environ.get(name) for name in _CREDENTIALS):
         return
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
@@ -52,7 +52,7 @@ class AnthropicProvider(HttpAdapter):
     provider: ClassVar[str] = "anthropic"
 
     def profile(self, model: str) -> ModelProfile:
-        """What is known of ``model``; structured output came after the models whose names begin ``claude-3``."""
+        """The profile of ``model``; models named ``claude-3...`` have no structured output."""
         return ModelProfile(
             self.name,
             model,
@@ -107,6 +107,6 @@ class AnthropicProvider(HttpAdapter):
         return wire.MessagesDecoder(call.names, provider=self.name, model=call.request.model)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Input tokens counted by the API; by rule of thumb where the server cannot count (404, 405, 501)."""
+        """Input tokens as counted by the API; estimated if the server cannot count (404, 405, 501)."""
         fields = ("model", "messages", "system", "tools", "tool_choice", "output_config", "thinking")
         return await self._count(request, "/v1/messages/count_tokens", fields)

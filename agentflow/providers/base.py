@@ -1,8 +1,8 @@
-"""What the HTTP dialects share: one call with its attempts, clocks, caps and the gate in front of the server.
+"""The base of the HTTP dialects: makes one call, with attempts, clocks, size caps and a gate on calls in flight.
 
-The request goes out through the vendor SDK client's public low-level ``post`` (authentication, proxies, connection
-pool), the body as bytes we wrote and the answer as bytes we read: the SDKs' typed requests walk the whole history on
-every call and their typed events cost several times what reading the JSON does.
+A request goes out through the public low-level ``post`` of the vendor's SDK client (authentication, proxies, connection
+pool). We write the body and read the answer as bytes: the SDKs' typed requests walk the whole history on every call,
+and their typed events cost several times as much as parsing the JSON.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from agentflow.providers.wire import Decoder, ToolNames, dump_json, estimate_tok
 
 DEFAULT_GATE = 256
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""Largest plain answer."""
+"""Maximum size of a plain answer."""
 MAX_STREAM_BYTES = 64 * 1024 * 1024
-"""Largest stream in all."""
+"""Maximum size of a whole stream."""
 _PING_SIZE = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What belongs to one event loop: SDK clients, their errors and the gate."""
+    """The state of an adapter on one event loop: SDK clients, their errors and the gate."""
 
     loop: asyncio.AbstractEventLoop
     clients: ClientPool
@@ -56,7 +56,7 @@ class Opened:
 
 
 class AdapterOptions(TypedDict, total=False):
-    """The parameters of :class:`HttpAdapter`, for factories that hand them on."""
+    """The parameters of :class:`HttpAdapter`, for factories that pass them on."""
 
     base_url: str | None
     api_key: str | None
@@ -71,12 +71,12 @@ class AdapterOptions(TypedDict, total=False):
 
 
 class HttpAdapter(ABC):
-    """A provider spoken to over HTTP through its SDK's client. Implements ``ProviderAdapter``.
+    """An adapter that reaches its provider over HTTP through an SDK client. Implements ``ProviderAdapter``.
 
-    Parameters: ``base_url`` and ``api_key`` (else the SDK's environment variables); ``clocks``, ``retry``; ``gate`` the
-    most calls in flight at once, which is also the size of the connection pool; ``prices`` for costs; ``settings`` native
-    request fields of every call; ``transport`` an httpx2 transport instead of the network; ``aiohttp`` forces or forbids
-    that transport (None: used when installed); ``name`` what errors and events call the provider.
+    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables); ``clocks``, ``retry``; ``gate``
+    the maximum number of calls in flight, also the size of the connection pool; ``prices`` for costs; ``settings``
+    native request fields of every call; ``transport`` an httpx2 transport instead of the network; ``aiohttp`` forces or
+    forbids the aiohttp transport (None: use it if installed); ``name`` of the provider in errors and events.
     """
 
     dialect: ClassVar[str]
@@ -103,26 +103,26 @@ class HttpAdapter(ABC):
 
     @abstractmethod
     def profile(self, model: str) -> ModelProfile:
-        """What is known of ``model``."""
+        """The profile of ``model``."""
 
     @abstractmethod
     def _open(self) -> tuple[ClientPool, SdkErrors]:
-        """Build the first SDK client and the error table. Blocks for the imports and certificates; runs on a worker thread."""
+        """Build the first SDK client and the error table. Blocking (imports, certificates): runs on a worker thread."""
 
     @abstractmethod
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
-        """Path and JSON body."""
+        """The path and the JSON body of a request."""
 
     @abstractmethod
     def _decoder(self, call: HttpCall) -> Decoder:
-        """A fresh reader of one answer."""
+        """A new decoder for one answer."""
 
     def _plain(self, request: ModelRequest) -> bool:
-        """Whether a plain request may serve where nobody watches."""
+        """Whether a request that nobody watches may be a plain one."""
         return True
 
     def _merged(self, data: dict[str, Any], request: ModelRequest, headers: dict[str, str]) -> dict[str, Any]:
-        """The body with the native settings merged over it; ``extra_headers`` among them become headers."""
+        """The body with the native settings merged over it; their ``extra_headers`` go to ``headers``."""
         settings = {**self._settings, **request.settings} if self._settings else request.settings
         if settings:
             extra = settings.get("extra_headers")
@@ -168,11 +168,11 @@ class HttpAdapter(ABC):
             call.watch.close()
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Input tokens ``request`` would use; here by rule of thumb (four bytes a token)."""
+        """Input tokens of ``request``, estimated at four bytes per token."""
         return estimate_tokens(request)
 
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
-        """``input_tokens`` of a counting endpoint taking ``fields`` of the body; an estimate where there is none."""
+        """``input_tokens`` from a counting endpoint, sent ``fields`` of the body; an estimate if there is none."""
         opened = await self._ready()
         call = HttpCall(replace(request, stream=False), self._clocks)
         call.path, data = path, self._encode(request, call.names, False)[1]
@@ -201,7 +201,7 @@ class HttpAdapter(ABC):
             call.watch.close()
 
     async def aclose(self) -> None:
-        """Close connections. The adapter opens again when it is used again."""
+        """Close all connections. The adapter reopens when it is used again."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.loop is asyncio.get_running_loop():
             await opened.clients.aclose()
@@ -212,7 +212,7 @@ class HttpAdapter(ABC):
         if opened is not None and opened.loop is loop:
             return opened
         if opened is not None or self._opening is None:
-            # A client belongs to the loop it was first used on; another loop gets one of its own.
+            # A client belongs to the loop it was first used on; another loop gets its own.
             self._opening, self._opened = asyncio.Lock(), None
         async with self._opening:
             if self._opened is None:
@@ -221,7 +221,7 @@ class HttpAdapter(ABC):
             return self._opened
 
     async def _attempt(self, opened: Opened, call: HttpCall) -> AsyncGenerator[list[ModelDelta], None]:
-        """One try: deltas in batches, one batch a chunk of the network's."""
+        """Make one attempt; yields the deltas in batches, one batch per network chunk."""
         call.request_id = call.status = None
         call.decoder = decoder = self._decoder(call)
         await self._pass_gate(opened, call)
@@ -260,14 +260,14 @@ class HttpAdapter(ABC):
             call.watch.disarm()
 
     async def _send(self, pooled: PooledClient, errors: SdkErrors, call: HttpCall) -> Answer:
-        """The response, its body unread. Raises ProviderError for failures and failure statuses."""
+        """Send the request and return the response, its body unread. Raises ProviderError, for error statuses too."""
         clocks, watch = call.clocks, call.watch
         first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
         watch.arm(call.due(clocks.connect_s, first))
         options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
         try:
             response = await pooled.client.post(
-                pooled.base_url + call.path,  # Whole, so that the SDK need not take its base URL apart on every call.
+                pooled.base_url + call.path,  # Absolute, so that the SDK need not parse its base URL on every call.
                 cast_to=errors.response,
                 content=call.body,
                 options=options,
@@ -300,7 +300,7 @@ class HttpAdapter(ABC):
         self, answer: Answer, call: HttpCall, decoder: Decoder
     ) -> AsyncGenerator[list[ModelDelta], None]:
         parser = SseParser()
-        begun = False
+        started = False
         while not decoder.done:
             chunk = await answer.read()
             if not chunk:
@@ -311,9 +311,9 @@ class HttpAdapter(ABC):
                 moved = self._decode(decoder, name, data, batch) or moved
                 if decoder.done:
                     break
-                if batch and not begun:
-                    # The first word is waited for; it does not wait for what else came with it.
-                    begun = True
+                if batch and not started:
+                    # Somebody waits for the first word: yield it before decoding the rest of the chunk.
+                    started = True
                     paused = call.loop.time()
                     yield batch
                     call.resume(paused)
@@ -332,14 +332,14 @@ class HttpAdapter(ABC):
         try:
             return decoder.event(name, data, batch)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
-            shown = data[:200].decode("utf-8", "backslashreplace")
+            excerpt = data[:200].decode("utf-8", "backslashreplace")
             raise ProtocolError(
-                f"an event has not the shape {self.dialect} gives it ({describe(error)}): {shown}",
+                f"an event has not the shape {self.dialect} gives it ({describe(error)}): {excerpt}",
                 code="provider/bad-event",
             ) from error
 
     async def _read_body(self, answer: Answer, call: HttpCall, decoder: Decoder) -> ModelResponse:
-        """The answer to a plain request."""
+        """Read the answer to a plain request."""
         data = parse_json(await read_whole(answer), "an answer")
         try:
             return self._finished(decoder.body(data), call)
@@ -349,7 +349,7 @@ class HttpAdapter(ABC):
             ) from error
 
     def _is_stream(self, response: Any, call: HttpCall) -> bool:
-        """Whether the body is an event stream; local servers answer plainly or in a stream whatever was asked."""
+        """Whether the body is an event stream; local servers choose either form whatever was requested."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             return True
@@ -364,7 +364,7 @@ class HttpAdapter(ABC):
         )
 
     def _finished(self, response: ModelResponse, call: HttpCall) -> ModelResponse:
-        """The decoder's response with what only the adapter knows."""
+        """The decoder's response with the fields that only the adapter knows."""
         model = response.model or call.request.model
         return replace(
             response,
@@ -377,7 +377,7 @@ class HttpAdapter(ABC):
     def _status_error(self, error: Any, call: HttpCall) -> ProviderError:
         call.status = int(error.status_code)
         call.request_id = _request_id(error.response)
-        made = faults.from_status(
+        failure = faults.from_status(
             call.status,
             error.body,
             error.response.headers,
@@ -385,10 +385,10 @@ class HttpAdapter(ABC):
             model=call.request.model,
             request_id=call.request_id,
         )
-        if self._api_key and self._api_key in made.message:
-            made.message = made.message.replace(self._api_key, "***")
-            made.args = (made.message,)
-        return made
+        if self._api_key and self._api_key in failure.message:
+            failure.message = failure.message.replace(self._api_key, "***")
+            failure.args = (failure.message,)
+        return failure
 
     def _complete(self, error: ProviderError, call: HttpCall, number: int) -> None:
         error.attempts = number
@@ -420,7 +420,7 @@ def _request_id(response: Any) -> str | None:
 
 
 def _own_error(error: BaseException | None) -> AgentflowError | None:
-    """The error of ours inside one an SDK wrapped: a cassette's, or the guard's against the network."""
+    """An agentflow error that an SDK has wrapped: from a cassette, or from the guard against network use."""
     while error is not None:
         if isinstance(error, AgentflowError):
             return error

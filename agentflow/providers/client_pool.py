@@ -1,4 +1,4 @@
-"""The connections of one adapter on one event loop: as many pooled SDK clients as its calls in flight need."""
+"""The SDK clients of one adapter on one event loop: as many as its calls in flight need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class PooledClient:
-    """One SDK client with a pool of its own, and how many calls are on it."""
+    """An SDK client with its own connection pool, and the number of its calls in flight."""
 
     __slots__ = ("active", "base_url", "client")
 
@@ -19,10 +19,10 @@ class PooledClient:
 
 
 class ClientPool:
-    """As many clients as the calls in flight need, ``size`` calls on each.
+    """As many clients as the calls in flight need, with at most ``size`` calls each.
 
-    Parameters: ``client`` the first SDK client; ``make`` builds the HTTP client of another, which differs in nothing
-    else; ``size`` the connections of one.
+    Parameters: ``client`` the first SDK client; ``make`` builds the HTTP client for a further one, a copy of it
+    otherwise; ``size`` connections per client.
     """
 
     def __init__(self, client: Any, make: Callable[[], Any], size: int) -> None:
@@ -31,7 +31,7 @@ class ClientPool:
         self._clients = [PooledClient(client)]
 
     def take(self) -> PooledClient:
-        """The first client with room. Give it back by counting ``active`` down."""
+        """The first client with a free connection. Return it by decrementing ``active``."""
         for pooled in self._clients:
             if pooled.active < self._size:
                 break

@@ -10,10 +10,10 @@ from agentflow.core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Longest waits of a model call, in seconds; None means no bound. Time spent waiting for the consumer never counts.
+    """Time limits of a model call, in seconds; None means no limit. Time spent waiting for the consumer never counts.
 
-    ``connect_s`` until the connection stands; ``first_byte_s`` from then to the first byte of a streamed answer, and
-    ``plain_first_byte_s`` to that of a plain one, which comes when the whole answer is ready; ``idle_s`` between two
+    ``connect_s`` until the connection is open; ``first_byte_s`` from then to the first byte of a streamed answer, and
+    ``plain_first_byte_s`` to that of a plain one, which arrives when the whole answer is ready; ``idle_s`` between two
     events (pings and comments do not count); ``wall_s`` the whole call, retries included, unless the request has a
     ``timeout_s`` of its own. Raises ConfigurationError for anything that is not a positive number.
     """
@@ -35,10 +35,10 @@ class Clocks:
 
 
 class Watch:
-    """One re-armable deadline on the awaits of one call.
+    """A movable deadline for the awaits of one call.
 
-    ``asyncio.timeout`` costs two timer operations per use; a stream of thousands of chunks moves its deadline with every
-    one of them. Here moving it is an assignment, and the timer looks again when it goes off.
+    ``asyncio.timeout`` costs two timer operations per use, and a stream moves its deadline with every one of thousands
+    of chunks. Here a move is an assignment; the timer checks the current deadline when it fires.
     """
 
     __slots__ = ("_cancelling", "_due", "_fired", "_handle", "_loop", "_task")
@@ -52,7 +52,7 @@ class Watch:
         self._cancelling = 0
 
     def arm(self, due: float | None) -> None:
-        """From now until :meth:`disarm`, cancel the current task's await at loop time ``due``."""
+        """Cancel the current task's await at loop time ``due``, unless :meth:`disarm` is called first."""
         if due is None:
             return
         task = asyncio.current_task()
@@ -68,11 +68,11 @@ class Watch:
             self._handle = self._loop.call_at(due, self._look)
 
     def disarm(self) -> None:
-        """The await is over."""
+        """End the watch: the await is over."""
         self._task = None
 
     def expired(self) -> bool:
-        """Whether the CancelledError just caught was this watch's own, and nobody else wants the task cancelled."""
+        """Whether this watch alone caused the CancelledError just caught."""
         task = asyncio.current_task()
         if not self._fired or task is None:
             return False

@@ -1,4 +1,4 @@
-"""An ordered list of models behind one face."""
+"""Fallbacks: several models, tried in order, as one provider."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agentflow.core.ports import ModelRouter, ProviderAdapter
 
 
 class FallbackProvider:
-    """Asks the first route; when it fails before anything was delivered, the next. Implements ``ProviderAdapter``.
+    """Calls the first route and, if that fails before it delivers anything, the next. Implements ``ProviderAdapter``.
 
-    Parameters: ``routes`` are pairs of adapter and model name (empty: the request's own model). Native settings of a
-    request go to the routes of the first one's dialect only. Attempts are numbered through; their ``provider`` and
-    ``model`` show where the call went. A request that is wrong as it stands (BadRequest) goes no further; a refused key
-    or quota does. The last route's error is raised, with the earlier ones as notes.
-    Raises ConfigurationError for an empty list.
+    Parameters: ``routes`` pairs of adapter and model name (empty: the request's own model). Native settings of a
+    request go only to routes of the first one's dialect. Attempts are numbered across routes; their ``provider`` and
+    ``model`` show where the call went. An invalid request (BadRequest) does not move on to the next route; a refused
+    key or quota does. Raises the last route's error, with the earlier ones as notes. Raises ConfigurationError for an
+    empty list.
     """
 
     def __init__(self, routes: Sequence[tuple[ProviderAdapter, str]]) -> None:
@@ -27,7 +27,7 @@ class FallbackProvider:
         self._routes = tuple(routes)
 
     def profile(self, model: str) -> ModelProfile:
-        """The first route's profile, with the smallest window of all of them."""
+        """The first route's profile, with the smallest context window of all routes."""
         profiles = [adapter.profile(name or model) for adapter, name in self._routes]
         windows = [profile.context_window for profile in profiles if profile.context_window is not None]
         return replace(
@@ -69,7 +69,7 @@ class FallbackProvider:
         return replace(request, model=model, settings=settings)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """As the first route counts."""
+        """Input tokens as the first route counts them."""
         adapter, name = self._routes[0]
         return await adapter.count_tokens(self._routed(request, adapter, name))
 
@@ -80,15 +80,15 @@ class FallbackProvider:
 
 
 def _worth_switching(error: ProviderError | ConfigurationError) -> bool:
-    """Whether another model might do better. A missing key or unknown model of one route says nothing of the next."""
+    """Whether this error moves on to the next route. A missing key or unknown model does: the next may have it."""
     return not (isinstance(error, ProviderError) and error.code == "provider/bad-request" and error.status != 404)
 
 
 class FallbackRouter:
-    """A ModelRouter whose own model has models to fall back to.
+    """A ModelRouter that adds fallbacks to the flow's own model.
 
-    Parameters: ``router`` resolves names; ``fallbacks`` are tried in order after the flow's model. A model that is asked
-    for by name has none.
+    Parameters: ``router`` resolves names; ``fallbacks`` are tried in order after the flow's model. A model requested by
+    name has no fallbacks.
     """
 
     def __init__(self, router: ModelRouter, fallbacks: Sequence[str] = ()) -> None:
@@ -96,7 +96,7 @@ class FallbackRouter:
         self._fallbacks = tuple(fallbacks)
 
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
-        """The adapter for ``model``; for None the flow's model with its fallbacks behind it."""
+        """The adapter for ``model``; for None, the flow's model followed by its fallbacks."""
         first = self._router.resolve(model)
         if model is not None or not self._fallbacks:
             return first

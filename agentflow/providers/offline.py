@@ -1,7 +1,7 @@
-"""The offline model: no language model at all, but extracts from the prompt, for trying agentflow without a key.
+"""The offline model: not a language model but an extractor, for trying agentflow without a key.
 
-It answers with the sentences of the prompt that bear most on its question and names the files they stand in, fills a
-JSON schema from them, and says in its answer's metadata what it is. The same prompt gives the same answer, always.
+It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a JSON
+schema from them, and identifies itself in the answer's metadata. The same prompt always gives the same answer.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from agentflow.providers.offline_extract import Extract
 from agentflow.providers.wire import estimate_tokens
 
 METADATA: dict[str, Any] = {"model": "offline", "note": "extractive, no language model"}
-"""What every answer says of itself."""
+"""The metadata of every answer."""
 _CHARS_PER_TOKEN = 4
 _THREADED_FROM = 2_000
-"""Estimated input tokens from which on an answer is worked out on a thread."""
+"""Estimated input tokens above which an answer is computed on a thread."""
 _WORD = re.compile(r"\s*\S+\s*")
 
 
 class OfflineProvider:
-    """The :class:`~agentflow.core.ports.ProviderAdapter` that extracts.
+    """The :class:`~agentflow.core.ports.ProviderAdapter` that extracts its answers.
 
-    Tools are called only when the request requires one by ``tool_choice``; its arguments are filled from the text like
-    any schema (``pattern`` and ``format`` aside). Usage is estimated at four characters a token. Raises nothing.
+    It calls a tool only if ``tool_choice`` requires one; the arguments are filled from the text like any schema (except
+    ``pattern`` and ``format``). Usage is estimated at four characters a token. Raises nothing.
     """
 
     def __init__(self) -> None:
         self._ranker = LexicalSentenceRanker()
 
     def profile(self, model: str) -> ModelProfile:
-        """The same for every name: no window, no limit."""
+        """The same profile for every name: no context window, no limits."""
         return ModelProfile("offline", model or "offline", "offline", native_json_schema=True)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Answer word by word; the last delta carries the whole response."""
+        """Answer word by word; the last delta holds the whole response."""
         tokens = estimate_tokens(request)
         part = await asyncio.to_thread(self._answer, request) if tokens > _THREADED_FROM else self._answer(request)
         stop: StopReason = "end"
@@ -96,7 +96,7 @@ class OfflineProvider:
 
 
 def _last_exchange(request: ModelRequest) -> tuple[str, str]:
-    """The last thing the user said, and the tool results that came after it."""
+    """The last user message, and the tool results after it."""
     messages = request.messages
     last = max((i for i, m in enumerate(messages) if m.role == "user" and m.text.strip()), default=-1)
     results = [part.text for m in messages[last + 1 :] for part in m.parts if isinstance(part, ToolResultPart)]
@@ -104,7 +104,7 @@ def _last_exchange(request: ModelRequest) -> tuple[str, str]:
 
 
 def _required_tool(request: ModelRequest) -> ToolSpec | None:
-    """The tool that must be called now: one that is required and has not answered yet."""
+    """The tool that must be called now: a required one without a result yet."""
     answered: tuple[Part, ...] = request.messages[-1].parts if request.messages else ()
     if request.tool_choice in ("auto", "none") or any(isinstance(part, ToolResultPart) for part in answered):
         return None

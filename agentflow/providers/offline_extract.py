@@ -1,4 +1,4 @@
-"""What the offline model takes from a prompt: its question, the sentences that bear on it, and a schema filled from them."""
+"""Extraction for the offline model: the question of a prompt, its relevant sentences, a schema filled from them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MAX_PASSAGE = 400
 _MAX_RECORDS = 50
 _MAX_DEPTH = 12
 _CODE_SCORE = 0.55
-"""What a line of code is worth beside a sentence."""
+"""Weight of a line of code relative to a sentence."""
 _FLOOR = 0.35
-"""The least score, as a share of the best one's, that is worth quoting."""
+"""Minimum score to be quoted, as a share of the best score."""
 
 _FILE = re.compile(r"<file\b[^>]*?\bpath=\"([^\"]*)\"[^>]*>\n?(.*?)\n?</file>", re.S)
 _SCHEMA = re.compile(r"<schema>.*?</schema>|^Answer with one JSON value [^\n]*$", re.S | re.M)
@@ -35,7 +35,7 @@ _NOTHING = "Nothing in the text bears on the question."
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A sentence, or a line of code, with the file it stands in (``""`` for none) and its relevance in 0..1."""
+    """A sentence, or a line of code, with its file (``""`` for none) and its relevance in 0..1."""
 
     text: str
     path: str
@@ -43,7 +43,7 @@ class Passage:
 
 
 def _without_documents(text: str, documents: dict[str, str]) -> str:
-    """``text`` less its file elements and JSON records that have a path, which go to ``documents``."""
+    """``text`` without its file elements and JSON records with a path, which are moved to ``documents``."""
     for path, content in _FILE.findall(text):
         documents[html.unescape(path)] = content.replace("&lt;", "<")
     text = _FILE.sub("\n", text)
@@ -65,7 +65,7 @@ def _without_documents(text: str, documents: dict[str, str]) -> str:
 
 
 def _strings(value: object, but: str, depth: int = 0) -> Iterator[str]:
-    """The texts anywhere in a JSON value, except ``but``."""
+    """All strings in a JSON value, except ``but``."""
     if isinstance(value, str) and value != but:
         yield value
     elif depth < _MAX_DEPTH:
@@ -74,7 +74,7 @@ def _strings(value: object, but: str, depth: int = 0) -> Iterator[str]:
 
 
 def _passages(text: str, path: str) -> Iterator[Passage]:
-    """Sentences of prose, comments and docstrings, joined over line ends, and single lines of code."""
+    """Sentences of prose, comments and docstrings, joined across lines, and single lines of code."""
     run: list[str] = []
     for line in [*text.splitlines(), ""]:
         bare = line.strip(" \t#/*;<!->\"'|`=")
@@ -92,10 +92,10 @@ def _passages(text: str, path: str) -> Iterator[Passage]:
 
 
 class Extract:
-    """What a prompt says about its own question.
+    """The passages of a prompt that concern its question.
 
-    Parameters: ``prompt`` the user's text, with files in it or, without any, a text of its own; ``results`` what tools
-    have said since; ``ranker`` scores sentences.
+    Parameters: ``prompt`` the user's text, with or without files in it; ``results`` the tool results since; ``ranker``
+    scores sentences.
     """
 
     def __init__(self, prompt: str, results: str, ranker: LexicalSentenceRanker) -> None:
@@ -115,7 +115,7 @@ class Extract:
         self._ranked = sorted(weighed, key=lambda passage: -passage.score)
 
     def text(self) -> str:
-        """The passages that bear on the question, by file, and the files; the text's beginning where none does."""
+        """The relevant passages, by file, and the files; the beginning of the text if there are none."""
         by_path: dict[str, list[str]] = {}
         for passage in _best(self._ranked, 8):
             by_path.setdefault(passage.path, []).append(passage.text)
@@ -127,7 +127,7 @@ class Extract:
         return "\n".join(["What the text says, extracted by relevance:", "", *lines, *cited])
 
     def value(self, schema: Mapping[str, Any]) -> Any:
-        """A value that meets ``schema``, filled from the text."""
+        """A value that conforms to ``schema``, filled from the text."""
         return self._value(schema, schema, "", self._ranked, 0)
 
     def _value(
@@ -190,19 +190,19 @@ class Extract:
 
 
 def _best(passages: Sequence[Passage], limit: int) -> list[Passage]:
-    """The first ``limit`` passages, none twice and none far below the best."""
+    """The best ``limit`` passages, without duplicates and without any far below the best."""
     floor = passages[0].score * _FLOOR if passages else 0.0
     distinct = {passage.text.lower(): passage for passage in reversed(passages) if passage.score >= floor}
     return sorted(distinct.values(), key=lambda passage: -passage.score)[:limit]
 
 
 def _paths(passages: Sequence[Passage]) -> list[str]:
-    """The files whose passages bear on the question at all, best first."""
+    """The files with relevant passages, best first."""
     return list(dict.fromkeys(passage.path for passage in passages if passage.path and passage.score > 0))
 
 
 def _number(schema: Mapping[str, Any], name: str, passages: Sequence[Passage], score: float, *, whole: bool) -> float:
-    """A rating by relevance, else the first number the text states; within the schema's bounds."""
+    """A rating by relevance, or else the first number in the text, within the schema's bounds."""
     low, high = schema.get("minimum"), schema.get("maximum")
     stated = next((m for passage in _best(passages, 8) if (m := _NUMBER.search(passage.text))), None)
     if stated is None or _named(name, "score", "relevance", "confidence", "rating"):
@@ -214,7 +214,7 @@ def _number(schema: Mapping[str, Any], name: str, passages: Sequence[Passage], s
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """``schema`` with its references followed, ``allOf`` merged, and the first alternative that is not null taken."""
+    """``schema`` with references resolved, ``allOf`` merged, and reduced to its first alternative that is not null."""
     merged = dict(schema)
     for _ in range(_MAX_DEPTH):
         parts = records(merged.pop("allOf", None))

@@ -16,18 +16,18 @@ from agentflow.providers.wire import Decoder, ToolNames
 
 
 class OpenAIProvider(HttpAdapter):
-    """What the dialects share. Parameters: see :class:`HttpAdapter`."""
+    """The base of both dialects. Parameters: see :class:`HttpAdapter`."""
 
     provider: ClassVar[str] = "openai"
 
     @property
     def _vendor(self) -> bool:
-        """Whether OpenAI itself is asked, rather than a server that speaks its dialect."""
+        """Whether the server is OpenAI's own, rather than one that speaks its dialect."""
         base_url = self._base_url or os.environ.get("OPENAI_BASE_URL")
         return not base_url or base_url.startswith(common.VENDOR_URL)
 
     def profile(self, model: str) -> ModelProfile:
-        """What is known of ``model``."""
+        """The profile of ``model``."""
         return ModelProfile(
             self.name,
             model,
@@ -70,7 +70,7 @@ class OpenAIChatProvider(OpenAIProvider):
     dialect: ClassVar[str] = chat.DIALECT
 
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
-        # Local servers know only the older name of the limit, OpenAI's newer models only the newer one.
+        # Local servers accept only the older name of the limit, OpenAI's newer models only the newer one.
         body = chat.encode(request, names, "max_completion_tokens" if self._vendor else "max_tokens")
         if streaming:
             body["stream"] = True
@@ -96,6 +96,6 @@ class OpenAIResponsesProvider(OpenAIProvider):
         return responses.ResponsesDecoder(call.names, provider=self.name, model=call.request.model)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Input tokens counted by the API; by rule of thumb where the server cannot count."""
+        """Input tokens as counted by the API; estimated if the server cannot count."""
         fields = ("model", "input", "instructions", "tools", "tool_choice", "text", "reasoning")
         return await self._count(request, "/responses/input_tokens", fields)

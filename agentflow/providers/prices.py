@@ -1,4 +1,4 @@
-"""What a call costs: from the user's own table, else from ``genai-prices`` (optional extra, data shipped with it)."""
+"""Costs of calls: from the user's own table, else from ``genai-prices`` (an optional extra that ships its data)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Price:
     cache_write: float | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Dollars for ``usage``. Input tokens include what the cache gave and took."""
+        """Dollars for ``usage``, whose input tokens include cache reads and writes."""
         plain = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
@@ -40,8 +40,8 @@ class Price:
 class Prices:
     """Costs by provider and model.
 
-    Parameters: ``table`` maps model names (``name`` or ``provider:name``) to :class:`Price`; it wins over genai-prices.
-    ``lookup`` false keeps to the table.
+    Parameters: ``table`` maps model names (``name`` or ``provider:name``) to :class:`Price`; it takes precedence over
+    genai-prices. ``lookup`` false uses only the table.
     """
 
     def __init__(self, table: Mapping[str, Price] | None = None, *, lookup: bool = True) -> None:
@@ -51,32 +51,32 @@ class Prices:
         self._library: Any = None
 
     def load(self) -> None:
-        """Import genai-prices and its data, where installed (0.7 s of CPU): call it on a worker thread.
+        """Import genai-prices and its data, if installed (0.7 s of CPU): call it on a worker thread.
 
-        Costs are only looked up after this; without it, only the user's table counts.
+        Until then, only the user's table is used.
         """
         if self._lookup and self._library is None and importlib.util.find_spec("genai_prices") is not None:
             library = importlib.import_module("genai_prices")
             try:
                 library.calc_price(library.Usage(input_tokens=1), "gpt-4o", provider_id="openai")
             except LookupError:
-                pass  # Only the data had to be loaded; which models it has does not matter here.
+                pass  # The call only loads the data; whether it has this model does not matter.
             self._library = library
 
     def cost(self, provider: str, model: str, usage: Usage) -> float | None:
-        """Dollars for ``usage``, None when the price is not known."""
+        """Dollars for ``usage``, None if the price is unknown."""
         price = self._table.get(f"{provider}:{model}") or self._table.get(model)
         if price is not None:
             return price.cost(usage)
-        found = self._find(provider, model)
-        if isinstance(found, Price):
-            return found.cost(usage)
-        if found is None:
+        listed = self._find(provider, model)
+        if isinstance(listed, Price):
+            return listed.cost(usage)
+        if listed is None:
             return None
         return float(self._calculate(provider, model, usage).total_price)
 
     def context_window(self, provider: str, model: str) -> int | None:
-        """Tokens of the model's context window, where the price data knows them."""
+        """Tokens of the model's context window, None if the price data does not say."""
         if self._library is None:
             return None
         try:
@@ -97,26 +97,26 @@ class Prices:
         )
 
     def _find(self, provider: str, model: str) -> Any:
-        """A Price where prices are linear, ``True`` where they are tiered, None where unknown. Kept for an hour."""
+        """A Price if prices are linear, ``True`` if they are tiered, None if unknown. Cached for an hour."""
         if self._library is None:
             return None
         key = (provider, model)
-        known = self._known.get(key)
+        cached = self._known.get(key)
         now = time.monotonic()
-        if known is not None and now - known[0] < _FRESH_S:
-            return known[1]
+        if cached is not None and now - cached[0] < _FRESH_S:
+            return cached[1]
         try:
-            found = _linear(self._calculate(provider, model, Usage(input_tokens=1)).model_price)
+            result = _linear(self._calculate(provider, model, Usage(input_tokens=1)).model_price)
         except LookupError:
-            found = None
+            result = None
         if len(self._known) > 1_000:
             self._known.clear()
-        self._known[key] = (now, found)
-        return found
+        self._known[key] = (now, result)
+        return result
 
 
 def _linear(price: Any) -> Price | bool:
-    """One price per token and direction, or True when the price depends on the size of the call."""
+    """The price per token and direction, or True if it depends on the size of the call."""
     rates = [
         getattr(price, name, None) for name in ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
     ]

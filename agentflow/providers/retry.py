@@ -1,4 +1,4 @@
-"""When a failed model call is tried again, and how long after."""
+"""Decides whether a failed model call is retried, and after which wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agentflow.core.errors import ConfigurationError, ProviderError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Tries of one model call: at most ``attempts``, only while nothing of the answer was delivered.
+    """Retries of one model call: at most ``attempts`` in all, only while nothing of the answer was delivered.
 
-    The wait before try n + 1 is ``base_s`` * 2 ** (n - 1), at most ``cap_s`` seconds, of which a random half is taken off.
-    A server's own ``retry-after`` is honoured instead, up to ``retry_after_cap_s`` and the call's remaining time; a
-    server that asks for more ends the call at once with ``error.retry_after`` set.
+    The wait before attempt n + 1 is ``base_s`` * 2 ** (n - 1), at most ``cap_s`` seconds, less a random part of up to
+    half. A server's ``retry-after`` takes its place, up to ``retry_after_cap_s`` and the call's remaining time; if the
+    server asks for more, the call fails at once with ``error.retry_after`` set.
     Raises ConfigurationError for ``attempts`` below 1 or negative seconds.
     """
 
@@ -33,9 +33,9 @@ class RetryPolicy:
             )
 
     def wait(self, error: ProviderError, number: int, remaining_s: float | None) -> float | None:
-        """Seconds to wait after try ``number`` failed with ``error``; None when there must not be another.
+        """Seconds to wait after attempt ``number`` failed with ``error``; None if there must not be another.
 
-        ``remaining_s`` is what is left of the call's time (None: unbounded).
+        ``remaining_s`` is the call's remaining time (None: unbounded).
         """
         if number >= self.attempts or not error.retryable or error.details.get("final"):
             return None
@@ -44,15 +44,15 @@ class RetryPolicy:
             if wait > self.retry_after_cap_s:
                 return None
         else:
-            # Jitter keeps many calls that failed together from coming back together.
+            # Jitter keeps calls that failed together from retrying together.
             wait = min(self.cap_s, self.base_s * 2 ** (number - 1)) * (0.5 + random.random() / 2)
         return None if remaining_s is not None and wait >= remaining_s else wait
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds a response asks to wait: ``retry-after-ms``, or ``retry-after`` in seconds or as a date (RFC 9110, 10.2.3).
+    """Seconds a response asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or date (RFC 9110, 10.2.3).
 
-    None when it asks for nothing, for nonsense or for a time that has passed.
+    None if there is no such header, or it is invalid or in the past.
     """
     for name, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()

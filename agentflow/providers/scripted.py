@@ -1,4 +1,4 @@
-"""A provider that answers from a script: for tests, examples and trying programs without a model."""
+"""A provider that answers from a script, for tests, examples and trying programs without a model."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ _WORDS = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
 class ScriptedProvider:
     """Answers model calls from ``replies``, in call order. Implements ``ProviderAdapter``.
 
-    A reply is text; a dict of ``text``, ``thinking``, ``tool_calls`` (each ``{"name", "arguments"}`` and perhaps ``id``),
-    ``stop_reason``, ``usage`` (a Usage or its fields), ``delay_s``, ``metadata``, ``cost_usd``, or ``error`` (an
-    exception to raise after the text, or its message); an exception; a ModelResponse; or a function of the ModelRequest,
-    plain or async, giving one of these. ``replies`` may itself be such a function; then it answers every call.
-    ``requests`` records every request. Text streams word by word. Calls beyond the script raise ConfigurationError.
+    A reply is text; a dict of ``text``, ``thinking``, ``tool_calls`` (each ``{"name", "arguments"}`` and optionally
+    ``id``), ``stop_reason``, ``usage`` (a Usage or its fields), ``delay_s``, ``metadata``, ``cost_usd``, or ``error``
+    (an exception to raise after the text, or its message); an exception; a ModelResponse; or a function of the
+    ModelRequest, plain or async, that returns one of these. ``replies`` may itself be such a function, which then
+    answers every call. ``requests`` records every request. Text streams word by word. Calls beyond the script raise
+    ConfigurationError.
     """
 
     def __init__(self, replies: ReplySource = (), *, name: str = "scripted") -> None:
@@ -49,11 +50,11 @@ class ScriptedProvider:
         self.requests: list[ModelRequest] = []
 
     def profile(self, model: str) -> ModelProfile:
-        """A profile that knows no limits and takes JSON schemas."""
+        """A profile without limits that supports JSON schemas."""
         return ModelProfile(self.name, model, self.name, native_json_schema=True)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Play the next reply."""
+        """Stream the next reply."""
         self.requests.append(request)
         reply = await self._take(request)
         attempt = Attempt(1, self.name, request.model)
@@ -74,7 +75,7 @@ class ScriptedProvider:
         yield ModelDelta(response=response)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """By rule of thumb: four bytes a token."""
+        """Input tokens, estimated at four bytes per token."""
         return estimate_tokens(request)
 
     async def aclose(self) -> None:
@@ -165,10 +166,10 @@ def _deltas(part: Part) -> Iterable[ModelDelta]:
     return ()
 
 
-def _usage(given: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage:
-    if isinstance(given, Usage):
-        return given
-    if given:
-        return Usage(**{"requests": 1, **given})
-    made = sum(len(part.text) for part in parts if isinstance(part, TextPart | ThinkingPart)) // 4 + 1
-    return Usage(estimate_tokens(request), made, requests=1)
+def _usage(stated: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage:
+    if isinstance(stated, Usage):
+        return stated
+    if stated:
+        return Usage(**{"requests": 1, **stated})
+    output = sum(len(part.text) for part in parts if isinstance(part, TextPart | ThinkingPart)) // 4 + 1
+    return Usage(estimate_tokens(request), output, requests=1)

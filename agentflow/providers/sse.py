@@ -1,7 +1,7 @@
-"""Server-sent events from bytes, incrementally, in linear time and bounded space.
+"""Parses server-sent events from bytes, incrementally, in linear time and bounded space.
 
 Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream. The SDKs' own decoders
-re-join what is pending for every line, which takes minutes on one event made of many short lines.
+join all pending data again for every line, which takes minutes for one event of many short lines.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from agentflow.core.errors import ProtocolError
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Largest event, and longest line, that is accepted."""
+"""Maximum size of an event, and of a line."""
 
 
 class SseParser:
-    """Feed it bytes as they come; it gives ``(event name, data)`` pairs, both bytes, of the events that are whole.
+    """Takes chunks of bytes and returns complete events as ``(event name, data)`` pairs, both bytes.
 
-    Comments, ``id`` and ``retry`` fields are ignored, and so is an event that the stream ends in the middle of.
+    Comments, ``id`` and ``retry`` fields are ignored, and so is an incomplete event at the end of the stream.
     """
 
     __slots__ = ("_begun", "_carriage", "_data", "_limit", "_name", "_partial", "_partial_size", "_size")
@@ -32,7 +32,7 @@ class SseParser:
 
     @property
     def pending(self) -> int:
-        """Bytes of an event that has begun and is not whole yet."""
+        """Number of bytes of the incomplete event."""
         return self._size + self._partial_size
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
@@ -85,7 +85,7 @@ class SseParser:
             raise self._too_large()
 
     def _line_ends(self, chunk: bytes) -> bytes:
-        """``chunk`` with line feeds for all line ends; a carriage return at its end waits for what follows it."""
+        """``chunk`` with all line ends as line feeds; a trailing carriage return is held until the next chunk."""
         if self._carriage:
             chunk = b"\r" + chunk
         self._carriage = chunk.endswith(b"\r")

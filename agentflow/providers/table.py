@@ -1,4 +1,4 @@
-"""Which dialects there are, and from a model's name to the adapter that speaks to it. Loads nothing before it is used."""
+"""The table of dialects, and the router from model names to adapters. Loads nothing before it is used."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 
 ENTRY_POINTS = "agentflow.providers"
-"""Entry point group: each names a factory taking :func:`open_provider`'s keywords and giving a ProviderAdapter."""
+"""Entry point group of factories that take the keywords of :func:`open_provider` and return a ProviderAdapter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A row of the table: the ``module`` and ``factory`` of its adapter, and what a call needs.
+    """A row of the table: ``module`` and ``factory`` of its adapter, and its key check.
 
-    ``key_check`` as ``module:function`` raises when no key can be found; a dialect without one is local: it has no
-    models to name and its factory takes no options.
+    ``key_check`` (``module:function``) raises if there is no key. A dialect without one is local: it has no model
+    names, and its factory takes no options.
     """
 
     module: str
@@ -47,16 +47,15 @@ _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
 
 
 def dialects() -> list[str]:
-    """All dialect names that can stand before a model's name, sorted; those of installed plug-ins too."""
+    """All dialect names that can precede a model's name, sorted, including those of installed plug-ins."""
     return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAdapter:
     """An adapter for ``dialect``; nothing is imported, connected or built before its first call.
 
-    Parameters: see :class:`agentflow.providers.base.HttpAdapter`; local dialects (``offline``, ``scripted``) have no use
-    for them. Raises ConfigurationError for an unknown dialect and for a key that cannot be found (the message names its
-    variable).
+    Parameters: see :class:`agentflow.providers.base.HttpAdapter`; local dialects (``offline``, ``scripted``) ignore
+    them. Raises ConfigurationError for an unknown dialect and for a missing key (the message names its variable).
     """
     row = _BUILT_IN.get(dialect)
     if row is not None:
@@ -76,23 +75,23 @@ def _load(module: str, name: str) -> Any:
 
 
 def _unknown(dialect: str) -> ConfigurationError:
-    known = dialects()
-    near = suggest(dialect, known)
+    names = dialects()
+    near = suggest(dialect, names)
     return ConfigurationError(
         f"no provider is called {dialect!r}",
         code="config/unknown-provider",
-        hint=(f"did you mean '{near}'? " if near else "") + f"known: {', '.join(known)}",
-        details={"dialect": dialect, "known": known},
+        hint=(f"did you mean '{near}'? " if near else "") + f"known: {', '.join(names)}",
+        details={"dialect": dialect, "known": names},
     )
 
 
 class Router:
-    """From model names as users write them to adapters. Implements ``ModelRouter``.
+    """Resolves model names, as users write them, to adapters. Implements ``ModelRouter``.
 
     Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
-    ``openai-chat:``), or a dialect alone for those without models (``offline``); ``base_url`` and ``api_key`` belong to
-    that model's dialect; ``provider`` a ready adapter that answers everything; ``base_urls`` and ``api_keys`` of other
-    dialects by name; the rest goes to every adapter made. One adapter is made per dialect, when it is first needed.
+    ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url`` and ``api_key`` belong to that
+    model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of
+    other dialects, by name; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Router:
 
     @property
     def model(self) -> str | None:
-        """The flow's model as ``dialect:name``; None without one."""
+        """The flow's model as ``dialect:name``, or None."""
         if self._dialect is None:
             return self._name or None
         return f"{self._dialect}:{self._name}" if self._name else self._dialect
@@ -155,22 +154,22 @@ class Router:
         return self._adapter(dialect), name
 
     async def aclose(self) -> None:
-        """Close every adapter that was made, and the one that was given."""
+        """Close every adapter that was built, and ``provider``."""
         adapters = list(self._adapters.values())
         if self._provider is not None:
             adapters.append(self._provider)
         await asyncio.gather(*(adapter.aclose() for adapter in adapters))
 
     def _split(self, model: str) -> tuple[str | None, str]:
-        """Dialect and name. A name may contain colons itself (``llama3:8b``): only a known dialect is taken off."""
+        """Split into dialect and name. Names may contain colons (``llama3:8b``): only a known dialect is split off."""
         head, colon, rest = model.partition(":")
-        known = dialects()
-        if colon and head in known:
+        names = dialects()
+        if colon and head in names:
             return head, rest
         if _is_local(model):
             return model, ""
         own: str | None = getattr(self, "_dialect", None)
-        if own is not None and not (colon and suggest(head, known)):
+        if own is not None and not (colon and suggest(head, names)):
             return own, model
         if colon:
             raise _unknown(head)
@@ -195,7 +194,7 @@ class Router:
 
 
 def _is_local(dialect: str) -> bool:
-    """Whether ``dialect`` is built in and has no server, and so no models to name."""
+    """Whether ``dialect`` is built in and has no server, hence no model names."""
     row = _BUILT_IN.get(dialect)
     return row is not None and row.key_check is None
 

@@ -43,7 +43,7 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("defmacro", usage=_MACRO, scoping=True)
 def defmacro(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Defines a macro for the rest of the program: its calls are replaced, before anything runs, by the template's value.
+    """Defines a macro for the rest of the program: calls are replaced, before anything runs, by the template's value.
 
     The parameters are bound to the operands as data. The template may compute, but not call tasks or tools.
     """
