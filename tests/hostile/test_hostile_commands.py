@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -562,3 +563,77 @@ async def test_bubblewrap_hides_what_is_protected(arena: Arena) -> None:
         ):
             assert not (await sh(arena, commands, f"echo x > {path}")).success, path
         assert (await sh(arena, commands, "echo x > .git/index && echo x > /tmp/x && echo x > /dev/shm/x")).success
+
+
+RENAMES = {
+    "git moved and copied": "mv .git g2 && cp -r g2 .git; cp -r .git g3 && mv g3 .git",
+    "git removed": "rm -rf .git; mkdir -p .git/hooks && echo evil > .git/hooks/post-checkout",
+    "hooks moved": "mv .git/hooks .git/h2; mkdir .git/hooks; echo evil > .git/hooks/post-checkout",
+    "hooks replaced by a link": "rmdir .git/hooks; ln -s ../evil .git/hooks",
+    "config replaced": "echo evil > .git/c2; mv -f .git/c2 .git/config",
+    "second configuration": "echo evil > .git/config.worktree; echo evil > .git/x; mv -f .git/x .git/config.worktree",
+    "common directory": "mkdir -p evil/hooks; echo ../evil > .git/commondir",
+    "submodule's configuration": "echo evil > .git/modules/sub/config",
+    "workflows moved": "mv .github g2; mkdir -p .github/workflows; echo evil > .github/workflows/ci.yml",
+    "editor's tasks moved": "mv .vscode v2; mkdir .vscode; echo evil > .vscode/tasks.json; echo evil > .vscode/settings.json",
+    "deep secret moved": "mv .docker d2; cat d2/config.json; cat .docker/config.json",
+}
+
+
+@pytest.mark.parametrize("name", RENAMES)
+async def test_what_is_protected_stays_so_when_its_parent_is_moved(name: str, arena: Arena) -> None:
+    """Renaming, removing or redirecting a directory above a protected file changes nothing that other programs obey."""
+    needed("bubblewrap")
+    top = arena.root
+    files = (
+        ".git/config",
+        ".git/modules/sub/config",
+        ".github/workflows/ci.yml",
+        ".vscode/tasks.json",
+        ".vscode/settings.json",
+    )
+    for file in files:
+        (top / file).parent.mkdir(parents=True, exist_ok=True)
+        (top / file).write_text("good\n")
+    (top / ".docker").mkdir()
+    (top / ".docker" / "config.json").write_text(SECRET)
+    async with CommandExecutor(top, policy=CommandPolicy(shell=True), sandbox="bubblewrap", limits=LIMITS) as commands:
+        result = await sh(arena, commands, RENAMES[name])
+    assert SECRET not in result.stdout
+    for file in files:
+        assert (top / file).read_text() == "good\n", file
+    assert not any((top / ".git" / "hooks").iterdir()) and not (top / ".git" / "hooks").is_symlink()
+    assert (top / ".git" / "config.worktree").read_text() == ""
+    assert not (top / ".git" / "commondir").exists()
+
+
+async def test_git_still_works_on_what_it_may_write(arena: Arena) -> None:
+    """Adding, committing and switching branches need no file that is read-only."""
+    needed("bubblewrap")
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", "-b", "main", str(arena.root)], check=True)
+    who = "git -c user.name=a -c user.email=a@b"
+    async with CommandExecutor(
+        arena.root, policy=CommandPolicy(shell=True), sandbox="bubblewrap", limits=LIMITS
+    ) as commands:
+        script = (
+            f"git add a.txt && {who} commit -qm one && git checkout -qb next && git status --short && git log --oneline"
+        )
+        result = await sh(arena, commands, script)
+    assert result.success, result
+
+
+async def test_sockets_in_the_workspace_lead_nowhere(arena: Arena, commands: CommandExecutor) -> None:
+    """A daemon that listens on a file of the workspace is not reached, while pairs of sockets work."""
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(arena.root / "s"))
+        daemon.listen()
+        daemon.setblocking(False)
+        result = await py(
+            arena,
+            commands,
+            "import socket; socket.socketpair(); print('pair'); socket.socket(socket.AF_UNIX).connect('s')",
+        )
+        assert result.stdout == "pair\n" and not result.success
+        with pytest.raises(BlockingIOError):
+            daemon.accept()
+    (arena.root / "s").unlink()

@@ -31,7 +31,7 @@ from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits
 from agentflow.executors.waiting import run_to_completion
-from agentflow.lib.protected_names import CONFIDENTIAL, PROTECTED, Protection
+from agentflow.lib.protected_names import CONFIDENTIAL, EXECUTED, PROTECTED, Protection
 
 _GRACE_S = 0.9
 _GATE = "/tmp/.agentflow-limited"  # in the sandbox's private /tmp, not a path of this machine
@@ -68,6 +68,7 @@ class Bubblewrap:
             gate = Gate()
             opened.append(gate.inner)
             arguments = await asyncio.to_thread(_walls, spawn, opened)
+            absent = await asyncio.to_thread(_redirections, spawn.workspace)
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 *arguments,
@@ -93,7 +94,7 @@ class Bubblewrap:
         finally:
             for fd in opened:
                 os.close(fd)
-        running = Wrapped(process, status, transport, group)
+        running = Wrapped(process, status, transport, group, absent)
         try:
             await running.admit(spawn)
         except BaseException:
@@ -163,9 +164,6 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
         if file.content is not None:
             opened.append(_memory_file(file.content))
             options += ["--perms", f"{file.mode & 0o555:04o}", "--ro-bind-data", str(opened[-1]), file.path]
-    if any(os.path.commonpath((root, sys.prefix)) == root for root in spawn.workspace):
-        # the environment of this very process: changes to it would next run outside the sandbox
-        options += ["--ro-bind", sys.prefix, sys.prefix]
     return [*options, "--remount-ro", "/"]
 
 
@@ -183,36 +181,95 @@ def _memory_file(content: bytes) -> int:
 
 
 def _masks(root: str) -> list[str]:
-    """Options that hide the secrets at the top of a workspace and make its other protected names read-only."""
+    """The options that hide the secrets at the top of a workspace and protect what other programs obey.
+
+    A directory that holds something read-only is a mount itself: it could otherwise be moved away and replaced by a
+    copy that is not.
+    """
     protected, confidential = Protection(PROTECTED), Protection(CONFIDENTIAL)
-    options: list[str] = []
+    masked: dict[str, bool] = {}
     with os.scandir(root) as entries:
         for entry in entries:
             if entry.is_symlink() or not protected.covers(entry.name):
                 continue
             if entry.name == ".git" and entry.is_dir():
-                # git itself writes to the rest
-                for part in ("hooks", "config"):
-                    options += ["--ro-bind-try", f"{entry.path}/{part}", f"{entry.path}/{part}"]
-            elif not confidential.covers(entry.name):
-                options += ["--ro-bind", entry.path, entry.path]
-            elif entry.is_dir():
-                options += ["--tmpfs", entry.path, "--remount-ro", entry.path]
+                masked |= dict.fromkeys(_git_parts(entry.path), False)
             else:
-                options += ["--ro-bind", "/dev/null", entry.path]
+                masked[entry.path] = confidential.covers(entry.name)
+    for pattern in (*PROTECTED, *EXECUTED):
+        path = os.path.join(root, pattern)
+        if ("/" in pattern or pattern in EXECUTED) and os.path.lexists(path) and os.path.realpath(path) == path:
+            masked[path] = confidential.find(pattern.split("/")) is not None
+    if os.path.commonpath((root, sys.prefix)) == root:
+        # the environment of this very process: changes to it would next run outside the sandbox
+        masked[sys.prefix] = False
+    options: list[str] = []
+    for directory in sorted({above for path in masked for above in _between(root, path)}):
+        options += ["--bind", directory, directory]
+    for path, hidden in masked.items():
+        if not hidden:
+            options += ["--ro-bind", path, path]
+        elif os.path.isdir(path):
+            options += ["--tmpfs", path, "--remount-ro", path]
+        else:
+            options += ["--ro-bind", "/dev/null", path]
     return options
+
+
+def _between(root: str, path: str) -> list[str]:
+    """The directories below ``root`` that ``path`` lies in."""
+    directories: list[str] = []
+    while (path := os.path.dirname(path)) != root:
+        directories.append(path)
+    return directories
+
+
+def _git_parts(path: str) -> list[str]:
+    """What in a repository makes git run programs; git writes the rest itself.
+
+    Hooks and the second configuration file are created where they are absent, so that there is something to mount on.
+    """
+    with suppress(OSError):
+        os.mkdir(f"{path}/hooks", 0o755)
+    with suppress(OSError):
+        os.close(os.open(f"{path}/config.worktree", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+    parts = [f"{path}/{part}" for part in ("hooks", "config", "config.worktree", "commondir", "modules")]
+    return [part for part in parts if os.path.lexists(part) and not os.path.islink(part)]
+
+
+def _redirections(workspace: tuple[str, ...]) -> list[str]:
+    """The files that would send git elsewhere for its configuration, and that the repositories do not have."""
+    paths = [f"{root}/.git/commondir" for root in workspace if os.path.isdir(f"{root}/.git")]
+    return [path for path in paths if not os.path.lexists(path)]
+
+
+def _removed(absent: list[str]) -> list[str]:
+    """Remove those of the files that are there now, and name them. They cannot be mounted over: git reads even empty ones."""
+    planted = [path for path in absent if os.path.lexists(path)]
+    for path in planted:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    return planted
 
 
 class Wrapped:
     """A command that runs in bubblewrap."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, status: Status, transport: asyncio.ReadTransport, group: PidGroup
+        self,
+        process: asyncio.subprocess.Process,
+        status: Status,
+        transport: asyncio.ReadTransport,
+        group: PidGroup,
+        absent: list[str],
     ) -> None:
         self._process = process
         self._status = status
         self._transport = transport
         self._group = group
+        self._absent = absent
         self._first = -1
 
     async def admit(self, spawn: Spawn) -> None:
@@ -243,6 +300,8 @@ class Wrapped:
     async def wait(self) -> Ending:
         code = await self._process.wait()
         await self._end_namespace()
+        if planted := await asyncio.to_thread(_removed, self._absent):
+            return Ending(error=f"the command created {planted[0]}, which sends git elsewhere; it was removed")
         reported = self._field("exit-code")
         if reported is None:
             return Ending(error=f"bubblewrap could not start the command (exit code {code})")
@@ -254,6 +313,7 @@ class Wrapped:
             self._process.kill()
         await self._process.wait()
         await self._end_namespace()
+        await asyncio.to_thread(_removed, self._absent)
 
     async def _end_namespace(self) -> None:
         """Kill the namespace's first process and so all others; it ends after the last of them."""

@@ -111,6 +111,7 @@ _X32 = 0x40000000
 # CLONE_NEWUSER, NEWPID, NEWNET, NEWNS, NEWIPC, NEWUTS, NEWCGROUP
 _NAMESPACES = 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000 | 0x08000000 | 0x04000000 | 0x02000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_LOCAL = 1  # AF_UNIX
 _INTERNET = (2, 10, 16)  # AF_INET, AF_INET6, and AF_NETLINK, which name resolution uses to list interfaces
 
 
@@ -122,9 +123,9 @@ def supported() -> bool:
 def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
     """The filter program for this machine.
 
-    ``sockets`` does not filter socket(2) (something else blocks the network); without it ``network`` allows internet
-    sockets, and local ones, which lead to daemons outside, are never allowed. ``metadata`` allows changes of mode,
-    owner, times and attributes by path.
+    Local sockets, which lead to daemons outside by a file of the workspace, are never allowed (socketpair(2) is).
+    ``sockets`` allows all other families (something else blocks the network); without it ``network`` allows internet
+    sockets. ``metadata`` allows changes of mode, owner, times and attributes by path.
     """
     arch, column = _ARCHITECTURES[platform.machine()]
     code: list[tuple[int, int, int, int]] = [
@@ -153,10 +154,12 @@ def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
     when("clone", (_LOAD, 0, 0, _ARGUMENTS), (_ANY_BIT, 0, 1, _NAMESPACES), refuse, allow)
     # both push input into a terminal
     when("ioctl", (_LOAD, 0, 0, _ARGUMENTS + 8), (_EQUAL, 1, 0, _TIOCSTI), (_EQUAL, 0, 1, _TIOCLINUX), refuse, allow)
-    if not sockets and network:
+    if sockets:
+        when("socket", (_LOAD, 0, 0, _ARGUMENTS), (_EQUAL, 0, 1, _LOCAL), refuse, allow)
+    elif network:
         tests = [(_EQUAL, len(_INTERNET) - index, 0, family) for index, family in enumerate(_INTERNET)]
         when("socket", (_LOAD, 0, 0, _ARGUMENTS), *tests, refuse, allow)
-    elif not sockets:
+    else:
         when("socket", refuse)
     if not metadata:
         # without a path the call concerns an open file, which was opened under the rules
