@@ -7,6 +7,9 @@ and cancellation too. ``seq`` strictly rises within a run; ``parent`` is the ``s
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -293,3 +296,13 @@ Event: TypeAlias = (
 
 DELTAS = (TextDelta, ThinkingDelta, ToolArgumentsDelta, PartialOutput)
 """The events an overrun observer may lose; all others are lifecycle events and always arrive."""
+
+_HEADER = frozenset(field.name for field in dataclasses.fields(EventBase))
+_NO_TEXT = frozenset({"int", "int | None", "float", "float | None", "bool", "Outcome", "Usage | None"})
+
+
+@functools.lru_cache(maxsize=256)
+def text_getter(kind: type[EventBase]) -> Callable[[EventBase], object]:
+    """What gives those fields of an event that may hold text of programs, models and tools."""
+    names = [f.name for f in dataclasses.fields(kind) if f.name not in _HEADER and f.type not in _NO_TEXT]
+    return operator.attrgetter(*names or ["type"])

@@ -1,33 +1,40 @@
 """Secrets: a type that is never printed, and redaction of texts that leave the process.
 
 :class:`Secret` wraps a value that must not be printed. A :class:`Redactor` knows the secrets in use and the formats of
-keys; events, logs, exceptions and journal records go through it. It finds a secret both verbatim and in its usual
-encodings: base64 in both alphabets at any of the three alignments (RFC 4648), hexadecimal, percent encoding and JSON
-escapes.
+keys (:mod:`agentflow.lib.secret_forms`); texts of events, logs, exceptions and journal records go through it, structured
+data through :mod:`agentflow.lib.redacted_copy`.
 """
 
 from __future__ import annotations
 
-import base64
 import hmac
-import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, cast
-from urllib.parse import quote, quote_plus
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from agentflow.lib.secret_forms import (
+    MIN_SECRET,
+    PEM_END_BEGIN,
+    Beginnings,
+    Continuation,
+    KeyPatterns,
+    forms_of,
+    secrets_of,
+)
+
 MARK = "[redacted]"
 """The replacement of a secret."""
-MIN_SECRET = 6
-"""Length of the shortest secret searched for: a shorter one would redact ordinary words."""
-MIN_NAMED = 8
-"""Shortest value of a variable that counts as a secret because of the variable's name."""
 MAX_HELD = 16_384
 """Most characters a stream holds back while they may be part of a secret."""
+GRAM = 4
+"""Characters of a secret in a row that make a stream of pieces suspicious."""
+_SHORT = 64
+_MOST_CLEAN = 4_096
+_NO_LINE_END = re.compile(r"[^\r\n]")
 
 
 class Secret:
@@ -88,148 +95,25 @@ class Secret:
         )
 
 
-_SECRET_WORDS = frozenset({
-    "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
-    "passwd", "password", "pat", "pwd", "secret", "secrets", "token", "tokens",
-})  # fmt: skip
-"""Words that mark a variable as secret, anywhere in its name."""
-_PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "sock", "type"})
-"""Last words of a name that mark it as harmless: the variable only refers to a secret."""
-_NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/@\s]*))?@")
-_TOKEN = r"[A-Za-z0-9_\-]"
-# the prefix of a key, and the pattern of the whole key; a stream holds text back from such a prefix on
-_KEYS: tuple[tuple[str, str], ...] = (
-    ("sk-", rf"sk-(?:[a-z]{{2,12}}[0-9]{{0,2}}-)?{_TOKEN}{{16,}}"),
-    ("sk_", rf"sk_(?:live|test)_{_TOKEN}{{16,}}"),
-    ("rk_", rf"rk_(?:live|test)_{_TOKEN}{{16,}}"),
-    ("AKIA", r"AKIA[0-9A-Z]{16}"),
-    ("ASIA", r"ASIA[0-9A-Z]{16}"),
-    ("AIza", rf"AIza{_TOKEN}{{30,}}"),
-    ("gh", r"gh[pousr]_[A-Za-z0-9]{30,}"),
-    ("github_pat_", rf"github_pat_{_TOKEN}{{20,}}"),
-    ("glpat-", rf"glpat-{_TOKEN}{{16,}}"),
-    ("xox", rf"xox[abeoprs]-{_TOKEN}{{10,}}"),
-    ("hf_", r"hf_[A-Za-z0-9]{30,}"),
-    ("npm_", r"npm_[A-Za-z0-9]{30,}"),
-    ("pypi-", rf"pypi-{_TOKEN}{{30,}}"),
-    ("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
-    ("ATATT3", rf"ATATT3{_TOKEN}{{30,}}"),
-    ("NRAK-", r"NRAK-[A-Z0-9]{20,}"),
-    ("PMAK-", rf"PMAK-{_TOKEN}{{30,}}"),
-    ("SG.", rf"SG\.{_TOKEN}{{16,}}\.{_TOKEN}{{16,}}"),
-    ("dapi", r"dapi[0-9a-f]{32}"),
-    ("dckr_pat_", rf"dckr_pat_{_TOKEN}{{20,}}"),
-    ("dop_v1_", r"dop_v1_[0-9a-f]{40,}"),
-    ("figd_", rf"figd_{_TOKEN}{{20,}}"),
-    ("fw_", r"fw_[A-Za-z0-9]{20,}"),
-    ("gsk_", r"gsk_[A-Za-z0-9]{30,}"),
-    ("hvs.", rf"hvs\.{_TOKEN}{{20,}}"),
-    ("jina_", rf"jina_{_TOKEN}{{30,}}"),
-    ("lin_api_", r"lin_api_[A-Za-z0-9]{30,}"),
-    ("lsv2_", rf"lsv2_[a-z]{{2}}_{_TOKEN}{{30,}}"),
-    ("ntn_", r"ntn_[A-Za-z0-9]{30,}"),
-    ("pcsk_", rf"pcsk_{_TOKEN}{{30,}}"),
-    ("pplx-", r"pplx-[A-Za-z0-9]{30,}"),
-    ("r8_", r"r8_[A-Za-z0-9]{30,}"),
-    ("sbp_", r"sbp_[0-9a-f]{30,}"),
-    ("shpat_", r"shpat_[0-9a-fA-F]{30,}"),
-    ("tvly-", rf"tvly-{_TOKEN}{{20,}}"),
-    ("whsec_", r"whsec_[A-Za-z0-9+/=]{20,}"),
-    ("xai-", r"xai-[A-Za-z0-9]{40,}"),
-    ("xapp-", rf"xapp-{_TOKEN}{{20,}}"),
-    ("ya29.", rf"ya29\.{_TOKEN}{{30,}}"),
-    ("eyJ", rf"eyJ{_TOKEN}{{8,}}\.{_TOKEN}{{8,}}\.{_TOKEN}{{8,}}"),
-)
-_SCHEMES = ("Bearer ", "bearer ", "BEARER ", "Basic ", "basic ", "BASIC ")
-_BEARER = rf"(?P<scheme>{'|'.join(_SCHEMES)})[A-Za-z0-9_\-.~+/]{{16,}}={{0,2}}"
-_PEM_BEGIN = "-----BEGIN "
-_PEM_END_BEGIN = "-----END "
-_PEM_END = rf"{_PEM_END_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----"
-_PEM_HEAD = rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----"
-_TOKEN_RUN = re.compile(rf"{_TOKEN}+")
-_PEM = rf"{_PEM_HEAD}[\s\S]*?(?:{_PEM_END}|\Z)"
-_ENCODED_BEGINNINGS = ("sk-ant-", "sk-proj-", "sk-svcacct-", "github_pat_", "-----BEGIN ")
-
-
-def _cores(raw: bytes) -> list[str]:
-    """The characters that any base64 encoding of data containing ``raw`` must contain, one text per alignment."""
-    cores: list[str] = []
-    for offset in range(3):
-        encoded = base64.b64encode(bytes(offset) + raw).rstrip(b"=").decode()
-        first = (offset * 8 + 5) // 6
-        whole = (offset + len(raw)) * 8 // 6
-        cores.append(encoded[first:whole])
-    return cores
-
-
-def _both_alphabets(texts: Iterable[str]) -> list[str]:
-    return [form for text in texts for form in (text, text.replace("+", "-").replace("/", "_"))]
-
-
-def forms_of(secret: str) -> tuple[str, ...]:
-    """The texts to search for: ``secret`` itself and its encodings, longest first."""
-    raw = secret.encode("utf-8", "surrogatepass")
-    escaped = json.dumps(secret)[1:-1]
-    forms = [
-        secret,
-        escaped,
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        json.dumps(escaped)[1:-1],
-        repr(secret)[1:-1],
-    ]
-    forms += [
-        quote(secret, safe="", errors="replace"),
-        quote(secret, errors="replace"),
-        quote_plus(secret, errors="replace"),
-    ]
-    forms += [raw.hex(), raw.hex().upper()]
-    forms += [core for core in _both_alphabets(_cores(raw)) if len(core) >= MIN_SECRET]
-    return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
-
-
-class _Beginnings:
-    """Finds where the end of a text may be the beginning of a known form."""
-
-    __slots__ = ("_candidates", "_first", "_longest", "_second")
-
-    def __init__(self, forms: Iterable[str]) -> None:
-        self._first: set[str] = set()
-        self._second: dict[str, list[str]] = {}
-        self._longest = 0
-        for form in forms:
-            self._first.add(form[0])
-            self._second.setdefault(form[:2], []).append(form)
-            self._longest = max(self._longest, len(form))
-        self._candidates = re.compile("|".join(map(re.escape, self._second)) or r"(?!)")
-
-    def find(self, text: str) -> int:
-        """The first index from which ``text`` is an incomplete form; its length if there is none."""
-        end = len(text)
-        candidate = self._candidates.search(text, max(0, end - self._longest + 1))
-        while candidate is not None:
-            index = candidate.start()
-            for form in self._second[candidate.group()]:
-                if len(form) > end - index and form.startswith(text[index:]):
-                    return index
-            candidate = self._candidates.search(text, index + 1)
-        return end - 1 if end and text[-1] in self._first else end
-
-
 class Redactor:
     """Removes secrets from texts.
 
     Parameters: ``secrets`` in use, texts or :class:`Secret`; those shorter than :data:`MIN_SECRET` are ignored.
     ``patterns`` also finds texts in the format of known keys (API keys, tokens, private keys, authorization headers).
     Thread-safe.
+
+    Attributes: ``forms`` all texts searched for, every known secret in each of its forms, longest first; ``grams`` their
+    runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur).
     """
 
     def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
         self._lock = threading.Lock()
-        self._forms: tuple[str, ...] = ()
+        self.forms: tuple[str, ...] = ()
+        self.grams: frozenset[str] = frozenset()
+        self.clean: set[str] = set()
         self._known: re.Pattern[str] | None = None
-        self._begun = _Beginnings(())
-        self._patterns = _Patterns() if patterns else None
+        self._begun = Beginnings(())
+        self._patterns = KeyPatterns() if patterns else None
         for secret in secrets:
             self.add(secret)
 
@@ -240,7 +124,7 @@ class Redactor:
         A variable holds a secret if a word of its name says so (``DJANGO_SECRET_KEY``, ``OPENAI_API_KEY_2``,
         ``GITHUB_PAT``), or if its value is an address with user and password.
         """
-        return cls([*secrets, *(secret for name, value in environ.items() for secret in _secrets_of(name, value))])
+        return cls([*secrets, *(secret for name, value in environ.items() for secret in secrets_of(name, value))])
 
     def __repr__(self) -> str:
         return "Redactor()"
@@ -251,28 +135,54 @@ class Redactor:
         return patterns is not None and patterns.hint.search(text) is not None
 
     @property
-    def forms(self) -> tuple[str, ...]:
-        """All texts searched for: every known secret in each of its forms, longest first."""
-        return self._forms
+    def memory(self) -> int:
+        """Characters before a piece of a stream that may complete the prefix of a key."""
+        return self._patterns.longest_prefix if self._patterns is not None else GRAM
 
     def add(self, secret: str | Secret) -> None:
         """Add a secret to search for."""
         value = secret.reveal() if isinstance(secret, Secret) else secret
         added = [form for part in (value, value.strip()) if len(part) >= MIN_SECRET for form in forms_of(part)]
         with self._lock:
-            forms = tuple(sorted({*self._forms, *added}, key=lambda form: (-len(form), form)))
+            forms = tuple(sorted({*self.forms, *added}, key=lambda form: (-len(form), form)))
             if forms:
                 self._known = re.compile("|".join(map(re.escape, forms)))
-            self._begun = _Beginnings(forms)
-            self._forms = forms
+            self._begun = Beginnings(forms)
+            self.grams = frozenset([form[at : at + GRAM] for form in forms for at in range(len(form) - GRAM + 1)])
+            self.forms = forms
+            self.clean = set()
+
+    def finds(self, text: str) -> bool:
+        """Whether ``text`` contains a secret, in linear time."""
+        clean = self.clean  # before the forms: whoever adds a secret replaces them in the other order
+        if text in clean:
+            return False
+        for form in self.forms:
+            if form in text:
+                return True
+        if self._patterns is not None and self._patterns.finds(text):
+            return True
+        if len(text) <= _SHORT:
+            if len(clean) >= _MOST_CLEAN:
+                clean.clear()
+            clean.add(text)
+        return False
 
     def redact(self, text: str) -> str:
-        """``text`` with every secret replaced by :data:`MARK`, in linear time."""
-        return self._without_patterns(self._without_known(text))
+        """``text`` with every secret replaced by :data:`MARK`, in linear time; the same object if there is none."""
+        return self._without_patterns(self._without_known(text)) if self.finds(text) else text
+
+    def mask(self, text: str) -> str:
+        """``text`` with every character of a secret replaced by ``*``, line ends kept: all positions stay valid."""
+        if not self.finds(text):
+            return text
+        for pattern in (self._known, self._patterns.whole if self._patterns is not None else None):
+            text = pattern.sub(_stars, text) if pattern is not None else text
+        return text
 
     def _without_known(self, text: str) -> str:
         pattern = self._known
-        if pattern is None or not any(form in text for form in self._forms):
+        if pattern is None or not any([form in text for form in self.forms]):
             return text
         return pattern.sub(MARK, text)
 
@@ -285,23 +195,6 @@ class Redactor:
     def data(self, data: bytes) -> bytes:
         """Like :meth:`redact`, for bytes; bytes that are not UTF-8 are kept."""
         return self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-
-    def value(self, value: Any) -> Any:
-        """JSON data with every secret in its texts and keys replaced; other values are returned unchanged."""
-        if isinstance(value, str):
-            return self.redact(value)
-        if isinstance(value, Secret):
-            return MARK
-        if isinstance(value, Mapping):
-            mapping = cast(Mapping[Any, Any], value)
-            return {
-                self.redact(key) if isinstance(key, str) else key: self.value(item) for key, item in mapping.items()
-            }
-        if isinstance(value, list):
-            return [self.value(item) for item in cast(list[Any], value)]
-        if isinstance(value, tuple):
-            return tuple(self.value(item) for item in cast(tuple[Any, ...], value))
-        return value
 
     def stream(self) -> RedactedStream:
         """A redactor for text in pieces; finds a secret wherever the pieces are cut."""
@@ -316,7 +209,7 @@ class Redactor:
         cut = self._begun.find(held)
         if cut < len(held):
             cut = _uncut(self._known, held, cut)
-        if len(held) - cut > max(MAX_HELD, len(self._forms[0])):
+        if len(held) - cut > max(MAX_HELD, len(self.forms[0])):
             cut = len(held)
         return self._without_known(held[:cut]), held[cut:]
 
@@ -343,17 +236,6 @@ class Redactor:
             # no key is that long: this is a lookalike, or a private key without an end
             cut, goes_on = len(text), None
         return self._without_patterns(text[:cut])[len(before) :], text[cut:], goes_on
-
-
-def _secrets_of(name: str, value: str) -> list[str]:
-    """The secrets in an environment variable."""
-    if len(value) < MIN_NAMED:
-        return []
-    if (login := _USER_INFO.match(value)) is not None:
-        password = login.group("password") or ""
-        return [value, *([password] if len(password) >= MIN_SECRET else [])]
-    words = [word.lower() for word in _NAME_WORDS.findall(name)]
-    return [value] if _SECRET_WORDS.intersection(words) and words[-1] not in _PLAIN_WORDS else []
 
 
 def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
@@ -399,11 +281,11 @@ class RedactedStream:
         if fits and goes_on is not None and goes_on(self._tail, text):
             self._more.append(text)
             self._more_size += len(text)
-            self._tail = (self._tail + text)[-len(_PEM_END_BEGIN) :]
+            self._tail = (self._tail + text)[-len(PEM_END_BEGIN) :]
             return ""
         text = self._held() + text
         done, self._half, self._goes_on = self._redactor.pattern_step(self._before, text)
-        self._tail = self._half[-len(_PEM_END_BEGIN) :]
+        self._tail = self._half[-len(PEM_END_BEGIN) :]
         taken = text[: len(text) - len(self._half)]
         if taken:
             self._before = taken[-1]
@@ -415,6 +297,11 @@ class RedactedStream:
         self._more_size = 0
         return held
 
+    @property
+    def held(self) -> int:
+        """Number of characters held back."""
+        return len(self._half) + self._more_size + len(self._raw)
+
     def finish(self) -> str:
         """Return the redacted text held back so far and reset the stream."""
         rest = self._held() + self._redactor.redact(self._raw)
@@ -424,61 +311,10 @@ class RedactedStream:
         return done
 
 
-Continuation = Callable[[str, str], bool]
-"""``(last characters held back, piece)``: whether the piece only continues what is held back."""
-
-
-def _token_goes_on(tail: str, text: str) -> bool:
-    return _TOKEN_RUN.fullmatch(text) is not None
-
-
-def _pem_goes_on(tail: str, text: str) -> bool:
-    return _PEM_END_BEGIN not in tail + text
-
-
-class _Patterns:
-    """The patterns of keys: ``hint`` a cheap first test, ``whole`` keys, ``begun`` what may begin one."""
-
-    __slots__ = ("_begun_header", "_begun_key", "_pem_end", "_pem_head", "begun", "hint", "whole")
-
-    def __init__(self) -> None:
-        encoded = [core for text in _ENCODED_BEGINNINGS for core in _both_alphabets(_cores(text.encode()))]
-        starts = [start for start, _ in _KEYS]
-        cores = "|".join(sorted({re.escape(core) for core in encoded}))
-        keys = "|".join(pattern for _, pattern in _KEYS)
-        begun = "|".join(map(re.escape, starts))
-        schemes = "|".join(_SCHEMES)
-        self.begun = _Beginnings((*starts, *encoded, *_SCHEMES, _PEM_BEGIN))
-        self.hint = re.compile(rf"{begun}|{schemes}|{_PEM_BEGIN}|{cores}")
-        self.whole = re.compile(
-            rf"{_PEM}|{_BEARER}|(?<![A-Za-z0-9])(?:{keys})|(?:{cores})[A-Za-z0-9+/_\-]{{12,}}={{0,2}}"
-        )
-        self._pem_head = re.compile(_PEM_HEAD)
-        self._pem_end = re.compile(_PEM_END)
-        self._begun_header = re.compile(rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}-{{0,5}}\Z")
-        self._begun_key = re.compile(
-            rf"(?:{schemes})[A-Za-z0-9_\-.~+/]*={{0,2}}\Z"
-            rf"|(?<![A-Za-z0-9])(?:{begun})[A-Za-z0-9_\-.]*\Z"
-            rf"|(?:{cores})[A-Za-z0-9+/_\-]*={{0,2}}\Z"
-        )
-
-    def unfinished(self, text: str, start: int) -> tuple[int, Continuation | None]:
-        """Where a key begins that may continue past ``text`` (its length if none does), and the test of what continues it."""
-        at = start
-        while (head := self._pem_head.search(text, at)) is not None:
-            end = self._pem_end.search(text, head.end())
-            if end is None:
-                return head.start(), _pem_goes_on
-            at = end.end()
-        key = self._begun_key.search(text, start)
-        header = self._begun_header.search(text, start)
-        if header is not None and (key is None or header.start() < key.start()):
-            return header.start(), None
-        if key is None:
-            return len(text), None
-        return key.start(), _token_goes_on if _TOKEN_RUN.fullmatch(text, len(text) - 1) else None
-
-
 def _mark(match: re.Match[str]) -> str:
     """The mark; for an authorization header, after the name of its scheme."""
     return (match.group("scheme") or "") + MARK
+
+
+def _stars(match: re.Match[str]) -> str:
+    return _NO_LINE_END.sub("*", match.group())

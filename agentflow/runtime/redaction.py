@@ -1,36 +1,36 @@
 """Secrets out of events, before any observer sees them.
 
-Texts and data of small events are redacted whole. Deltas come in pieces: from the first piece that may belong to a
-secret (four characters of a known one, or what begins a key) a stream is redacted thoroughly, pieces held back until they
-are clear; ordinary text flows through untouched. What a whole model request carries is what was sent; it is redacted where it leaves the process (files,
-terminal), not copied on every turn.
+An observer is shown copies, and only where there is something to take out: the live values stay as they are. Deltas come
+in pieces: from the first piece that may belong to a secret (four characters of a known one, or what begins a key) a
+stream is redacted thoroughly, pieces held back until they are clear; ordinary text flows through untouched.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from operator import is_
+from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, ProviderError
 from agentflow.core.events import (
     Event,
-    FinishedBase,
-    Log,
     ModelFinished,
-    TaskFinished,
-    TaskStarted,
+    ModelStarted,
+    PartialOutput,
     TextDelta,
     ThinkingDelta,
     ToolArgumentsDelta,
-    ToolFinished,
-    ToolStarted,
-    Warning,
+    text_getter,
 )
-from agentflow.core.results import TaskResult
-from agentflow.lib.redact import MIN_SECRET, RedactedStream, Redactor
+from agentflow.core.messages import ModelRequest
+from agentflow.core.source import Source, Span
+from agentflow.lib.redact import GRAM, RedactedStream, Redactor
+from agentflow.lib.redacted_copy import holds_secret, redacted
+from agentflow.lib.secret_forms import MIN_SECRET
 
-_GRAM = 4
-_MEMORY = 12
+MOST_REMEMBERED = 4_096
+"""Messages, tools and sources of which a run's redaction knows what to show."""
+PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
+"""Events that are pieces of a text; a secret may lie across several."""
 _Pieces = TextDelta | ThinkingDelta | ToolArgumentsDelta
 
 
@@ -39,51 +39,91 @@ class EventRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._grams = frozenset(form[at : at + _GRAM] for form in redactor.forms for at in range(len(form) - _GRAM + 1))
         self._streams: dict[tuple[str, str, str], _Stream] = {}
+        self._shown: dict[int, tuple[Any, Any]] = {}
+        self._clean_source: Source | None = None
 
-    def delta(self, event: _Pieces) -> _Pieces:
+    def show(self, event: Event) -> Event | None:
+        """An event as it may be shown: the same object when it holds no secret; None for a delta that is held back."""
+        if event.span is not None and event.span.source is not self._clean_source:
+            event = self._with_clean_span(event, event.span)
+        if not isinstance(event, PIECES):
+            return self._whole(event)
+        event = self._delta(event)
+        return event if event.text else None
+
+    def _with_clean_span(self, event: Event, span: Span) -> Event:
+        """Spans lead to the whole text of a program, in which a secret may be written."""
+        source, shown = self._shown.get(id(span.source)) or self._search(span.source)
+        if shown is source:
+            self._clean_source = source
+            return event
+        return replace(event, span=Span(shown, span.start, span.end))
+
+    def settle(self, finished: ModelFinished) -> list[_Pieces]:
+        """What was held back of the streams of a model call that has ended, as deltas without a number of their own."""
+        late: list[_Pieces] = []
+        for key in [key for key in self._streams if key[0] == finished.path]:
+            stream = self._streams.pop(key)
+            rest = stream.rest()
+            if rest:
+                late.append(replace(stream.last, text=rest, time=finished.time))
+        return late
+
+    def _delta(self, event: _Pieces) -> _Pieces:
         """A delta with the text that may be shown now."""
         key = (event.path, event.type, event.call_id if isinstance(event, ToolArgumentsDelta) else "")
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Stream(event)
-        text = stream.feed(event.text, self._grams, self._redactor)
+        text = stream.feed(event.text, self._redactor)
         stream.last = event
         return event if text == event.text else replace(event, text=text)
 
-    def settle(self, finished: ModelFinished) -> list[_Pieces]:
-        """What was held back of the streams of a model call that has ended, as deltas without a number of their own."""
-        made: list[_Pieces] = []
-        for key in [key for key in self._streams if key[0] == finished.path]:
-            stream = self._streams.pop(key)
-            rest = stream.rest()
-            if rest:
-                made.append(replace(stream.last, text=rest, time=finished.time))
-        return made
+    def _whole(self, event: Event) -> Event:
+        """Any other event as it may be shown; the same object when it holds no secret."""
+        redactor = self._redactor
+        if isinstance(event, ModelStarted) and event.request is not None:
+            request = self._request(event.request)
+            return event if request is event.request else replace(event, request=request)
+        if isinstance(event, PartialOutput):
+            value = _settled(event.value, redactor)
+            return event if value == event.value else replace(event, value=value)
+        return redacted(event, redactor) if holds_secret(text_getter(type(event))(event), redactor) else event
 
-    def whole(self, event: Event) -> Event:
-        """Any other event with its texts and data redacted; the same object when there was nothing."""
-        redact = self._redactor
-        if isinstance(event, FinishedBase) and event.error is not None:
-            redact_error(event.error, redact)
-        match event:
-            case Log() | Warning():
-                message = redact.redact(event.message)
-                return event if message == event.message else replace(event, message=message)
-            case ToolStarted():
-                arguments = redact.value(event.arguments)
-                return event if arguments == event.arguments else replace(event, arguments=arguments)
-            case TaskStarted() if event.request is not None:
-                inputs = redact.value(event.request.inputs)
-                if inputs == event.request.inputs:
-                    return event
-                return replace(event, request=replace(event.request, inputs=inputs))
-            case ToolFinished() | TaskFinished() if event.result is not None:
-                result = redacted_result(event.result, redact)
-                return event if result is event.result else replace(event, result=result)
-            case _:
-                return event
+    def _request(self, request: ModelRequest) -> ModelRequest:
+        """A request as it may be shown. The messages of a growing conversation are searched once each."""
+        shown = self._shown
+        messages = [(shown.get(id(message)) or self._search(message))[1] for message in request.messages]
+        tools = (shown.get(id(request.tools)) or self._search(request.tools))[1]
+        rest = (request.system, request.settings, request.output_schema)
+        clean = all(map(is_, messages, request.messages)) and tools is request.tools
+        if clean and not holds_secret(rest, self._redactor):
+            return request
+        system, settings, schema = redacted(rest, self._redactor)
+        return replace(
+            request, messages=tuple(messages), tools=tools, system=system, settings=settings, output_schema=schema
+        )
+
+    def _search(self, value: Any) -> tuple[Any, Any]:
+        """``value`` and what is shown of it, remembered for as long as the value is."""
+        if len(self._shown) >= MOST_REMEMBERED:
+            self._shown.clear()
+        pair = self._shown[id(value)] = (value, redacted(value, self._redactor))
+        return pair
+
+
+def _settled(value: Any, redactor: Redactor) -> Any:
+    """Structured data so far, without secrets and without the end of a text in which one seems to have begun."""
+    if isinstance(value, str):
+        stream = redactor.stream()
+        shown = stream.feed(value)
+        return shown if stream.held >= GRAM else redactor.redact(value)
+    if isinstance(value, dict):
+        return {redactor.redact(key): _settled(item, redactor) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_settled(item, redactor) for item in cast(list[Any], value)]
+    return value
 
 
 class _Stream:
@@ -100,17 +140,17 @@ class _Stream:
         self.shown = ""
         self.thorough: RedactedStream | None = None
 
-    def feed(self, text: str, grams: frozenset[str], redactor: Redactor) -> str:
+    def feed(self, text: str, redactor: Redactor) -> str:
         if self.thorough is not None:
             return self.thorough.feed(text)
         shown = self.shown
         seen = shown + text
         if (
-            seen[-_GRAM:] not in grams
-            and (len(text) < MIN_SECRET or redactor.redact(text) == text)
+            seen[-GRAM:] not in redactor.grams
+            and (len(text) < MIN_SECRET or not redactor.finds(text))
             and not redactor.suspects(seen)
         ):
-            self.shown = seen[1 - _MEMORY :]
+            self.shown = seen[-redactor.memory :]
             return text
         self.thorough = redactor.stream()
         out = self.thorough.feed(seen)
@@ -119,33 +159,3 @@ class _Stream:
     def rest(self) -> str:
         """What is held back."""
         return self.thorough.finish() if self.thorough is not None else ""
-
-
-def redacted_result(result: TaskResult, redactor: Redactor) -> TaskResult:
-    """``result`` without secrets in its texts and data; the same object when there were none."""
-    content = redactor.redact(result.content)
-    notes = redactor.value(result.notes)
-    parsed = redactor.value(result.parsed_content)
-    if content == result.content and notes == result.notes and parsed == result.parsed_content:
-        return result
-    return result.model_copy(update={"content": content, "notes": notes, "parsed_content": parsed})
-
-
-def redact_error(error: BaseException, redactor: Redactor) -> None:
-    """Take secrets out of an error on its way to the host: message, hint, details, partial text."""
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        if isinstance(at, AgentflowError):
-            at.message = redactor.redact(at.message)
-            at.hint = redactor.redact(at.hint) if at.hint else at.hint
-            at.details = redactor.value(at.details)
-            if isinstance(at, ProviderError):
-                at.partial = redactor.redact(at.partial)
-            at.args = tuple(_clean(argument, redactor) for argument in at.args)
-        at = at.__cause__
-
-
-def _clean(argument: Any, redactor: Redactor) -> Any:
-    return redactor.redact(argument) if isinstance(argument, str) else argument

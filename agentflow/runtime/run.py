@@ -11,31 +11,23 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from agentflow.core.call import ApprovalRequest, CallContext, current_call
-from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.events import (
-    Event,
-    ModelFinished,
-    RunFinished,
-    RunStarted,
-    TextDelta,
-    ThinkingDelta,
-    ToolArgumentsDelta,
-)
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.events import Event, ModelFinished, RunFinished, RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import redacted
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.redaction import EventRedactor, redact_error
+from agentflow.runtime.redaction import EventRedactor
 
-_PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
 _NO_USAGE = Usage()
 _log = logging.getLogger(__name__)
 
@@ -96,21 +88,19 @@ class Run:
         return self._fanout.congested
 
     def publish(self, event: Event) -> None:
-        """Hand an event to all observers."""
+        """Hand an event to all observers, as it may be shown."""
         if not self._fanout.listening:
             return
         redaction = self._redaction
         if redaction is not None:
-            if isinstance(event, _PIECES):
-                event = redaction.delta(event)
-                if not event.text:
-                    return
-            else:
-                if isinstance(event, ModelFinished):
-                    for late in redaction.settle(event):
-                        self._fanout.publish(replace(late, seq=event.seq))
-                        event = replace(event, seq=self.next_seq())
-                event = redaction.whole(event)
+            if isinstance(event, ModelFinished):
+                for late in redaction.settle(event):
+                    self._fanout.publish(replace(late, seq=event.seq))
+                    event = replace(event, seq=self.next_seq())
+            shown = redaction.show(event)
+            if shown is None:
+                return
+            event = shown
         self._fanout.publish(event)
 
     async def room(self) -> None:
@@ -296,13 +286,13 @@ class OpenRun:
     ) -> bool | None:
         try:
             final = await self._timed(kind, error, trace)
-            if isinstance(final, AgentflowError) and self._redactor is not None:
-                redact_error(final, self._redactor)
             self._finish(final)
+            shown = redacted(final, self._redactor) if isinstance(final, Exception) and self._redactor else final
+            context = shown.__context__ if shown is not None else None
             if self._pump is not None:
-                await self._pump.__aexit__(type(final) if final is not None else None, final, trace)
-            if final is not error and final is not None:
-                raise final
+                await self._pump.__aexit__(type(shown) if shown is not None else None, shown, trace)
+            if shown is not error and shown is not None:
+                _raise_in_context(shown, context)
             return None
         finally:
             self._fanout.close()
@@ -339,6 +329,15 @@ class OpenRun:
                 max_concurrency=budget.max_concurrency,
             )
         self._scope.__exit__(type(error) if error is not None else None, error, None)
+
+
+def _raise_in_context(error: BaseException, context: BaseException | None) -> NoReturn:
+    """Raise ``error`` with this context, not with the error being handled, which may hold what its copy leaves out."""
+    try:
+        raise error
+    except BaseException:
+        error.__context__ = context
+        raise
 
 
 @contextlib.asynccontextmanager

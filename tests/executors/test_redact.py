@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from agentflow.core.values import plain
 from agentflow.lib.redact import MARK, Redactor, Secret
+from agentflow.lib.redacted_copy import redacted
 
 VALUE = 'pl+nted/s3cret-Ünï"x'
 
@@ -133,7 +134,7 @@ def test_short_secrets_are_not_searched_for() -> None:
 def test_data_and_bytes() -> None:
     """JSON data in all its places, and bytes that are no text."""
     redactor = Redactor([Secret(VALUE)])
-    found = redactor.value({"a": [VALUE, {"b": (f"x{VALUE}", 1, None)}], VALUE: Secret("q")})
+    found = redacted({"a": [VALUE, {"b": (f"x{VALUE}", 1, None)}], VALUE: Secret("q")}, redactor)
     assert found == {"a": [MARK, {"b": (f"x{MARK}", 1, None)}], MARK: MARK}
     assert redactor.data(b"\xff" + VALUE.encode() + b"\x00") == b"\xff" + MARK.encode() + b"\x00"
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, Secret, TaskError
-from agentflow.events import Event, ModelStarted, TextDelta
+from agentflow.events import Event, ModelStarted, PartialOutput, TextDelta
 
 SECRET = "tomato-harbour-71-violet"
 ASK = '(defatom ask (params (q string)) (instructions "{{q}}"))'
@@ -63,5 +64,45 @@ async def test_secrets_are_taken_out_of_results_arguments_logs_and_errors(tmp_pa
         with pytest.raises(TaskError) as caught:
             await flow.run("(fail (word s))", bindings={"s": SECRET})
     assert SECRET not in str(caught.value) + repr(caught.value) + caught.value.render() + str(caught.value.details)
-    lines = [json.dumps(e.to_dict(), default=str) for e in events if not isinstance(e, ModelStarted)]
-    assert not any(SECRET in line for line in lines)
+    assert not any(SECRET in json.dumps(event.to_dict()) for event in events)
+
+
+async def test_secrets_are_taken_out_of_what_goes_to_a_model_and_comes_from_it(tmp_path: Path) -> None:
+    """The request of each turn, the response's structured parts and every attempt: the model itself gets the text."""
+    events: list[Event] = []
+    reply = json.dumps({"note": f"it is {SECRET}, keep it", "rest": "x"})
+    provider = ScriptedProvider([{"tool_calls": [{"name": "look", "arguments": {"word": SECRET}}]}, reply])
+
+    async def look(word: str) -> str:
+        """Look it up."""
+        return f"found {word}"
+
+    text = '(defatom ask (params (q string)) (instructions "{{q}}") (tools look) (output_format ((type "json"))))'
+    async with AgentFlow(provider=provider, api_key=SECRET, tools=[look], root=tmp_path) as flow:
+        flow.subscribe(events.append)
+        await flow.run(f"{text} (ask (q s))", bindings={"s": f"what of {SECRET}?"})
+    assert any(SECRET in message.text for message in provider.requests[1].messages)
+    requests = [event.request for event in events if isinstance(event, ModelStarted)]
+    assert [len(request.messages) for request in requests if request is not None] == [1, 3]
+    partials = [event.value for event in events if isinstance(event, PartialOutput)]
+    assert partials[-1] == {"note": "it is [redacted], keep it", "rest": "x"}
+    assert not any(SECRET[:12] in json.dumps(event.to_dict()) for event in events)
+
+
+async def test_a_private_key_in_base64_is_noticed_one_character_at_a_time(tmp_path: Path) -> None:
+    """What begins a key is longer than a piece, and its end lies far off."""
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----"
+    encoded = base64.b64encode(key.encode()).decode()
+
+    class Slow(ScriptedProvider):
+        async def stream(self, request):  # type: ignore[no-untyped-def]
+            async for delta in super().stream(request):
+                for piece in delta.text or [""]:
+                    yield replace(delta, text=piece)
+
+    events: list[Event] = []
+    async with AgentFlow(provider=Slow([f"see {encoded} there"]), root=tmp_path) as flow:
+        flow.subscribe(events.append)
+        await flow.run(f'{ASK} (ask (q "x"))')
+    shown = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert encoded[-40:-4] not in shown and shown.endswith(" there")
