@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from agentflow.core.call import CallContext, current_call
 from agentflow.core.errors import AgentflowError, ConfigurationError
@@ -27,6 +27,7 @@ from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor, Secret
+from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.rerank import LlmRanker
 from agentflow.memory.system import MemorySystem
 from agentflow.observe.stream import Subscriber
@@ -47,6 +48,7 @@ from agentflow.tasks.xml import read_directory
 LONG_SOURCE = 20_000
 """Characters of program text from which on a run compiles on a worker thread."""
 
+T = TypeVar("T")
 ProgramLike = str | Path | Source | Program
 
 
@@ -205,9 +207,9 @@ class AgentFlow:
         """Give every event of every later run to ``observer``, plain or async; call what is returned to end that."""
         return self.runs.subscribe(observer)
 
-    def redact(self, text: str) -> str:
-        """``text`` without secrets."""
-        return self.redactor.redact(text)
+    def redact(self, value: T) -> T:
+        """A text, or data of texts, without secrets: the value itself if it holds none, else a copy."""
+        return redacted(value, self.redactor)
 
     def compile(
         self,

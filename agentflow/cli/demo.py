@@ -105,7 +105,7 @@ async def run_demo(
     async with open_flow(options) as flow:
         writer = JsonlWriter(
             Path(events_file) if events_file else state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl",
-            flow.redactor.value,
+            flow.redact,
         )
         try:
             flow.subscribe(totals)

@@ -43,10 +43,10 @@ async def watching(
     if events:
 
         def line(event: Event) -> None:
-            write_out(event_line(event, flow.redactor.value) + "\n")
+            write_out(event_line(event, flow.redact) + "\n")
 
         flow.subscribe(line)
-    writer = JsonlWriter(Path(events_file), flow.redactor.value) if events_file else None
+    writer = JsonlWriter(Path(events_file), flow.redact) if events_file else None
     if writer is not None:
         flow.subscribe(writer)
     try:

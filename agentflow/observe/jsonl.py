@@ -16,7 +16,7 @@ _BATCH = 64
 _INTERVAL_S = 0.2
 
 Redact = Callable[[Any], Any]
-"""Gives JSON data without the secrets in it; ``Redactor.value`` is one."""
+"""Gives JSON data without the secrets in it; ``AgentFlow.redact`` is one."""
 
 
 def _as_it_is(data: Any) -> Any:

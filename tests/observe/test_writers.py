@@ -15,6 +15,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import redacted
 from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter, event_line
 
@@ -77,7 +78,7 @@ def test_lines_are_redacted() -> None:
     """Secrets are taken out of every text of an event, and the line stays JSON: a key without an end takes nothing along."""
     key = "sk-ant-api03-AbCdEf0123456789"
     event = Log("r", 1, "0", None, None, time.time(), message=f"{key} -----BEGIN RSA PRIVATE KEY-----\nabc")
-    line = event_line(event, Redactor().value)
+    line = event_line(event, lambda data: redacted(data, Redactor()))
     assert key not in line and "abc" not in line
     assert json.loads(line)["level"] == "info"
 
