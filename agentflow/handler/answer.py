@@ -1,4 +1,4 @@
-"""The answer as data: read, checked, and while it is still coming shown as the part that is there."""
+"""Structured answers: parsed and checked when complete, and as partial values while they stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentflow.lib.partial_json import PartialJson, parse_answer, prune
 
 
 class OutputSchema:
-    """What an answer must look like: a JSON Schema, a pydantic model (or any annotated type), or just JSON."""
+    """The required form of an answer: a JSON Schema, a pydantic model (or any annotated type), or any JSON."""
 
     __slots__ = ("_adapter", "_partial", "model", "schema")
 
@@ -40,20 +40,20 @@ class OutputSchema:
         self.schema = schema
 
     def asking(self, schema: dict[str, Any]) -> OutputSchema:
-        """This shape with another schema to be asked for: the model still says what the value is."""
-        made = copy(self)
-        made.schema = schema
-        return made
+        """A copy that requests another JSON Schema; the pydantic model still determines the value."""
+        result = copy(self)
+        result.schema = schema
+        return result
 
     def read(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
-        """``(value, parse error, schema violations)`` of a whole answer; the value is the model's when there is one."""
+        """``(value, parse error, schema violations)`` of a complete answer; with a model, the value is its instance."""
         try:
             value = parse_answer(text)
         except ValueError as error:
             return None, clip(str(error), 500), ()
         if self._adapter is not None:
             try:
-                # As JSON, not as Python data: strict models accept a date's text in the one and not in the other.
+                # As JSON, not as Python data: a strict model accepts a date as text only in JSON.
                 return self._adapter.validate_json(to_json(value)), None, ()
             except ValidationError as error:
                 return value, None, tuple(_problem(problem) for problem in error.errors(include_url=False)[:20])
@@ -62,7 +62,7 @@ class OutputSchema:
         return value, None, ()
 
     def partial(self, value: Any) -> Any | None:
-        """The part of an unfinished ``value`` that fits: of the model's partial type when there is a model."""
+        """The valid part of an incomplete ``value``; with a model, an instance of its partial type."""
         if self.schema:
             value = prune(value, self.schema)
         if value is None or self.model is None:
@@ -73,8 +73,8 @@ class OutputSchema:
 
 
 def _problem(problem: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in problem["loc"]) or "the value"
-    return f"{place}: {problem['msg']}"
+    location = ".".join(str(part) for part in problem["loc"]) or "the value"
+    return f"{location}: {problem['msg']}"
 
 
 def _validated(adapter: TypeAdapter[Any], value: Any) -> Any | None:
@@ -92,67 +92,67 @@ def _validated(adapter: TypeAdapter[Any], value: Any) -> Any | None:
 
 
 class PartialModel(BaseModel):
-    """Base of the partial types: what has not come is None, and is left out of :meth:`model_dump`."""
+    """Base of the partial types: a field that has not arrived is None, and absent from :meth:`model_dump`."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """The fields that have come. Options are pydantic's."""
+        """The fields that have arrived. Options are those of pydantic."""
         options.setdefault("exclude_unset", True)
         return super().model_dump(**options)
 
 
 def partial_type(kind: Any, _made: dict[Any, Any] | None = None) -> Any:
-    """``kind`` with every field of every model in it optional: missing fields are None and not in ``model_fields_set``.
+    """``kind`` with every field of every model in it optional; missing fields are None and not in ``model_fields_set``.
 
-    Lists, dicts and unions are followed; other types stay as they are. A model within itself becomes a plain dict.
+    Lists, dicts and unions are followed; other types are unchanged. A model within itself becomes a plain dict.
     """
-    made = _made if _made is not None else {}
+    built = _made if _made is not None else {}
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        if kind in made:
-            return made[kind]
-        made[kind] = dict[str, Any]
+        if kind in built:
+            return built[kind]
+        built[kind] = dict[str, Any]
         fields: dict[str, Any] = {
             name: (
-                partial_type(info.annotation, made) | None,
+                partial_type(info.annotation, built) | None,
                 Field(default=None, alias=info.alias, validation_alias=info.validation_alias),
             )
             for name, info in kind.model_fields.items()
         }
-        made[kind] = create_model(f"Partial{kind.__name__}", __base__=PartialModel, **fields)
-        return made[kind]
+        built[kind] = create_model(f"Partial{kind.__name__}", __base__=PartialModel, **fields)
+        return built[kind]
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return Union[tuple(partial_type(item, made) for item in inner)]  # noqa: UP007 - built from a tuple
+        return Union[tuple(partial_type(item, built) for item in inner)]  # noqa: UP007 - built from a tuple
     if origin is list and inner:
-        return list[partial_type(inner[0], made)]
+        return list[partial_type(inner[0], built)]
     if origin is dict and len(inner) == 2:
-        return dict[inner[0], partial_type(inner[1], made)]
+        return dict[inner[0], partial_type(inner[1], built)]
     return cast(Any, kind)
 
 
 class OutputSchemas:
-    """OutputSchemas by output model, kept while the model lives: a type adapter costs a millisecond to build."""
+    """OutputSchemas by output model, cached while the model lives: a type adapter takes a millisecond to build."""
 
     def __init__(self) -> None:
         self._by_model: WeakKeyDictionary[Any, OutputSchema] = WeakKeyDictionary()
 
     def of(self, prompt: Prompt) -> OutputSchema | None:
-        """The shape a prompt asks for; None when it asks for text. Raises ConfigurationError."""
+        """The output schema of a prompt; None if it asks for text. Raises ConfigurationError."""
         model, schema = prompt.output_model, prompt.output_schema
         if model is None:
             return OutputSchema(schema, None) if prompt.json_output or schema is not None else None
         try:
-            known = self._by_model.get(model)
-            if known is None:
-                known = self._by_model[model] = OutputSchema(None, model)
-        except TypeError:  # not every annotation can be kept weakly
-            known = OutputSchema(None, model)
-        return known if schema is None or schema == known.schema else known.asking(schema)
+            cached = self._by_model.get(model)
+            if cached is None:
+                cached = self._by_model[model] = OutputSchema(None, model)
+        except TypeError:  # not every annotation can be referenced weakly
+            cached = OutputSchema(None, model)
+        return cached if schema is None or schema == cached.schema else cached.asking(schema)
 
 
 class PartialAnswer:
-    """The answer as it comes: fed with text, gives what there is to show."""
+    """A structured answer while it streams: takes text, returns partial values."""
 
     __slots__ = ("_last", "_shape", "_text")
 
@@ -162,12 +162,12 @@ class PartialAnswer:
         self._last: Any = None
 
     def feed(self, text: str) -> Any | None:
-        """Add ``text``; the partial value when it has changed, else None."""
+        """Add ``text``. Returns the partial value if it has changed, else None."""
         value = self._text.feed(text)
         if not value or isinstance(value, str | int | float):
             return None
-        shown = self._shape.partial(value)
-        if shown is None or shown == self._last:
+        part = self._shape.partial(value)
+        if part is None or part == self._last:
             return None
-        self._last = shown
-        return shown
+        self._last = part
+        return part

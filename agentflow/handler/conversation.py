@@ -1,4 +1,4 @@
-"""What is sent ahead of a prompt: the session's history and its data context."""
+"""The messages before a prompt: the session's history and its data context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig
 
 NO_ANSWER = "(no answer in words)"
-"""What history keeps in place of an answer without words: providers refuse an empty turn."""
+"""Stands in history for an answer without text: providers refuse an empty message."""
 
 _CLOSING = re.compile(r"<(?=/?\s*(?:data_context|item|summary)\b)", re.IGNORECASE)
 
@@ -19,13 +19,13 @@ _CLOSING = re.compile(r"<(?=/?\s*(?:data_context|item|summary)\b)", re.IGNORECAS
 def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[list[Message], int]:
     """``(messages, at)``: history as ``history`` says, then the prompt at index ``at``.
 
-    The data context goes in front of the first user message of all, as a part of its own that the provider may cache:
-    it stays the same from prompt to prompt, and its text never gets a system prompt's authority.
+    The data context precedes the first user message, as a separate part that the provider may cache: it is the same for
+    every prompt, and its text never has the authority of a system prompt.
     """
     messages: list[Message] = []
     if history.use_session_history:
-        for turn in session.turns(history.history_turns_to_include):
-            messages.extend(turn)
+        for exchange in session.turns(history.history_turns_to_include):
+            messages.extend(exchange)
     at = len(messages)
     messages.append(prompt)
     if session.data_context is not None:
@@ -37,10 +37,10 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[
 
 
 def render(data: DataContext) -> str:
-    """A data context as the model reads it; empty when there is nothing in it.
+    """A data context as text for the model; empty if it has no items.
 
-    Each item is an element; in its content every ``<`` that would open or close one of these elements becomes
-    ``&lt;``, so that no content can end its own element. All other characters stay as they are.
+    Each item is an element. In its content, every ``<`` that would open or close one of these elements becomes
+    ``&lt;``, so that no content can end its own element. All other characters are unchanged.
     """
     if not data.items and not data.overall_summary:
         return ""
@@ -48,16 +48,16 @@ def render(data: DataContext) -> str:
     if data.overall_summary:
         lines.append(f"<summary>{contained(data.overall_summary)}</summary>")
     for item in data.items:
-        place = f' lines="{item.start_line}-{item.end_line}"' if item.start_line is not None else ""
+        position = f' lines="{item.start_line}-{item.end_line}"' if item.start_line is not None else ""
         lines.append(
-            f'<item path="{_attribute(item.path)}"{place}>\n{contained(item.content or item.relevance)}\n</item>'
+            f'<item path="{_attribute(item.path)}"{position}>\n{contained(item.content or item.relevance)}\n</item>'
         )
     lines.append("</data_context>\n\n")
     return "\n".join(lines)
 
 
 def contained(text: str) -> str:
-    """``text`` unable to open or close an element of the data context."""
+    """``text`` escaped so that it cannot open or close an element of the data context."""
     return _CLOSING.sub("&lt;", text)
 
 
@@ -66,7 +66,7 @@ def _attribute(text: str) -> str:
 
 
 def answer_message(response: ModelResponse) -> Message:
-    """The answer as history keeps it: verbatim, with a stand-in where a strict server would refuse it for emptiness."""
+    """The answer as stored in history: verbatim, but with a stand-in where a strict server would refuse empty text."""
     for part in response.parts:
         if isinstance(part, ToolCallPart | OtherPart) or (isinstance(part, TextPart) and part.text.strip()):
             return Message("assistant", _without_blank(response.parts))

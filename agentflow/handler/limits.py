@@ -1,4 +1,4 @@
-"""The context window: how full it is, told by the provider's last figures and estimated between them."""
+"""Tracks how full the context window is: from the provider's last figures, with estimates in between."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from agentflow.core.ports import ProviderAdapter
 _log = logging.getLogger(__name__)
 
 WARN_AT = 0.8
-"""The part of the window past which a warning is given."""
+"""Share of the window at which a warning is published."""
 CHARACTERS_PER_TOKEN = 4
-"""A rule of thumb for English text; code and other languages take more tokens, so the provider is asked near the limit."""
+"""An estimate for English text. Code and other languages take more, so near the limit the provider is asked."""
 IMAGE_TOKENS = 1_600
 
 
 def estimate(messages: Iterable[Message]) -> int:
-    """Tokens of messages, estimated from their length; images and documents count a flat 1,600."""
+    """Tokens of messages, estimated from their length; an image or document counts as 1,600."""
     characters = 0
     for message in messages:
         characters += 16
         for part in message.parts:
-            kind = part.__class__  # exact: a long history is walked before every prompt
+            kind = part.__class__  # an exact test is fast: a long history is walked before every prompt
             if kind is TextPart or kind is ToolResultPart or kind is ThinkingPart:
                 characters += len(cast(TextPart, part).text)
             elif isinstance(part, ToolCallPart):
@@ -50,7 +50,7 @@ def estimate(messages: Iterable[Message]) -> int:
 
 
 class ContextGuard:
-    """Watches one prompt's use of its model's context window. Does nothing for a model whose window is unknown."""
+    """Watches how much of its model's context window a prompt uses. Does nothing if the window is unknown."""
 
     __slots__ = ("_adapter", "_call", "_covered", "_known", "_profile", "_warned", "_window")
 
@@ -64,7 +64,7 @@ class ContextGuard:
         self._warned = False
 
     async def before(self, request: ModelRequest) -> None:
-        """Look at a request about to be sent. Raises ResourceExhausted when it cannot fit."""
+        """Check a request before it is sent. Raises ResourceExhausted if it cannot fit."""
         window = self._window
         if window is None:
             return
@@ -88,12 +88,12 @@ class ContextGuard:
     async def _count(self, request: ModelRequest, otherwise: int) -> int:
         try:
             return await self._adapter.count_tokens(request)
-        except ProviderError as error:  # a failed count must not fail a call that may well succeed
+        except ProviderError as error:  # a failed count must not fail a call that may succeed
             _log.info("tokens could not be counted (%s); the estimate stands", error.code)
             return otherwise
 
     def after(self, response: ModelResponse, messages: Sequence[Message]) -> None:
-        """Take the provider's figures; ``messages`` is everything sent so far, the answer included."""
+        """Record the provider's figures; ``messages`` are all messages so far, including the answer."""
         window = self._window
         if window is None:
             return

@@ -1,4 +1,4 @@
-"""One model call, from request to response: streamed, its progress published."""
+"""Makes one model call, from request to response, and publishes its progress."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from agentflow.handler.answer import PartialAnswer
 async def model_turn(
     adapter: ProviderAdapter, request: ModelRequest, call: CallContext, turn: int, partial: PartialAnswer | None
 ) -> ModelResponse:
-    """Make one model call within ``call`` and give the complete answer.
+    """Make one model call within ``call`` and return the complete answer.
 
-    Publishes ModelStarted and ModelFinished, a pair per attempt, and, when anybody listens, deltas. Leaving early, by
-    cancellation too, closes the provider's stream. Raises ProviderError; IncompleteStream when no answer came.
+    Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody listens, deltas. Closes the
+    provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
     """
     run = call.run
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
@@ -67,7 +67,7 @@ async def model_turn(
 
 
 class _Progress:
-    """Turns a provider's deltas into events."""
+    """Publishes a provider's deltas as events."""
 
     __slots__ = ("_attempt", "_call", "_counted", "_names", "_partial")
 
@@ -112,7 +112,7 @@ class _Progress:
             self.ended()
 
     def _count(self, attempt: Attempt) -> None:
-        """Number the events of an attempt, and its place, as if somebody had taken them."""
+        """Use up the numbers an observed attempt would have had, so that numbering does not depend on observers."""
         if attempt.outcome is None:
             if self._counted:
                 self._call.run.next_seq()

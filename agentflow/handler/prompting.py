@@ -1,4 +1,4 @@
-"""Between the handler's plain arguments and the turn loop's types: prompts in, results out."""
+"""Converts the handler's plain arguments to prompts, and outcomes of the turn loop to results."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ JSON_ONLY = "Answer with one JSON value and nothing else."
 
 
 def make_prompt(prompt: str | Prompt, options: dict[str, Any]) -> Prompt:
-    """A Prompt from text and options named like its fields; a Prompt is taken as it is, options replace its fields."""
+    """Build a Prompt from text and options named like its fields; for a Prompt, options replace its fields."""
     import dataclasses
 
     if isinstance(prompt, Prompt):
         return dataclasses.replace(prompt, **options) if options else prompt
-    made = Prompt(parts=(TextPart(prompt),), **options)
-    if not (made.json_output or made.output_schema is not None or made.output_model is not None):
-        return made
-    asked = JSON_ONLY
-    if made.output_schema is not None:
-        check(None, made.output_schema)  # a schema that is wrong is refused before a model is asked
-        asked = f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(made.output_schema)}"
-    elif made.output_model is not None:
+    built = Prompt(parts=(TextPart(prompt),), **options)
+    if not (built.json_output or built.output_schema is not None or built.output_model is not None):
+        return built
+    instruction = JSON_ONLY
+    if built.output_schema is not None:
+        check(None, built.output_schema)  # refuse an invalid schema before a model is called
+        instruction = f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(built.output_schema)}"
+    elif built.output_model is not None:
         from pydantic import TypeAdapter
 
-        asked = (
-            f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(TypeAdapter[Any](made.output_model).json_schema())}"
+        instruction = (
+            f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(TypeAdapter[Any](built.output_model).json_schema())}"
         )
-    return dataclasses.replace(made, parts=(*made.parts, TextPart(f"\n\n{asked}")))
+    return dataclasses.replace(built, parts=(*built.parts, TextPart(f"\n\n{instruction}")))
 
 
 def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:
     """The outcome as the specification's TaskResult.
 
-    JSON that did not come after the repair round is COMPLETE with ``notes.parseError``; valid JSON that misses the
-    schema is FAILED (output_format_failure).
+    An answer that is still not JSON after the repair round is COMPLETE with ``notes.parseError``; valid JSON that
+    violates the schema is FAILED (output_format_failure).
     """
     notes: dict[str, Any] = {"model": outcome.model, "turns": outcome.turns}
     if outcome.cost_usd is not None:

@@ -1,4 +1,4 @@
-"""From a typed function to a tool's schema, and from a model's arguments to the function's."""
+"""Derives a tool's schema from a typed function, and the function's arguments from a model's."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from agentflow.lib.suggest import did_you_mean
 
 
 class ToolInputError(AgentflowError):
-    """Arguments a tool cannot take; the message names each and what is wrong with it."""
+    """Invalid arguments of a tool; the message names each one and its fault."""
 
     default_code = "tool/invalid-arguments"
     default_reason = "input_validation_failure"
 
 
 class Signature:
-    """What a typed function takes, as a model must see it and as Python calls it.
+    """The parameters of a typed function, as a schema for models and as arguments for Python.
 
     Parameters: ``function`` any function without positional-only parameters and ``*args``. Attributes: ``name``,
     ``description``, ``schema`` the JSON Schema of the arguments object. A parameter annotated ``CallContext`` is hidden
-    and filled in. Raises ConfigurationError for a signature no arguments object can stand for.
+    from models and filled in. Raises ConfigurationError if no JSON object can represent the arguments.
     """
 
     __slots__ = ("_context", "_fields", "_model", "_name", "_open", "description", "schema")
@@ -57,20 +57,20 @@ class Signature:
                 )
             else:
                 default = ... if parameter.default is parameter.empty else parameter.default
-                made: Any = Field(default=default, description=documented.get(parameter.name), alias=parameter.name)
-                fields[f"p{index}"] = (hint, made)
+                field: Any = Field(default=default, description=documented.get(parameter.name), alias=parameter.name)
+                fields[f"p{index}"] = (hint, field)
                 self._fields.append((f"p{index}", parameter.name))
         self._model = _argument_model(name, fields, self._open)
         self.schema = _schema(self._model, name)
 
     def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
-        """The keyword arguments for the function, validated. Raises ToolInputError."""
+        """The validated keyword arguments of the function. Raises ToolInputError."""
         try:
             checked = self._model.model_validate(_without_symbols(arguments))
         except ValidationError as error:
             raise self._refused(error, arguments) from None
-        given = checked.model_fields_set
-        bound = {name: getattr(checked, field) for field, name in self._fields if field in given}
+        present = checked.model_fields_set
+        bound = {name: getattr(checked, field) for field, name in self._fields if field in present}
         if self._open and checked.model_extra:
             bound.update(checked.model_extra)
         for name in self._context:
@@ -78,21 +78,21 @@ class Signature:
         return bound
 
     def _refused(self, error: ValidationError, arguments: dict[str, Any]) -> ToolInputError:
-        known = [name for _, name in self._fields]
+        parameters = [name for _, name in self._fields]
         problems: list[str] = []
         for problem in error.errors(include_url=False, include_context=False)[:20]:
-            place = ".".join(str(part) for part in problem["loc"])
+            location = ".".join(str(part) for part in problem["loc"])
             if problem["type"] == "missing":
-                problems.append(f"'{place}' is missing")
+                problems.append(f"'{location}' is missing")
             elif problem["type"] == "extra_forbidden":
-                near = did_you_mean(place, known)
-                problems.append(f"there is no parameter '{clip(place, 80)}'" + (f" ({near})" if near else ""))
+                near = did_you_mean(location, parameters)
+                problems.append(f"there is no parameter '{clip(location, 80)}'" + (f" ({near})" if near else ""))
             else:
-                problems.append(f"{place}: {problem['msg']}, got {clip(repr(problem['input']), 120)}")
+                problems.append(f"{location}: {problem['msg']}, got {clip(repr(problem['input']), 120)}")
         return ToolInputError(
             f"tool '{self._name}' cannot take these arguments: {'; '.join(problems)}",
-            hint=f"its parameters are {', '.join(known)}" if known else "it takes no arguments",
-            details={"problems": problems, "parameters": known, "given": sorted(str(name) for name in arguments)},
+            hint=f"its parameters are {', '.join(parameters)}" if parameters else "it takes no arguments",
+            details={"problems": problems, "parameters": parameters, "given": sorted(str(name) for name in arguments)},
         )
 
 

@@ -1,4 +1,4 @@
-"""What happens between two model calls: the tools the model asked for are run and their results go back in order."""
+"""Runs the tools that a model's answer asks for, and returns their results in order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from agentflow.lib.suggest import did_you_mean
 
 
 def check_calls(response: ModelResponse) -> None:
-    """Refuse tool calls that cannot be answered: an id twice or missing, arguments that are no object.
+    """Refuse tool calls that cannot be answered: a missing or duplicate id, arguments that are not an object.
 
-    Raises ProtocolError; no tool has run then.
+    Raises ProtocolError, before any tool has run.
     """
     seen: set[str] = set()
     for part in response.tool_calls:
@@ -43,14 +43,14 @@ def check_calls(response: ModelResponse) -> None:
 
 
 NO_USAGE = Usage()
-"""Nothing used yet; told by identity, so that a first sum is not one."""
+"""Zero usage; compare with `is` to skip an addition."""
 
 
 class ToolTurn:
-    """Runs the tool calls of a model's answers with the authority of what was offered, never more.
+    """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
-    Parameters: ``tools`` the registry, ``offered`` the specs the model was shown, ``call`` the place whose grants are
-    just those tools. ``usage`` sums up what the tools' own model calls took.
+    Parameters: ``tools`` the registry, ``offered`` the specs the model was shown, ``call`` a call whose grants are
+    exactly those tools. ``usage`` is the sum of what the tools' own model calls used.
     """
 
     __slots__ = ("_call", "_offered", "_tools", "usage")
@@ -64,77 +64,78 @@ class ToolTurn:
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
         """The results of ``parts``, in their order.
 
-        Neighbouring calls run side by side, at most ``Limits.concurrency`` at once; a ``sequential`` tool runs alone, at its place. The first error that is no
-        result (TaskError, LimitExceeded) cancels the others and is raised when they have ended.
+        Consecutive calls run concurrently, at most ``Limits.concurrency`` at once; a ``sequential`` tool runs alone, in
+        its turn. The first error that is not a result (TaskError, LimitExceeded) cancels the others and is raised after
+        they have ended.
         """
         call = self._call
-        # Each call has a place of its own, numbered before any runs: what happens below it keeps its path however the
-        # calls overlap.
-        placed = [(part, call.at(call.next_path())) for part in parts]
-        if len(placed) == 1:
-            return (await self._one(*placed[0]),)
+        # Each call gets its path before any of them runs, so that paths below it do not depend on how the calls
+        # overlap.
+        numbered = [(part, call.at(call.next_path())) for part in parts]
+        if len(numbered) == 1:
+            return (await self._one(*numbered[0]),)
         results: list[ToolResultPart] = []
         together: list[tuple[ToolCallPart, CallContext]] = []
-        for part, place in placed:
+        for part, child in numbered:
             tool = self._tools.find(part.name)
             if tool is not None and tool.sequential:
                 results += await self._together(together)
                 together = []
-                results.append(await self._one(part, place))
+                results.append(await self._one(part, child))
             else:
-                together.append((part, place))
+                together.append((part, child))
         results += await self._together(together)
         return tuple(results)
 
-    async def _together(self, placed: list[tuple[ToolCallPart, CallContext]]) -> list[ToolResultPart]:
-        if len(placed) < 2:
-            return [await self._one(part, place) for part, place in placed]
+    async def _together(self, numbered: list[tuple[ToolCallPart, CallContext]]) -> list[ToolResultPart]:
+        if len(numbered) < 2:
+            return [await self._one(part, child) for part, child in numbered]
         gate = asyncio.Semaphore(max(1, self._call.run.limits.concurrency))
 
-        async def gated(part: ToolCallPart, place: CallContext) -> ToolResultPart:
+        async def gated(part: ToolCallPart, child: CallContext) -> ToolResultPart:
             async with gate:
-                return await self._one(part, place)
+                return await self._one(part, child)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(gated(part, place), name=f"tool {part.name}") for part, place in placed]
+                tasks = [group.create_task(gated(part, child), name=f"tool {part.name}") for part, child in numbered]
         except BaseExceptionGroup as failures:
             raise _most_telling(failures) from None
         return [task.result() for task in tasks]
 
-    async def _one(self, part: ToolCallPart, place: CallContext) -> ToolResultPart:
+    async def _one(self, part: ToolCallPart, call: CallContext) -> ToolResultPart:
         name = part.name
         if part.invalid:
             return self._refused(
-                part, place, f"the arguments are not a JSON object ({part.invalid}); the tool did not run"
+                part, call, f"the arguments are not a JSON object ({part.invalid}); the tool did not run"
             )
         if name not in self._offered:
             hint = did_you_mean(name, self._offered) or f"there are: {', '.join(sorted(self._offered)) or 'none'}"
-            return self._refused(part, place, f"there is no tool '{clip(name, 120)}'; {hint}")
-        result = await self._tools.execute(name, part.arguments, place, call_id=part.id)
+            return self._refused(part, call, f"there is no tool '{clip(name, 120)}'; {hint}")
+        result = await self._tools.execute(name, part.arguments, call, call_id=part.id)
         if result.status == "CONTINUATION":
-            result = await self._continued(name, result, place)
+            result = await self._continued(name, result, call)
         self.usage += result.usage
         return ToolResultPart(part.id, name, _text(result), result.failed)
 
-    def _refused(self, part: ToolCallPart, place: CallContext, why: str) -> ToolResultPart:
-        place.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
+    def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
+        call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
         return ToolResultPart(part.id, part.name, f"error: {why}", True)
 
-    async def _continued(self, name: str, result: TaskResult, place: CallContext) -> TaskResult:
-        asked = result.notes.get("subtask_request")
+    async def _continued(self, name: str, result: TaskResult, call: CallContext) -> TaskResult:
+        request = result.notes.get("subtask_request")
         try:
-            if isinstance(asked, Mapping):
-                asked = SubtaskRequest.of(cast(object, asked))
+            if isinstance(request, Mapping):
+                request = SubtaskRequest.of(cast(object, request))
         except DataError as error:
             return TaskResult.failure("subtask_failure", f"the subtask request of '{name}' is {error.message}")
-        if not isinstance(asked, SubtaskRequest):
+        if not isinstance(request, SubtaskRequest):
             return TaskResult.failure(
                 "subtask_failure",
                 f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
                 details={"code": "tool/no-subtask-request"},
             )
-        return await place.run.run_subtask(asked, place)
+        return await call.run.run_subtask(request, call)
 
 
 def _text(result: TaskResult) -> str:
@@ -148,7 +149,7 @@ def _text(result: TaskResult) -> str:
 
 
 def _most_telling(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of several failures: a limit of the run before any other, else the first in time."""
+    """The failure to raise: a limit of the run if there is one, else the first in time."""
     for failure in failures.exceptions:
         if isinstance(failure, LimitExceeded):
             return failure

@@ -1,4 +1,4 @@
-"""Ways to make a Tool: from a typed function, from the specification's dict and executor, for a subtask, for a human."""
+"""Builds tools: from a typed function, from the specification's dict and executor, for a subtask, for user input."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from agentflow.lib.json_schema import check, simple_schema
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 40
-"""Worker threads a plain function may have at once."""
+"""Maximum number of worker threads of one plain function."""
 OPTIONS = "__agentflow_tool__"
-"""The attribute in which :func:`tool` leaves what it was told, on the function itself."""
+"""The attribute of a function in which :func:`tool` stores its options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """What :func:`tool` was told about a function; the fields are those of :class:`~agentflow.core.ports.Tool`."""
+    """The options of :func:`tool` for a function; the fields are those of :class:`~agentflow.core.ports.Tool`."""
 
     name: str | None = None
     description: str | None = None
@@ -58,23 +58,23 @@ def tool(
     approval: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Say how a function is to be offered as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
+    """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
 
-    The function stays as it is and may be called as ever; give it to ``AgentFlow(tools=[...])``. Its schema comes from
-    the signature and the docstring (Google, NumPy or Sphinx style); a parameter annotated ``CallContext`` is hidden from
-    the model and filled in; a plain (not async) function runs in a worker thread, which a time-out or a cancellation
-    abandons but cannot stop.
+    The function itself is unchanged; pass it to ``AgentFlow(tools=[...])``. Its schema comes from the signature and the
+    docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled
+    in. A plain (not async) function runs in a worker thread, which a time-out or a cancellation abandons but cannot
+    stop.
 
-    ``name`` and ``description`` replace the function's own. ``read_only`` changes nothing, ``idempotent`` may be
-    repeated, ``sequential`` never runs beside another call of its turn. ``timeout_s`` bounds one try in seconds,
-    ``retries`` more tries follow a failure, ``approval`` asks the run's approver before every call that is not the
-    host's own. Raises ConfigurationError for an option out of range.
+    ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one
+    may be repeated, a ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
+    one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
+    run's approver before every call that is not the host's own. Raises ConfigurationError for an option out of range.
     """
-    made = ToolOptions(**options)
-    _check_options(made)
+    chosen = ToolOptions(**options)
+    _check_options(chosen)
 
     def mark(target: F) -> F:
-        setattr(target, OPTIONS, made)
+        setattr(target, OPTIONS, chosen)
         return target
 
     return mark(function) if function is not None else mark
@@ -93,18 +93,18 @@ def _is_number(value: object) -> bool:
 
 
 def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
-    """A Tool from a typed function, with what :func:`tool` was told and ``overrides`` of it.
+    """Build a Tool from a typed function, its :func:`tool` options and ``overrides`` of them.
 
-    Raises ConfigurationError for a function that has no name or whose signature no arguments object can stand for.
+    Raises ConfigurationError if the function has no name, or no JSON object can represent its arguments.
     """
-    told: ToolOptions = getattr(function, OPTIONS, None) or ToolOptions()
+    chosen: ToolOptions = getattr(function, OPTIONS, None) or ToolOptions()
     if overrides:
         import dataclasses
 
-        told = dataclasses.replace(told, **overrides)
-        _check_options(told)
-    name = told.name or _function_name(function)
-    signature = Signature(function, name, told.description)
+        chosen = dataclasses.replace(chosen, **overrides)
+        _check_options(chosen)
+    name = chosen.name or _function_name(function)
+    signature = Signature(function, name, chosen.description)
     run = as_async(function)
 
     async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
@@ -114,12 +114,12 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         spec=ToolSpec(name, signature.description, signature.schema),
         call=execute,
         validates=True,
-        read_only=told.read_only,
-        idempotent=told.idempotent,
-        sequential=told.sequential,
-        timeout_s=told.timeout_s,
-        retries=told.retries,
-        approval=told.approval,
+        read_only=chosen.read_only,
+        idempotent=chosen.idempotent,
+        sequential=chosen.sequential,
+        timeout_s=chosen.timeout_s,
+        retries=chosen.retries,
+        approval=chosen.approval,
     )
 
 
@@ -138,14 +138,14 @@ def _function_name(function: Callable[..., Any]) -> str:
 
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """``function`` as something to await: async ones as they are, plain ones in a worker thread, context copied.
+    """``function`` as an async function; a plain one runs in a worker thread, with a copy of the context.
 
-    A cancellation leaves the thread to end by itself; its result is dropped.
+    A cancellation abandons the thread and drops its result.
     """
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return function
 
-    # One limit per function and loop: threads that a stuck function holds are missing to that function only.
+    # One limit per function and loop: a stuck function blocks threads of its own only.
     limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = WeakKeyDictionary()
 
     async def in_thread(*arguments: Any, **named: Any) -> Any:
@@ -154,17 +154,17 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         if limiter is None:
             limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
         work = functools.partial(function, *arguments, **named)
-        made = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
-        return await made if inspect.isawaitable(made) else made
+        result = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+        return await result if inspect.isawaitable(result) else result
 
     return in_thread
 
 
 def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Tool:
-    """A Tool from the specification's ``{"name", "description", "input_schema"}`` and an executor of one dict.
+    """Build a Tool from the specification's ``{"name", "description", "input_schema"}`` and an executor of one dict.
 
-    The executor may be async or plain, and may take a second argument annotated ``CallContext``. Further keys of the
-    spec are the options of :func:`tool`. Raises ConfigurationError naming what is wrong.
+    The executor may be async or plain, and may take a second argument annotated ``CallContext``. Other keys of the spec
+    are options of :func:`tool`. Raises ConfigurationError that says what is wrong.
     """
     name = spec.get("name")
     if not isinstance(name, str) or not name.strip():
@@ -190,9 +190,9 @@ def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Too
     async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
         return await (run(arguments, call) if takes_call else run(arguments))
 
-    given = {key: spec[key] for key in ToolOptions.__slots__ if key in spec and key not in ("name", "description")}
-    _check_options(ToolOptions(**given))
-    return Tool(spec=ToolSpec(name, str(spec.get("description") or ""), checked), call=execute, **given)
+    chosen = {key: spec[key] for key in ToolOptions.__slots__ if key in spec and key not in ("name", "description")}
+    _check_options(ToolOptions(**chosen))
+    return Tool(spec=ToolSpec(name, str(spec.get("description") or ""), checked), call=execute, **chosen)
 
 
 def _takes_call(executor: Callable[..., Any]) -> bool:
@@ -207,7 +207,7 @@ def _takes_call(executor: Callable[..., Any]) -> bool:
 
 
 def parameters_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an arguments object from ``{name: simple type name or JSON Schema}``; ``name?`` is optional."""
+    """The schema of the arguments from ``{name: simple type name or JSON Schema}``; ``name?`` is optional."""
     properties: dict[str, Any] = {}
     required: list[str] = []
     for key, kind in parameters.items():
@@ -228,12 +228,12 @@ def subtask_tool(
     parameters: Mapping[str, Any] | None = None,
     context_management: ContextManagement | dict[str, Any] | None = None,
 ) -> Tool:
-    """A tool that a model sees like any other and that runs an atomic task (a CONTINUATION).
+    """Build a tool that runs an atomic task (a CONTINUATION); a model sees it like any other.
 
     ``template`` names the task; without it ``subtype``, ``template_hints`` and the description select one.
     ``parameters`` maps argument names to simple type names or JSON Schemas (``name?`` is optional); without it the
-    model gives ``description`` (what is wanted), ``inputs`` and ``file_paths``. Raises ConfigurationError for an
-    unknown type name.
+    model passes ``description`` (the goal), ``inputs`` and ``file_paths``. Raises ConfigurationError for an unknown
+    type name.
     """
     free = parameters is None
     schema = parameters_schema(
@@ -261,7 +261,7 @@ def user_input_tool(
     description: str = "Ask the user a question and wait for the answer. Use it only when you cannot go on without.",
     timeout_s: float | None = None,
 ) -> Tool:
-    """A tool by which a model asks the person at the keyboard. ``ask`` gets the question, async or plain."""
+    """Build a tool with which a model asks the user. ``ask``, async or plain, answers the question it is passed."""
     run = as_async(ask)
 
     async def execute(arguments: dict[str, Any], call: CallContext) -> Any:

@@ -1,7 +1,7 @@
-"""The turn loop: a prompt in, model calls and tool calls in turn, an outcome out.
+"""The turn loop: runs a prompt by alternating model calls and tool calls until there is an answer.
 
-A prompt's messages live in one list while it runs; the session gets the whole turn at the end or nothing, so whatever
-interrupts a prompt, history stays acceptable to a strict server.
+A prompt's messages are kept in one list while it runs. The session gets the whole exchange at the end or nothing, so
+that history stays valid for a strict server whatever interrupts the prompt.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from agentflow.handler.tool_turn import NO_USAGE, ToolTurn, check_calls
 from agentflow.lib.suggest import did_you_mean
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
-"""Makes one adapter of several routes ``(adapter, model name)``, tried in order."""
+"""Combines several routes ``(adapter, model name)``, to be tried in order, into one adapter."""
 
 
 class TurnLoop:
     """The :class:`~agentflow.core.ports.PromptRunner`.
 
-    Parameters: ``router`` finds the model, ``tools`` what a model may call, ``base_system`` goes ahead of every prompt's
-    system text, ``fallback`` joins a prompt's model and its fallbacks into one adapter. Holds no state of a prompt: many
-    may run at once.
+    Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
+    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks. Holds no state of a
+    prompt: many may run at once.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class TurnLoop:
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``: model calls and tool calls until the model has answered.
 
-        ``prompt.timeout_s`` bounds all of it. An answer that is not the JSON asked for goes back once, with what is
-        wrong; what is still wrong then is in the outcome. Raises ProviderError (Refused, CallTimeout ... too),
-        ConfigurationError, ResourceExhausted (``context``, ``output``, ``turns``) and LimitExceeded, and TaskErrors of
-        tools. The session gets the whole turn or nothing.
+        ``prompt.timeout_s`` bounds all of it. An answer that is not the required JSON is sent back once, with what is
+        wrong; the outcome says what is still wrong after that. Raises ProviderError (also Refused, CallTimeout, ...),
+        ConfigurationError, ResourceExhausted (``context``, ``output``, ``turns``), LimitExceeded, and TaskErrors of
+        tools. The session gets the whole exchange or nothing.
         """
         if prompt.timeout_s is None:
             return await self._run(prompt, call)
@@ -71,11 +71,11 @@ class TurnLoop:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt)
         offered = self._offered(prompt, call)
-        # All calls of this prompt are numbered below one path of its own, with the authority of the offered tools.
+        # All calls of this prompt are numbered below its own path, and have the authority of the offered tools.
         path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
-        place = call.at(path, grants=frozenset([spec.name for spec in offered]))
-        work = _PromptRun(self, prompt, place, adapter, model, offered, self._shapes.of(prompt))
-        outcome = await work.run()
+        inner = call.at(path, grants=frozenset([spec.name for spec in offered]))
+        prompt_run = _PromptRun(self, prompt, inner, adapter, model, offered, self._shapes.of(prompt))
+        outcome = await prompt_run.run()
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
         return outcome
@@ -120,7 +120,7 @@ class TurnLoop:
 
     @property
     def router(self) -> ModelRouter:
-        """What finds the model."""
+        """The model router."""
         return self._router
 
     @property
@@ -143,7 +143,7 @@ def _check_choice(choice: str, offered: Sequence[ToolSpec]) -> None:
 
 
 class _PromptRun:
-    """One prompt on its way: the messages so far, and what they cost."""
+    """The state of one running prompt: its messages, usage and cost."""
 
     __slots__ = (
         "_adapter",
@@ -206,7 +206,7 @@ class _PromptRun:
             calls = response.tool_calls
             if calls:
                 if self._turns >= allowed:
-                    continue  # no turn is left in which the model could read the results: the tools do not run
+                    continue  # no turn is left in which the model could read the results, so the tools do not run
                 results = await self._tools.run(calls)
                 self._messages.append(Message("user", results))
             elif response.stop_reason != "pause":
@@ -217,7 +217,7 @@ class _PromptRun:
                 self._messages.append(user(wrong.fault))
 
     async def _ask(self) -> ModelResponse:
-        """One model call: its answer is in the messages and paid for, and is one the loop can go on with."""
+        """Make one model call; check and charge the answer and append it to the messages."""
         call, prompt = self._call, self._prompt
         request = ModelRequest(
             messages=tuple(self._messages),
@@ -247,7 +247,7 @@ class _PromptRun:
         return response
 
     def _take(self, response: ModelResponse) -> None:
-        """Put the answer into the messages; what follows a pause goes on with the same message: sides must alternate."""
+        """Append the answer to the messages; after a pause, extend the last message, since roles must alternate."""
         message = answer_message(response)
         if self._messages[-1].role == "assistant":
             message = Message("assistant", (*self._messages.pop().parts, *message.parts))
@@ -256,7 +256,7 @@ class _PromptRun:
         self._messages.append(message)
 
     def _check(self, response: ModelResponse) -> None:
-        """Refuse an answer that is none: cut off, refused, or asking for tools it does not name."""
+        """Refuse an unusable answer: cut off, refused, or asking for tools without naming them."""
         stop = response.stop_reason
         if stop == "max_tokens":
             used = response.usage.output_tokens
@@ -313,11 +313,11 @@ class _PromptRun:
         return _ParsedAnswer(value, parse_error, schema_errors, fault)
 
     def _outcome(self, response: ModelResponse, reading: _ParsedAnswer) -> PromptOutcome:
-        turn = self._messages[self._at :]
-        turn[0] = Message("user", self._prompt.parts)
+        exchange = self._messages[self._at :]
+        exchange[0] = Message("user", self._prompt.parts)
         return PromptOutcome(
             response=response,
-            turn=tuple(turn),
+            turn=tuple(exchange),
             usage=self._usage if self._tools.usage is NO_USAGE else self._usage + self._tools.usage,
             cost_usd=self._cost,
             turns=self._turns,
@@ -329,7 +329,7 @@ class _PromptRun:
 
 
 class _ParsedAnswer:
-    """An answer as data, and what to tell the model when it is not what was asked for."""
+    """A parsed answer, and what to tell the model if it is not valid."""
 
     __slots__ = ("fault", "parse_error", "schema_errors", "value")
 
