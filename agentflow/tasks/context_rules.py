@@ -1,8 +1,8 @@
-"""The three dimensions of a task's context: inherited, accumulated, fresh; their defaults, overrides and one rule.
+"""Resolves the three dimensions of a task's context (inherited, accumulated, fresh) from defaults and overrides.
 
-A fresh lookup excludes inheriting ("enabled" with "full" or "subset"). Settings come in layers: the subtype's defaults,
-then the template's, then the request's. Naming one dimension in a layer adjusts the other where that layer does not
-name it; only a layer that itself names both sides of a contradiction fails.
+A fresh lookup excludes inheritance ("enabled" contradicts "full" and "subset"). Settings come in layers: the subtype's
+defaults, then the template's, then the request's. If a layer names one of the two dimensions, the other is adjusted to
+it; only a layer that itself names both sides of the contradiction fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentflow.core.templates import ContextManagement
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """Settings in force, every dimension decided."""
+    """Resolved settings: every dimension has a value."""
 
     inherit_context: Literal["full", "none", "subset"] = "full"
     accumulate_data: bool = False
@@ -26,7 +26,7 @@ class ContextSettings:
     fresh_context: Literal["enabled", "disabled"] = "disabled"
 
     def to_dict(self) -> dict[str, Any]:
-        """The specification's dict, for notes."""
+        """The dict of the specification, for notes."""
         return {
             "inherit_context": self.inherit_context,
             "accumulate_data": self.accumulate_data,
@@ -36,19 +36,19 @@ class ContextSettings:
 
 
 STANDARD = ContextSettings()
-"""The defaults of every subtype but ``subtask``."""
+"""Default settings of every subtype except ``subtask``."""
 DEFAULTS: Mapping[str, ContextSettings] = MappingProxyType(
     {"subtask": ContextSettings(inherit_context="none", fresh_context="enabled")}
 )
-"""Defaults by subtype, where they differ from :data:`STANDARD`."""
+"""Default settings by subtype, if they differ from :data:`STANDARD`."""
 
 
 def resolve_settings(
     subtype: str, template: ContextManagement | None = None, override: ContextManagement | None = None
 ) -> ContextSettings:
-    """The settings of a task of ``subtype`` under its template's settings and a request's override.
+    """Resolve the settings of a task from its subtype, its template's settings and a request's override.
 
-    Raises TaskError (``tasks/context-conflict``) when one layer contradicts itself.
+    Raises TaskError (``tasks/context-conflict``) if one layer contradicts itself.
     """
     settings = DEFAULTS.get(subtype, STANDARD)
     for layer, name in ((template, "the template"), (override, "the request")):

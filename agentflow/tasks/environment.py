@@ -1,4 +1,4 @@
-"""The environment of function templates: document 3's ``Environment``, lexical bindings and nothing else."""
+"""The environment of function templates: lexical bindings, the ``Environment`` of specification document 3."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from agentflow.lib.suggest import did_you_mean
 
 
 class Environment:
-    """Variable bindings at one scope level, with an ``outer`` level behind them.
+    """The variables of one scope, with an optional ``outer`` scope.
 
-    Parameters: ``bindings`` names and values of this level; ``outer`` the level that is asked next. This is distinct from
-    the language's SexpEnvironment: it serves ``{{f(a, b="x")}}`` and FunctionCallNodes.
+    Parameters: ``bindings`` names and values of this scope; ``outer`` the scope searched next. It is not the language's
+    SexpEnvironment: it serves ``{{f(a, b="x")}}`` and FunctionCallNodes.
     """
 
     __slots__ = ("bindings", "outer")
@@ -23,7 +23,7 @@ class Environment:
         self.outer = outer
 
     def find(self, name: str) -> Any:
-        """The value of ``name``, looked for here and then outward. Raises UnboundSymbolError when nothing binds it."""
+        """The value of ``name`` here or in the nearest outer scope. Raises UnboundSymbolError."""
         level: Environment | None = self
         while level is not None:
             if name in level.bindings:
@@ -34,17 +34,17 @@ class Environment:
         )
 
     def extend(self, bindings: Mapping[str, Any]) -> Environment:
-        """A child level with ``bindings``; this level stays as it is."""
+        """A new inner scope with ``bindings``."""
         return Environment(bindings, self)
 
     def names(self) -> list[str]:
-        """Every bound name, sorted."""
-        found: set[str] = set()
+        """All bound names, sorted."""
+        names: set[str] = set()
         level: Environment | None = self
         while level is not None:
-            found.update(level.bindings)
+            names.update(level.bindings)
             level = level.outer
-        return sorted(found)
+        return sorted(names)
 
     def __contains__(self, name: object) -> bool:
         level: Environment | None = self

@@ -1,4 +1,4 @@
-"""SequentialHistory: what the steps of a sequence gave, kept for the steps that follow and for whoever reads a failure."""
+"""SequentialHistory: the results of the steps of a sequence, for later steps and for reports of failures."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 
 MAX_CHARS = 100_000
-"""Default bound of what one history hands to the next step."""
+"""Default maximum length of the text passed to the next step."""
 MAX_STEP_CHARS = 40_000
-"""Default bound of one step's output within it."""
+"""Default maximum length of one step's output in that text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step that ended: its ``name`` and ``result``."""
+    """A finished step: its ``name`` and ``result``."""
 
     name: str
     result: TaskResult
 
 
 class SequentialHistory:
-    """The outcomes of a sequence, in order.
+    """The results of a sequence, in order.
 
-    Parameters: ``format`` what the next step is given of the earlier ones, ``notes_only`` or ``full_output``;
-    ``max_chars`` bounds all of it, ``max_step_chars`` each step. Whole results stay readable in :attr:`steps`; only the
-    text handed on is bounded: the oldest outputs shrink to their notes first, then steps are left out, and the text says
-    how many.
+    Parameters: ``format`` what the next step sees of the earlier ones, ``notes_only`` or ``full_output``; ``max_chars``
+    bounds the whole text, ``max_step_chars`` each step. :attr:`steps` keeps complete results; only the text is bounded:
+    first the oldest outputs shrink to their notes, then steps are left out, and the text says how many.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class SequentialHistory:
         self.steps: list[Step] = []
 
     def add(self, name: str, result: TaskResult) -> None:
-        """Append the outcome of a step."""
+        """Append the result of a step."""
         self.steps.append(Step(name, result))
 
     def __len__(self) -> int:
@@ -55,11 +54,11 @@ class SequentialHistory:
 
     @property
     def last(self) -> TaskResult | None:
-        """The newest result."""
+        """The last result, or None."""
         return self.steps[-1].result if self.steps else None
 
     def previous_outputs(self) -> str:
-        """The text the next step is given as ``previousOutputs``, at most ``max_chars`` long."""
+        """The text passed to the next step as ``previousOutputs``, at most ``max_chars`` long."""
         texts: list[str] = []
         room = self.max_chars
         full = self.format == "full_output"
@@ -77,14 +76,14 @@ class SequentialHistory:
         return "\n\n".join(reversed(texts))
 
     def partial_results(self) -> list[dict[str, Any]]:
-        """Every step so far as JSON data: what a failure carries."""
+        """All steps so far as JSON data, for a failure."""
         return [
             {"step": number, "name": step.name, "status": step.result.status, "content": step.result.content}
             for number, step in enumerate(self.steps, 1)
         ]
 
     def failure(self, name: str, result: TaskResult) -> TaskResult:
-        """The FAILED result of a sequence whose step ``name`` failed with ``result``: its error, and what was done."""
+        """The FAILED result of a sequence whose step ``name`` failed with ``result``: the error and all steps."""
         error = cast(dict[str, Any], result.notes.get("error") or {})
         details: dict[str, Any] = {
             **(error.get("details") or {}),
@@ -92,7 +91,7 @@ class SequentialHistory:
             "step": len(self.steps) + 1,
             "partial_results": self.partial_results(),
         }
-        made = TaskResult.failure(
+        report = TaskResult.failure(
             str(error.get("reason", "subtask_failure")),
             f"step {len(self.steps) + 1} ({name}) failed: {result.content}",
             type=str(error.get("type", "TASK_FAILURE")),
@@ -101,16 +100,16 @@ class SequentialHistory:
         )
         for key in ("resource", "metrics"):
             if key in error:
-                made.notes["error"][key] = error[key]
-        return made.with_usage(result.usage)
+                report.notes["error"][key] = error[key]
+        return report.with_usage(result.usage)
 
     async def run(
         self, requests: Iterable[SubtaskRequest], execute: Callable[[SubtaskRequest, str], Awaitable[TaskResult]]
     ) -> TaskResult:
-        """Run requests one after another; each gets the request and :meth:`previous_outputs` of those before.
+        """Run requests one after another; ``execute`` takes a request and the :meth:`previous_outputs` of those before.
 
-        Gives the last result, or at the first FAILED one (or TaskError, whose FAILED form it becomes) a failure that
-        carries the partial results. LimitExceeded and cancellation pass.
+        Returns the last result or, at the first FAILED one (or TaskError, converted to one), a failure with the partial
+        results. LimitExceeded and cancellation pass through.
         """
         last = TaskResult.complete()
         for request in requests:
@@ -136,19 +135,19 @@ def _notes(step: Step) -> str:
     notes = {key: value for key, value in step.result.notes.items() if key not in ("context_files", "error")}
     head = step.result.content.strip().partition("\n")[0]
     head = head if len(head) <= 200 else head[:197] + "..."
-    said = to_json(notes)
-    return f"{head}\n{said if len(said) <= 2_000 else said[:2_000] + ' ...'}"
+    text = to_json(notes)
+    return f"{head}\n{text if len(text) <= 2_000 else text[:2_000] + ' ...'}"
 
 
-def previous_outputs_text(given: object) -> str:
-    """``previous_outputs`` as text: of a SequentialHistory, text, one result, or a sequence of results or values."""
-    if given is None:
+def previous_outputs_text(outputs: object) -> str:
+    """``previous_outputs`` as text: from a SequentialHistory, text, a result, or a sequence of results or values."""
+    if outputs is None:
         return ""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, SequentialHistory):
-        return given.previous_outputs()
-    items = cast(Sequence[Any], given) if isinstance(given, list | tuple) else [given]
+    if isinstance(outputs, str):
+        return outputs
+    if isinstance(outputs, SequentialHistory):
+        return outputs.previous_outputs()
+    items = cast(Sequence[Any], outputs) if isinstance(outputs, list | tuple) else [outputs]
     history = SequentialHistory(format="full_output")
     for item in items:
         result = TaskResult.of(item)

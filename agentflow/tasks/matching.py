@@ -1,4 +1,4 @@
-"""Reading the answer of the ``atomic:associative_matching`` templates."""
+"""Parses the answers of the ``atomic:associative_matching`` templates."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agentflow.core.results import TaskResult
 def match_result(result: TaskResult, known: Container[str], limit: int) -> AssociativeMatchResult:
     """The matches in a task's answer, best first: a JSON list of ``{path, score, relevance}``.
 
-    Paths that are not in ``known`` are dropped and listed in ``skipped``; scores are clipped to 0..1. ``error`` says
-    when the task failed or its answer is no such list.
+    Paths that are not in ``known`` are dropped and listed in ``skipped``; scores are clipped to 0..1. ``error`` is
+    set if the task failed or its answer is not such a list.
     """
     if result.failed:
         return AssociativeMatchResult(error=result.content)

@@ -1,8 +1,8 @@
-"""What a task is given to read beside its prompt: files and other texts, each in an element it cannot close.
+"""The material of a prompt: files and other texts, each in an element that its content cannot close.
 
-Each file is one element, ``<file path="...">`` to ``</file>``, with its text verbatim except that a ``<`` which would
-open or close one of the elements used here (in any case, with any spaces) is written ``&lt;``. So no content can end its
-own element or start another, and ordinary code stays as it is. Images and PDF documents go as parts of their own.
+A file is one element, ``<file path="...">`` to ``</file>``, with its text verbatim, except that a ``<`` that would open
+or close one of the elements used here (in any case, with any spaces) becomes ``&lt;``. So no content can end its own
+element or start another, and ordinary code is unchanged. Images and PDF documents are separate message parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentflow.core.messages import DocumentPart, ImagePart, Part, TextPart
 from agentflow.core.ports import FilePort, FileText
 
 MAX_CONTEXT_CHARS = 16_000_000
-"""Most characters of material one task is given; past it the task ends in RESOURCE_EXHAUSTION before any model call."""
+"""Maximum size of one task's material in characters; a larger one is RESOURCE_EXHAUSTION before any model call."""
 CONCURRENT_READS = 8
 
 _ELEMENTS = ("file", "image", "document", "inherited_context", "previous_outputs", "context_summary", "material")
@@ -44,11 +44,11 @@ _PREFACE = (
 
 @dataclass(frozen=True, slots=True)
 class ContextInputs:
-    """The context a task is given, found already.
+    """The context of a task, looked up but not yet read.
 
-    ``paths`` files asked for by name: one that cannot be read fails the task. ``matches`` what a lookup found: one that
-    cannot be read is skipped and reported. ``inherited``, ``previous_outputs`` and ``summary`` are texts. ``source``
-    says where the files came from, for the notes.
+    ``paths`` files requested by name: an unreadable one fails the task. ``matches`` files of a lookup: an unreadable
+    one is skipped and reported. ``inherited``, ``previous_outputs`` and ``summary`` are texts. ``source`` says where
+    the files came from, for the notes.
     """
 
     paths: tuple[str, ...] = ()
@@ -60,12 +60,12 @@ class ContextInputs:
 
 
 NO_CONTEXT = ContextInputs()
-"""What a task is given that has no context at all: the common case, which is told by identity."""
+"""The empty context; compare with `is`."""
 
 
 @dataclass(slots=True)
 class PromptMaterial:
-    """Prompt parts made of a :class:`ContextInputs`: ``parts``, the ``paths`` that are in them, and what was ``skipped``."""
+    """Prompt parts built from a :class:`ContextInputs`: ``parts``, the ``paths`` in them, and the ``skipped`` files."""
 
     parts: list[Part] = field(default_factory=list[Part])
     paths: list[str] = field(default_factory=list[str])
@@ -73,47 +73,47 @@ class PromptMaterial:
 
 
 def escape(text: str) -> str:
-    """``text`` with every ``<`` that would begin one of our own elements written ``&lt;``."""
+    """``text`` with every ``<`` that would begin one of these elements as ``&lt;``."""
     return _OWN_TAG.sub("&lt;", text)
 
 
 def attribute(text: str) -> str:
-    """``text`` as the value of an attribute: quotes, angle brackets and control characters written as references."""
+    """``text`` as an attribute value: quotes, angle brackets and control characters become references."""
     out = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(c if c.isprintable() else f"&#{ord(c)};" for c in out)
 
 
 def element(name: str, text: str, **attributes: str) -> str:
-    """``text`` as an element ``name`` that it cannot close."""
+    """``text`` in an element ``name`` that it cannot close."""
     head = "".join(f' {key}="{attribute(value)}"' for key, value in attributes.items())
     return f"<{name}{head}>\n{escape(text)}\n</{name}>"
 
 
-async def gather_material(files: FilePort | None, given: ContextInputs) -> PromptMaterial:
-    """Read what is to be read and make the parts, in order: texts, files by name, matches.
+async def gather_material(files: FilePort | None, context: ContextInputs) -> PromptMaterial:
+    """Read the files and build the parts, in order: texts, files by name, matches.
 
-    Raises TaskError (context_retrieval_failure) naming every file of ``given.paths`` that could not be read, and
-    ResourceExhausted when the material is larger than :data:`MAX_CONTEXT_CHARS`.
+    Raises TaskError (context_retrieval_failure) that names every unreadable file of ``context.paths``, and
+    ResourceExhausted if the material exceeds :data:`MAX_CONTEXT_CHARS`.
     """
     material = PromptMaterial()
-    if given is NO_CONTEXT:
+    if context is NO_CONTEXT:
         return material
     texts: list[str] = []
     for name, text in (
-        ("inherited_context", given.inherited),
-        ("previous_outputs", given.previous_outputs),
-        ("context_summary", given.summary),
+        ("inherited_context", context.inherited),
+        ("previous_outputs", context.previous_outputs),
+        ("context_summary", context.summary),
     ):
         if text:
             texts.append(element(name, text))
     media: list[Part] = []
-    found = await _read_all(files, list(given.paths))
-    failures = [(path, error) for path, error in found if isinstance(error, AgentflowError)]
+    contents = await _read_all(files, list(context.paths))
+    failures = [(path, error) for path, error in contents if isinstance(error, AgentflowError)]
     if failures:
         raise _unreadable(failures)
-    for path, file in found:
+    for path, file in contents:
         _add(material, texts, media, path, file)
-    await _add_matches(files, given.matches, material, texts, media)
+    await _add_matches(files, context.matches, material, texts, media)
     size = sum(map(len, texts))
     if size > MAX_CONTEXT_CHARS:
         raise ResourceExhausted(
@@ -130,17 +130,17 @@ async def gather_material(files: FilePort | None, given: ContextInputs) -> Promp
 
 
 def _unreadable(failures: list[tuple[str, AgentflowError]]) -> TaskError:
-    said = "; ".join(f"{path}: {error.message}" for path, error in failures[:5])
+    reasons = "; ".join(f"{path}: {error.message}" for path, error in failures[:5])
     more = f" and {len(failures) - 5} more" if len(failures) > 5 else ""
-    made = TaskError(
-        f"a file of the task cannot be read: {said}{more}",
+    failure = TaskError(
+        f"a file of the task cannot be read: {reasons}{more}",
         reason="context_retrieval_failure",
         code="tasks/unreadable-file",
         hint=failures[0][1].hint or "check the path, or leave the file out",
         details={"files": {path: {"code": error.code, "message": error.message} for path, error in failures[:50]}},
     )
-    made.__cause__ = failures[0][1]
-    return made
+    failure.__cause__ = failures[0][1]
+    return failure
 
 
 _Read = FileText | tuple[str, bytes]
@@ -159,14 +159,14 @@ async def _read_all(
             hint="build the task system with files=FileAccessManager(...)",
         )
     gate = asyncio.Semaphore(CONCURRENT_READS)
-    found: list[_Read | AgentflowError | None] = [None] * len(paths)
+    contents: list[_Read | AgentflowError | None] = [None] * len(paths)
 
     async def read(index: int, path: str) -> None:
         async with gate:
             try:
-                found[index] = await _read(files, path)
+                contents[index] = await _read(files, path)
             except (PathDenied, FileFailure) as error:
-                found[index] = error
+                contents[index] = error
 
     if len(paths) == 1:
         await read(0, paths[0])
@@ -174,7 +174,7 @@ async def _read_all(
         async with asyncio.TaskGroup() as group:
             for index, path in enumerate(paths):
                 group.create_task(read(index, path))
-    return [(path, file) for path, file in zip(paths, found, strict=True) if file is not None]
+    return [(path, file) for path, file in zip(paths, contents, strict=True) if file is not None]
 
 
 async def _read(files: FilePort, path: str) -> _Read:
@@ -217,15 +217,15 @@ def _add(
 async def _add_matches(
     files: FilePort | None, matches: Sequence[MatchItem], material: PromptMaterial, texts: list[str], media: list[Part]
 ) -> None:
-    known = set(material.paths)
-    bare = list(dict.fromkeys(m.path for m in matches if not m.content and m.path and m.path not in known))
+    present = set(material.paths)
+    bare = list(dict.fromkeys(m.path for m in matches if not m.content and m.path and m.path not in present))
     read = dict(await _read_all(files, bare))
     done: set[tuple[str, int | None]] = set()
     for match in matches:
-        place = (match.path, match.start_line)
-        if match.path in known or place in done:
+        position = (match.path, match.start_line)
+        if match.path in present or position in done:
             continue
-        done.add(place)
+        done.add(position)
         if match.content:
             lines = {} if match.start_line is None else {"lines": f"{match.start_line}-{match.end_line or ''}"}
             texts.append(element("file", match.content, path=match.path, **lines))

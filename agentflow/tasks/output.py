@@ -1,7 +1,8 @@
-"""Output formats: what a template asks for, how the model is told, and how its answer becomes a TaskResult.
+"""Output formats: what a template requires, the instructions for the model, and the answer as a TaskResult.
 
-``output_format`` is ``{"type": "text" | "json", "schema": ...}`` where the schema is a simple name (``string[]``), a dict
-of field names, a JSON Schema, or a pydantic model; ``output_model`` on the template is the same as a model in ``schema``.
+``output_format`` is ``{"type": "text" | "json", "schema": ...}`` where the schema is a simple name (``string[]``), a
+dict of field names, a JSON Schema, or a pydantic model; ``output_model`` on the template is the same as a model in
+``schema``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KEYS = ("type", "schema")
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """A template's output: ``json`` or text; ``schema`` the JSON Schema asked for, ``model`` the pydantic model."""
+    """A template's output: ``json`` or text; ``schema`` the required JSON Schema, ``model`` the pydantic model."""
 
     json: bool = False
     schema: dict[str, Any] | None = None
@@ -33,7 +34,7 @@ class OutputSpec:
 
 
 def output_spec(template: TaskTemplate) -> OutputSpec:
-    """The output a template declares. Raises DataError (``tasks/output-format``) when it makes no sense."""
+    """The output that a template declares. Raises DataError (``tasks/output-format``) if it is invalid."""
     declared = template.output_format
     unknown = [key for key in declared if key not in _KEYS]
     if unknown:
@@ -79,7 +80,7 @@ def _wrong(template: TaskTemplate, message: str, hint: str | None) -> DataError:
 
 
 def format_instructions(spec: OutputSpec) -> str:
-    """What the model is told about the form of its answer; empty for text."""
+    """Instructions for the model about the form of its answer; empty for text."""
     if not spec.json:
         return ""
     if spec.schema is None:
@@ -93,8 +94,9 @@ def format_instructions(spec: OutputSpec) -> str:
 def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -> TaskResult:
     """The TaskResult of a prompt's outcome.
 
-    ``notes`` becomes the result's own; its usage is the outcome's. Text that is not the JSON asked for is COMPLETE with ``notes.parseError`` and no parsedContent; valid JSON that misses
-    the schema is FAILED with output_format_failure and the answer in its details.
+    ``notes`` becomes the result's own; its usage is the outcome's. Text that is not the JSON asked for is COMPLETE with
+    ``notes.parseError`` and no parsedContent; valid JSON that misses the schema is FAILED with output_format_failure
+    and the answer in its details.
     """
     if not spec.json:
         return complete_result(outcome.response.text, notes=notes, usage=outcome.usage)

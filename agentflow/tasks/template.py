@@ -1,8 +1,8 @@
-"""Template texts, parsed once: ``{{x}}``, ``{{x.y}}``, ``{{f(a, b="x")}}``; ``\\{{`` stands for two plain braces.
+"""Template texts, parsed once: ``{{x}}``, ``{{x.y}}``, ``{{f(a, b="x")}}``; ``\\{{`` is two plain braces.
 
 Rendering is one pass over the parsed pieces: substituted text is never scanned again, so a value that contains
-``{{...}}`` stays the text it is. Field access reads dict keys, list indices and *declared* fields of models; nothing
-else of a Python object can be reached.
+``{{...}}`` stays text. Field access reads dict keys, list indices and *declared* fields of models; nothing else of a
+Python object can be reached.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from agentflow.core.values import as_text
 from agentflow.lib.suggest import did_you_mean
 
 MAX_NESTING = 16
-"""Deepest nesting of function calls within one ``{{...}}``."""
+"""Maximum nesting of function calls within one ``{{...}}``."""
 
 FunctionCaller: TypeAlias = Callable[[FunctionCallNode], Awaitable[str]]
-"""Runs a function call whose arguments are values already, and gives the text to insert."""
+"""Runs a function call whose arguments are evaluated, and returns the text to insert."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """``{{name.field...}}``. ``literal`` is the text it stands for when no such variable exists (function arguments)."""
+class Slot:
+    """``{{name.field...}}``. ``literal`` is its text if there is no such variable (function arguments)."""
 
     name: str
     fields: tuple[str, ...]
@@ -58,34 +58,33 @@ class Call:
     span: Span
 
 
-Argument: TypeAlias = "Place | Constant | Call"
+Argument: TypeAlias = "Slot | Constant | Call"
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledText:
-    """A template text as its pieces. ``variables`` are the names its places need, ``functions`` the names it calls."""
+    """A parsed template text. ``variables`` are the names its slots need, ``functions`` the names it calls."""
 
-    pieces: tuple[str | Place | Call, ...]
+    pieces: tuple[str | Slot | Call, ...]
     variables: tuple[str, ...]
     functions: tuple[str, ...]
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """The text with every place filled. Only for texts without function calls. Raises TaskError."""
+        """Fill every slot. Only for texts without function calls. Raises TaskError."""
         return "".join(
-            piece if isinstance(piece, str) else text_of(read_place(cast(Place, piece), values))
-            for piece in self.pieces
+            piece if isinstance(piece, str) else text_of(read_slot(cast(Slot, piece), values)) for piece in self.pieces
         )
 
     async def render_with(self, values: Mapping[str, Any], call: FunctionCaller) -> str:
-        """The text with every place filled and every function called, left to right."""
+        """Fill every slot and call every function, left to right."""
         if not self.functions:
             return self.render(values)
         out: list[str] = []
         for piece in self.pieces:
             if isinstance(piece, str):
                 out.append(piece)
-            elif isinstance(piece, Place):
-                out.append(text_of(read_place(piece, values)))
+            elif isinstance(piece, Slot):
+                out.append(text_of(read_slot(piece, values)))
             else:
                 out.append(await _run_call(piece, values, call))
         return "".join(out)
@@ -104,11 +103,11 @@ async def _argument(argument: Argument, values: Mapping[str, Any], call: Functio
         return await _run_call(argument, values, call)
     if argument.literal is not None and argument.name not in values:
         return argument.literal
-    return read_place(argument, values)
+    return read_slot(argument, values)
 
 
 def text_of(value: object) -> str:
-    """``value`` as it reads inside a prompt: a TaskResult as its content, text as it is, other data as JSON."""
+    """``value`` as text inside a prompt: the content of a TaskResult, text unchanged, other data as JSON."""
     if isinstance(value, TaskResult):
         return value.content
     try:
@@ -121,24 +120,24 @@ def text_of(value: object) -> str:
         ) from None
 
 
-def read_place(place: Place, values: Mapping[str, Any]) -> Any:
-    """The value a place stands for. Raises TaskError naming the parameter, or the field that is missing."""
-    if place.name not in values:
+def read_slot(slot: Slot, values: Mapping[str, Any]) -> Any:
+    """The value of a slot. Raises TaskError that names the missing parameter or field."""
+    if slot.name not in values:
         raise _invalid(
-            f"parameter '{place.name}' has no value", "tasks/missing-parameter", did_you_mean(place.name, values)
+            f"parameter '{slot.name}' has no value", "tasks/missing-parameter", did_you_mean(slot.name, values)
         )
-    value = values[place.name]
-    shown = place.name
-    for field in place.fields:
-        found, inner = _field(value, field)
-        if not found:
-            known = _fields(value)
+    value = values[slot.name]
+    path = slot.name
+    for field in slot.fields:
+        exists, inner = _field(value, field)
+        if not exists:
+            fields = _fields(value)
             raise _invalid(
-                f"parameter '{shown}' has no field '{field}'",
+                f"parameter '{path}' has no field '{field}'",
                 "tasks/missing-field",
-                did_you_mean(field, known) or (f"it has {', '.join(known[:12])}" if known else None),
+                did_you_mean(field, fields) or (f"it has {', '.join(fields[:12])}" if fields else None),
             )
-        value, shown = inner, f"{shown}.{field}"
+        value, path = inner, f"{path}.{field}"
     return value
 
 
@@ -184,12 +183,12 @@ _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
 
 def parse_text(text: str, name: str = "<template>") -> CompiledText:
-    """Parse a template text. ``name`` is what errors call it.
+    """Parse a template text. ``name`` is its name in errors.
 
-    Raises DataError (``tasks/template-syntax``) with the place when a ``{{`` opens nothing that can be substituted.
+    Raises DataError (``tasks/template-syntax``) with the position of an invalid ``{{``.
     """
     source = Source(name, text)
-    pieces: list[str | Place | Call] = []
+    pieces: list[str | Slot | Call] = []
     at = 0
     while (match := _OPEN.search(text, at)) is not None:
         if match.start() > at:
@@ -198,14 +197,14 @@ def parse_text(text: str, name: str = "<template>") -> CompiledText:
             pieces.append("{{")
             at = match.end()
             continue
-        piece, at = _Parser(source, match.end(), match.start()).place()
+        piece, at = _Parser(source, match.end(), match.start()).slot()
         pieces.append(piece)
     if at < len(text):
         pieces.append(text[at:])
     variables: dict[str, None] = {}
     functions: dict[str, None] = {}
     for piece in pieces:
-        if isinstance(piece, Place):
+        if isinstance(piece, Slot):
             variables[piece.name] = None
         elif isinstance(piece, Call):
             _collect(piece, functions)
@@ -220,7 +219,7 @@ def _collect(call: Call, functions: dict[str, None]) -> None:
 
 
 class _Parser:
-    """Reads one ``{{...}}`` from just after its opening braces."""
+    """Parses one ``{{...}}``, starting after its opening braces."""
 
     def __init__(self, source: Source, at: int, start: int) -> None:
         self.source = source
@@ -248,23 +247,23 @@ class _Parser:
         return False
 
     def match(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self.text, self.at)
-        if found is None:
+        match = pattern.match(self.text, self.at)
+        if match is None:
             return None
-        self.at = found.end()
-        return found.group()
+        self.at = match.end()
+        return match.group()
 
-    def place(self) -> tuple[Place | Call, int]:
+    def slot(self) -> tuple[Slot | Call, int]:
         self.skip()
         name = self.match(_NAME)
         if name is None:
             raise self.fail("'{{' is followed by no name")
-        made = self.rest(name, 0)
+        slot = self.rest(name, 0)
         if not self.take("}}"):
             raise self.fail(f"'{{{{{name}' is not closed by '}}}}'")
-        return made, self.at
+        return slot, self.at
 
-    def rest(self, name: str, depth: int, *, argument: bool = False) -> Place | Call:
+    def rest(self, name: str, depth: int, *, argument: bool = False) -> Slot | Call:
         if self.take("("):
             return self.call(name, depth)
         fields: list[str] = []
@@ -275,7 +274,7 @@ class _Parser:
                 raise self.fail(f"'.' after '{name}' is followed by no field name (names never begin with '_')")
             fields.append(field)
         literal = ".".join([name, *fields]) if argument else None
-        return Place(name, tuple(fields), self.source.span(self.start, self.at), literal)
+        return Slot(name, tuple(fields), self.source.span(self.start, self.at), literal)
 
     def call(self, name: str, depth: int) -> Call:
         if depth >= MAX_NESTING:
@@ -331,7 +330,7 @@ class _Parser:
 
 
 def _requote(match: re.Match[str]) -> str:
-    found = match.group()
-    if found == "\\'":
+    text = match.group()
+    if text == "\\'":
         return "'"
-    return '\\"' if found == '"' else found
+    return '\\"' if text == '"' else text

@@ -1,7 +1,7 @@
-"""Simple type names (``string``, ``integer``, ``string[]``, ``object`` ...): what parameters and outputs are declared with.
+"""Simple type names (``string``, ``integer``, ``string[]``, ``object`` ...) that declare parameters and outputs.
 
-One set of names serves both sides: values given to a parameter are checked and, where nothing is lost, converted; an output
-declared by simple names becomes a JSON Schema.
+The same names serve both: arguments are checked against them and, if nothing is lost, converted; an output declared
+with them becomes a JSON Schema.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from agentflow.core.values import Symbol, pairs_to_dict, plain
 from agentflow.lib.json_schema import check, simple_schema
 
 MAX_NAME = 100
-"""Longest type name in characters; it bounds how deep ``[]`` nests."""
+"""Maximum length of a type name, which also bounds the nesting of ``[]``."""
 
 
 def parse_type(name: str) -> dict[str, Any]:
-    """The JSON Schema of a simple type name. Raises ValueError saying what is wrong and what to write."""
+    """The JSON Schema of a simple type name. Raises ValueError that says what is wrong and what to write."""
     if len(name) > MAX_NAME:
         raise ValueError(f"a type name has at most {MAX_NAME} characters")
     try:
@@ -35,8 +35,8 @@ def parse_type(name: str) -> dict[str, Any]:
 def schema_of(declared: object) -> dict[str, Any]:
     """The JSON Schema of a declared output: a simple name, a JSON Schema, or a dict of field names to either.
 
-    A dict counts as a JSON Schema when it says ``type``, ``$ref``, ``anyOf``, ``enum`` ... the way schemas do; any other
-    dict is an object whose fields are all required, unless their name ends in ``?``. Raises ValueError.
+    A dict counts as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict
+    is an object whose fields are required unless their name ends in ``?``. Raises ValueError.
     """
     if isinstance(declared, str):
         return parse_type(declared)
@@ -45,11 +45,11 @@ def schema_of(declared: object) -> dict[str, Any]:
     if isinstance(declared, type) and issubclass(declared, BaseModel):
         return declared.model_json_schema()
     if isinstance(declared, Mapping):
-        given = {str(key): value for key, value in cast(Mapping[object, object], declared).items()}
-        if _is_json_schema(given):
-            return cast(dict[str, Any], plain(given))
-        properties = {name.removesuffix("?"): schema_of(value) for name, value in given.items()}
-        required = [name for name in given if not name.endswith("?")]
+        fields = {str(key): value for key, value in cast(Mapping[object, object], declared).items()}
+        if _is_json_schema(fields):
+            return cast(dict[str, Any], plain(fields))
+        properties = {name.removesuffix("?"): schema_of(value) for name, value in fields.items()}
+        required = [name for name in fields if not name.endswith("?")]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     pairs = pairs_to_dict(cast(object, declared)) if isinstance(declared, list) else None
     if pairs:
@@ -64,32 +64,32 @@ def schema_of(declared: object) -> dict[str, Any]:
 _SCHEMA_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 
 
-def _is_json_schema(given: dict[str, object]) -> bool:
-    if any(key.startswith("$") or key in ("anyOf", "oneOf", "allOf", "enum", "const") for key in given):
+def _is_json_schema(fields: dict[str, object]) -> bool:
+    if any(key.startswith("$") or key in ("anyOf", "oneOf", "allOf", "enum", "const") for key in fields):
         return True
-    kind = given.get("type")
+    kind = fields.get("type")
     if isinstance(kind, list):
         return True
     if kind not in _SCHEMA_TYPES:
-        return not given
-    # {"type": "string", "name": "string"} describes two fields; a schema's other keys are schema keywords
+        return not fields
+    # {"type": "string", "name": "string"} declares two fields; in a schema all other keys are schema keywords
     keywords = {
         "type", "properties", "required", "items", "additionalProperties", "description", "title", "default", "format",
         "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
         "minItems", "maxItems", "uniqueItems", "prefixItems", "minProperties", "maxProperties", "patternProperties",
         "examples", "not", "if", "then", "else", "definitions", "contains", "propertyNames", "nullable",
     }  # fmt: skip
-    return set(given) <= keywords
+    return set(fields) <= keywords
 
 
 def convert(value: object, declared: str) -> Any:
-    """``value`` as the declared type. Raises ValueError saying what is wrong.
+    """``value`` as the declared type. Raises ValueError that says what is wrong.
 
-    Conversions lose nothing: symbols and numbers become text, text that is exactly a number, a boolean or JSON becomes
-    that, an integer-valued float an integer, a TaskResult its parsed content or content.
+    Conversions are lossless: symbols and numbers become text; text that is exactly a number, a boolean or JSON becomes
+    that value; an integral float becomes an integer, a TaskResult its parsed content or content.
     """
     if declared == "any" or (declared == "string" and value.__class__ is str):
-        return value  # most parameters, and nothing to look up for them
+        return value  # the common case, without a lookup
     return _convert(value, parse_type(declared))
 
 
@@ -100,15 +100,15 @@ def _convert(value: object, schema: Mapping[str, Any]) -> Any:
     kind = schema.get("type", "any")
     if isinstance(value, TaskResult) and kind != "any":
         value = value.content if kind == "string" else value.value()
-    made = _SCALARS[kind](value)
+    result = _SCALARS[kind](value)
     items = schema.get("items")
     if items is not None:
-        for index, item in enumerate(made):
+        for index, item in enumerate(result):
             try:
-                made[index] = _convert(item, items)
+                result[index] = _convert(item, items)
             except ValueError as error:
                 raise ValueError(f"item {index}: {error}") from None
-    return made
+    return result
 
 
 def _either(value: object, choices: list[Mapping[str, Any]]) -> Any:

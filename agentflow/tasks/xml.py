@@ -1,4 +1,4 @@
-"""Template files: XML, checked by hand-written rules, every error with its line. Hostile XML is refused.
+"""Reads template files: XML, checked by hand-written rules, with the line of every error. Hostile XML is refused.
 
 A file holds one ``<task>`` or a ``<tasks>`` of several::
 
@@ -45,7 +45,7 @@ MAX_FILES = 10_000
 
 
 class TemplateFileError(DataError):
-    """A template file is not what it should be; the span is the place."""
+    """A template file is invalid; the span says where."""
 
     default_code = "tasks/xml"
     default_reason = "xml_validation_failure"
@@ -53,7 +53,7 @@ class TemplateFileError(DataError):
 
 @dataclass(slots=True)
 class Node:
-    """An XML element: its ``tag``, ``attributes``, child nodes, text and place."""
+    """An XML element: its ``tag``, ``attributes``, child nodes, text and span."""
 
     tag: str
     attributes: dict[str, str]
@@ -63,7 +63,7 @@ class Node:
 
     @property
     def text(self) -> str:
-        """The text inside, without that of children."""
+        """The text of this element, without that of its children."""
         return "".join(self.texts)
 
     def fail(self, message: str, hint: str | None = None) -> TemplateFileError:
@@ -72,7 +72,7 @@ class Node:
 
 
 class _Builder(ContentHandler):
-    """Builds nodes from SAX events, with places and bounds."""
+    """Builds nodes with spans from SAX events, and enforces the bounds."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def _span(source: Source, line: int, column: int) -> Span:
 
 
 def parse_xml(text: str, name: str) -> Node:
-    """The root element of an XML text. Raises TemplateFileError for what is malformed, too large or hostile."""
+    """The root element of an XML text. Raises TemplateFileError if it is malformed, too large or hostile."""
     from defusedxml import DefusedXmlException
     from defusedxml.sax import parseString
 
@@ -155,9 +155,9 @@ _ATTRIBUTES = ("name", "type", "subtype", "params", "model", "is_function", "des
 
 
 def parse_templates(text: str, name: str = "<xml>") -> list[TaskTemplate]:
-    """The templates in an XML text, each checked whole. ``name`` is what errors call the text.
+    """The templates in an XML text, each fully checked. ``name`` is the name of the text in errors.
 
-    Raises TemplateFileError with the place of the first fault.
+    Raises TemplateFileError with the span of the first fault.
     """
     root = parse_xml(text, name)
     if root.tag in ("task", "template"):
@@ -210,12 +210,12 @@ def _template(node: Node) -> TaskTemplate:
         compile_template(template)
         resolve_settings(template.subtype, template.context_management)
     except AgentflowError as error:
-        raise TemplateFileError(error.message, span=_place_of(error, node), hint=error.hint) from error
+        raise TemplateFileError(error.message, span=_span_of(error, node), hint=error.hint) from error
     return template
 
 
-def _place_of(error: AgentflowError, node: Node) -> Span:
-    """The child element a template's error is about, where the error's own source names one; else the task."""
+def _span_of(error: AgentflowError, node: Node) -> Span:
+    """The span of the child element that a template's error concerns, if its source names one; else of the task."""
     name = error.span.source.name if error.span is not None else error.code
     for tag, mark in (("system", "system prompt"), ("file_paths", "file_paths of"), ("output_format", "output-format"),
                       ("context_management", "context-conflict"), ("instructions", "template ")):  # fmt: skip
@@ -244,12 +244,12 @@ def _boolean(node: Node, key: str, text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _known_attributes(node: Node, known: tuple[str, ...]) -> None:
+def _known_attributes(node: Node, names: tuple[str, ...]) -> None:
     for key in node.attributes:
-        if key not in known:
+        if key not in names:
             raise node.fail(
                 f"<{node.tag}> has no attribute '{key}'",
-                did_you_mean(key, known) or (f"it takes {', '.join(known)}" if known else "it takes none"),
+                did_you_mean(key, names) or (f"it takes {', '.join(names)}" if names else "it takes none"),
             )
 
 
@@ -276,7 +276,7 @@ def _number(node: Node) -> Any:
 
 def _parameters(node: Node) -> dict[str, Any]:
     _known_attributes(node, ())
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for child in node.children:
         if child.tag not in ("parameter", "param"):
             raise child.fail(f"<{child.tag}> stands where a <parameter> is wanted")
@@ -284,7 +284,7 @@ def _parameters(node: Node) -> dict[str, Any]:
         name = child.attributes.get("name", "").strip()
         if not name:
             raise child.fail("a <parameter> has no name")
-        if name in found:
+        if name in parameters:
             raise child.fail(f"parameter '{name}' is declared twice")
         declared: dict[str, Any] = {"description": child.attributes.get("description", child.text.strip())}
         if "type" in child.attributes:
@@ -293,8 +293,8 @@ def _parameters(node: Node) -> dict[str, Any]:
             declared["required"] = _boolean(child, "required", child.attributes["required"])
         if "default" in child.attributes:
             declared["default"] = child.attributes["default"]
-        found[name] = declared
-    return found
+        parameters[name] = declared
+    return parameters
 
 
 def _list_of(tag: str) -> _Reader:
@@ -302,47 +302,47 @@ def _list_of(tag: str) -> _Reader:
         _known_attributes(node, ())
         if not node.children:
             return [part.strip() for part in node.text.split(",") if part.strip()]
-        found: list[str] = []
+        items: list[str] = []
         for child in node.children:
             if child.tag != tag:
                 raise child.fail(f"<{child.tag}> stands where a <{tag}> is wanted")
-            found.append(_trimmed(child))
-        return found
+            items.append(_trimmed(child))
+        return items
 
     return read
 
 
 def _output_format(node: Node) -> dict[str, Any]:
     _known_attributes(node, ("type", "schema"))
-    made: dict[str, Any] = dict(node.attributes)
+    output: dict[str, Any] = dict(node.attributes)
     for child in node.children:
-        if child.tag != "schema" or "schema" in made:
+        if child.tag != "schema" or "schema" in output:
             raise child.fail(f"<{child.tag}> does not belong here; one <schema> may stand in <output_format>")
         text = _trimmed(child)
         if text[:1] in ("{", "["):
             try:
-                made["schema"] = json.loads(text)
+                output["schema"] = json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise child.fail(f"the schema is no JSON: {error}") from None
         else:
-            made["schema"] = text
-    return made
+            output["schema"] = text
+    return output
 
 
 def _settings_of(kind: type[ContextManagement] | type[HistoryConfig]) -> _Reader:
-    known = tuple(kind.model_fields)
+    names = tuple(kind.model_fields)
 
     def read(node: Node) -> dict[str, Any]:
-        _known_attributes(node, known)
-        given: dict[str, str] = dict(node.attributes)
+        _known_attributes(node, names)
+        values: dict[str, str] = dict(node.attributes)
         for child in node.children:
-            if child.tag not in known:
-                raise child.fail(f"<{child.tag}> is unknown in <{node.tag}>", did_you_mean(child.tag, known))
-            if child.tag in given:
+            if child.tag not in names:
+                raise child.fail(f"<{child.tag}> is unknown in <{node.tag}>", did_you_mean(child.tag, names))
+            if child.tag in values:
                 raise child.fail(f"{child.tag} is given twice")
-            given[child.tag] = _trimmed(child)
+            values[child.tag] = _trimmed(child)
         try:
-            return kind.model_validate(given).model_dump(exclude_unset=True)
+            return kind.model_validate(values).model_dump(exclude_unset=True)
         except ValueError as error:
             said = str(cast(Any, error).errors()[0]["msg"]) if hasattr(error, "errors") else str(error)
             raise node.fail(f"<{node.tag}>: {said}") from error
@@ -391,7 +391,7 @@ _KEYS: Mapping[str, str] = MappingProxyType({"parameters": "params", "system_pro
 
 
 def read_file(path: str | Path) -> list[TaskTemplate]:
-    """The templates in a file. Blocks; raises TemplateFileError."""
+    """The templates in a file. Blocking. Raises TemplateFileError."""
     try:
         with Path(path).open("rb") as handle:
             data = handle.read(MAX_FILE_BYTES + 1)
@@ -404,9 +404,9 @@ def read_file(path: str | Path) -> list[TaskTemplate]:
 
 
 def read_directory(path: str | Path) -> list[TaskTemplate]:
-    """The templates in all ``*.xml`` files of a directory, sorted by file name. Blocks.
+    """The templates in all ``*.xml`` files of a directory, sorted by file name. Blocking.
 
-    Raises one TemplateFileError: of the only fault, or naming every file that has one.
+    Raises one TemplateFileError: for the only fault, or naming every faulty file.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -433,5 +433,5 @@ def read_directory(path: str | Path) -> list[TaskTemplate]:
 
 
 async def load_directory(path: str | Path) -> list[TaskTemplate]:
-    """:func:`read_directory` on a worker thread."""
+    """Run :func:`read_directory` on a worker thread."""
     return await asyncio.to_thread(read_directory, path)

@@ -1,4 +1,4 @@
-"""Templates that come with agentflow: prompts are files beside this one, read when first asked for."""
+"""The templates that come with agentflow; their prompts are files beside this one, read at first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES: Mapping[str, str] = MappingProxyType(
         "atomic:solve_repair": "solve_repair",
     }
 )
-"""Identifier to file, for the templates that are always there."""
+"""The file of each built-in template, by identifier."""
 TEST_FILES: Mapping[str, str] = MappingProxyType(
     {
         "greeting": "greeting",
@@ -35,17 +35,17 @@ TEST_FILES: Mapping[str, str] = MappingProxyType(
         "atomic:format_date": "format_date",
     }
 )
-"""Identifier to file, for the templates of test mode."""
+"""The file of each template of test mode, by identifier."""
 
 
 def builtin(identifier: str) -> CompiledTemplate | None:
-    """The built-in template that answers to ``type:subtype``; None when there is none."""
+    """The built-in template for ``type:subtype``, or None."""
     file = FILES.get(identifier)
     return None if file is None else _read(file)
 
 
 def scripted_builtin(identifier: str) -> CompiledTemplate | None:
-    """The built-in template of test mode with that name, or an ordinary built-in one."""
+    """The test-mode template of that name, or else the ordinary built-in one."""
     file = TEST_FILES.get(identifier)
     return _read(file) if file is not None else builtin(identifier)
 
@@ -89,4 +89,4 @@ def _format_date(values: Mapping[str, Any]) -> TaskResult:
 INTERNAL: Mapping[str, Callable[[Mapping[str, Any]], TaskResult]] = MappingProxyType(
     {"agentflow:format_json": _format_json, "agentflow:format_date": _format_date}
 )
-"""Templates whose work needs no model: name to the function that does it."""
+"""The functions of templates that need no model, by template name."""
