@@ -61,6 +61,24 @@ def rest(value: Any) -> list[Any]:
     return _not_empty("rest", value)[1:]
 
 
+@primitive("cadr", usage="(cadr list)", arity=(1, 1))
+def second(value: Any) -> Any:
+    """The second element. A shorter list is the error ``list/empty``."""
+    return _not_empty("cadr", _not_empty("cadr", value)[1:])[0]
+
+
+@primitive("caddr", usage="(caddr list)", arity=(1, 1))
+def third(value: Any) -> Any:
+    """The third element. A shorter list is the error ``list/empty``."""
+    return _not_empty("caddr", _not_empty("caddr", _not_empty("caddr", value)[1:])[1:])[0]
+
+
+@primitive("cddr", usage="(cddr list)", arity=(1, 1))
+def after_second(value: Any) -> list[Any]:
+    """A new list of all elements but the first two. A shorter list is the error ``list/empty``."""
+    return _not_empty("cddr", _not_empty("cddr", value)[1:])[1:]
+
+
 @primitive("nth", usage="(nth list index [default])", arity=(2, 3))
 def nth(value: Any, index: Any, *default: Any) -> Any:
     """The element at an index counted from 0. Outside the list: the default, or the error ``list/index``."""
@@ -128,7 +146,7 @@ def _index(value: Any, elements: list[Any]) -> int:
     return next((at for at, each in enumerate(elements) if equal(each, value)), -1)
 
 
-@primitive("member", usage="(member value list)", arity=(2, 2))
+@primitive("member", usage="(member value list)", arity=(2, 2), aliases=("memq", "memv"))
 def member(value: Any, within: Any) -> Any:
     """The part of the list from the first element equal to the value; false if there is none."""
     elements = items("member", 2, within)
@@ -136,7 +154,7 @@ def member(value: Any, within: Any) -> Any:
     return elements[at:] if at >= 0 else False
 
 
-@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2))
+@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2), aliases=("assq", "assv"))
 def assoc(key: Any, pairs: Any) -> Any:
     """The first pair ``(key value)`` of a list whose key is equal; false if there is none."""
     entries = items("assoc", 2, pairs)
@@ -152,6 +170,12 @@ def assoc(key: Any, pairs: Any) -> Any:
 def is_list(value: Any) -> bool:
     """Whether the value is a list; the empty list, nil, is one."""
     return isinstance(value, list | tuple)
+
+
+@primitive("pair?", usage="(pair? value)", arity=(1, 1))
+def is_pair(value: Any) -> bool:
+    """Whether the value is a list with elements, so that ``first`` and ``rest`` may be asked of it."""
+    return isinstance(value, list | tuple) and bool(cast("list[Any]", value))
 
 
 @primitive("zip", usage="(zip list ...)", arity=(1, None))

@@ -37,6 +37,18 @@ def identity(value: Any) -> Any:
     return value
 
 
+@primitive("symbol?", usage="(symbol? value)", arity=(1, 1))
+def is_symbol(value: Any) -> bool:
+    """Whether the value is a symbol. A string is not."""
+    return isinstance(value, Symbol)
+
+
+@primitive("boolean?", usage="(boolean? value)", arity=(1, 1))
+def is_boolean(value: Any) -> bool:
+    """Whether the value is true or false."""
+    return isinstance(value, bool)
+
+
 @primitive("procedure?", usage="(procedure? value)", arity=(1, 1))
 def is_procedure(value: Any) -> bool:
     """Whether the value can be called: a closure, a primitive or a callable of the host."""

@@ -138,6 +138,16 @@ def modulo(a: Any, b: Any) -> int:
     return left % right
 
 
+@primitive("remainder", usage="(remainder integer integer)", arity=(2, 2))
+def remainder(a: Any, b: Any) -> int:
+    """The remainder with the sign of the dividend: ``(remainder -7 2)`` is -1."""
+    left, right = integer("remainder", 1, a), integer("remainder", 2, b)
+    if right == 0:
+        raise _by_zero("remainder")
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
 def _ordered(who: str, numbers: tuple[Any, ...]) -> list[Number]:
     return [number(who, position, value) for position, value in enumerate(numbers, 1)]
 
@@ -230,3 +240,33 @@ def round_number(value: Any, digits: Any = None) -> Number:
 def is_number(value: Any) -> bool:
     """Whether the value is an integer or a float. Booleans are not, although arithmetic takes them as 1 or 0."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@primitive("zero?", usage="(zero? number)", arity=(1, 1))
+def is_zero(value: Any) -> bool:
+    """Whether the number is 0."""
+    return number("zero?", 1, value) == 0
+
+
+@primitive("positive?", usage="(positive? number)", arity=(1, 1))
+def is_positive(value: Any) -> bool:
+    """Whether the number is greater than 0."""
+    return number("positive?", 1, value) > 0
+
+
+@primitive("negative?", usage="(negative? number)", arity=(1, 1))
+def is_negative(value: Any) -> bool:
+    """Whether the number is less than 0."""
+    return number("negative?", 1, value) < 0
+
+
+@primitive("even?", usage="(even? integer)", arity=(1, 1))
+def is_even(value: Any) -> bool:
+    """Whether the integer is a multiple of 2."""
+    return integer("even?", 1, value) % 2 == 0
+
+
+@primitive("odd?", usage="(odd? integer)", arity=(1, 1))
+def is_odd(value: Any) -> bool:
+    """Whether the integer is no multiple of 2."""
+    return integer("odd?", 1, value) % 2 == 1

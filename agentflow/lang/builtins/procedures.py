@@ -69,12 +69,16 @@ async def filter_list(rt: Calling, d: int, procedure: Any, elements: Any) -> lis
     return kept
 
 
-@primitive("for-each", usage="(for-each procedure list)", arity=(2, 2), is_async=True)
-async def for_each(rt: Calling, d: int, procedure: Any, elements: Any) -> list[Any]:
-    """Calls the procedure on every element, in order; returns nil."""
-    code = rt.pick(procedure, 1, d)
-    for element in items("for-each", 2, elements):
-        if await code(rt, d + 1, element) is TAIL:
+@primitive("for-each", usage="(for-each procedure list ...)", arity=(2, None), is_async=True)
+async def for_each(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[Any]:
+    """Calls the procedure on every element, in order; with several lists, on one element of each. Returns nil.
+
+    Ends with the shortest list.
+    """
+    rows = [items("for-each", position, each) for position, each in enumerate(lists, 2)]
+    code = rt.pick(procedure, len(rows), d)
+    for row in zip(*rows, strict=False):
+        if await code(rt, d + 1, *row) is TAIL:
             await rt.bounce(d)
     return []
 

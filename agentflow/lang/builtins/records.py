@@ -115,6 +115,9 @@ def _field(value: Any, field: Any, who: str, missing: Any) -> Any:
     if isinstance(value, Mapping):
         entries = cast("Mapping[Any, Any]", value)
         key = dict_key(who, 2, field)
+        if who == "get-field" and not isinstance(key, str):
+            hint = "(get dict key) looks up any key, (nth list index) an element"
+            wrong_type(who, 2, "a field name (a string or symbol)", field, hint=hint)
         if isinstance(value, Record) and isinstance(key, str) and key not in entries:
             key = _snake(key)
         return entries.get(key, missing)

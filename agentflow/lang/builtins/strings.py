@@ -43,6 +43,24 @@ def string_equal(a: Any, b: Any) -> bool:
     return string("string=?", 1, a) == string("string=?", 2, b)
 
 
+@primitive("string<?", usage="(string<? a b)", arity=(2, 2))
+def string_less(a: Any, b: Any) -> bool:
+    """Whether the first string comes before the second, by code point; the order of ``sort``."""
+    return string("string<?", 1, a) < string("string<?", 2, b)
+
+
+@primitive("string>?", usage="(string>? a b)", arity=(2, 2))
+def string_greater(a: Any, b: Any) -> bool:
+    """Whether the first string comes after the second, by code point."""
+    return string("string>?", 1, a) > string("string>?", 2, b)
+
+
+@primitive("string-length", usage="(string-length string)", arity=(1, 1))
+def string_length(value: Any) -> int:
+    """The number of characters."""
+    return len(string("string-length", 1, value))
+
+
 @primitive("string?", usage="(string? value)", arity=(1, 1))
 def is_string(value: Any) -> bool:
     """Whether the value is a string. A symbol is not."""
