@@ -8,7 +8,7 @@ from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
-from agentflow.lib.json_schema import check
+from agentflow.lib.json_schema import Schema
 
 JSON_ONLY = "Answer with one JSON value and nothing else."
 
@@ -24,7 +24,7 @@ def make_prompt(prompt: str | Prompt, options: dict[str, Any]) -> Prompt:
         return built
     instruction = JSON_ONLY
     if built.output_schema is not None:
-        check(None, built.output_schema)  # refuse an invalid schema before a model is called
+        Schema(built.output_schema)  # refuse an invalid schema before a model is called
         instruction = f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(built.output_schema)}"
     elif built.output_model is not None:
         from pydantic import TypeAdapter

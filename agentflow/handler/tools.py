@@ -20,7 +20,8 @@ from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import ContextManagement
 from agentflow.handler.signature import Signature, ToolInputError
-from agentflow.lib.json_schema import check, simple_schema
+from agentflow.lib.json_schema import Schema
+from agentflow.lib.json_types import simple_schema
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 40
@@ -183,7 +184,7 @@ def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Too
             hint="for example {'type': 'object', 'properties': {'path': {'type': 'string'}}, 'required': ['path']}",
         )
     checked = cast(dict[str, Any], schema)
-    check({}, checked)
+    Schema(checked)  # refused now, not at the first call
     run = as_async(executor)
     takes_call = _takes_call(executor)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.lib.json_schema import type_name
+from agentflow.lib.json_types import type_name
 
 _ALWAYS = 256
 """Up to this length the text is parsed after every chunk; beyond it, only after growing by a sixteenth."""

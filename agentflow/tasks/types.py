@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol, pairs_to_dict, plain
-from agentflow.lib.json_schema import check, simple_schema
+from agentflow.lib.json_schema import check
+from agentflow.lib.json_types import simple_schema
 
 MAX_NAME = 100
 """Maximum length of a type name, which also bounds the nesting of ``[]``."""

@@ -53,6 +53,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_the_library_alone_is_few_distributions() -> None:
+    """Who embeds flows installs at most 22 distributions with the library, most of them the two SDKs'."""
+    names = sorted(installed_with("agentflow"))
+    assert len(names) <= 22, names
+
+
 def python(library: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """An interpreter that finds the library's distributions and this checkout, no other package."""
     environment = {"PYTHONPATH": f"{library}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(library)}

@@ -1,0 +1,90 @@
+"""What JSON calls the type of a value, and the JSON Schemas of simple type names such as ``string[]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.values import Symbol
+from agentflow.lib.suggest import did_you_mean
+
+TYPES: Mapping[type, str] = MappingProxyType(
+    {
+        type(None): "null",
+        bool: "boolean",
+        str: "string",
+        int: "integer",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
+)
+"""The JSON types of the values that JSON is parsed to."""
+_LONGEST = 200
+"""Characters of a type name; the names in it nest."""
+_SIMPLE: dict[str, dict[str, Any]] = {
+    "any": {},
+    "string": {"type": "string"},
+    "str": {"type": "string"},
+    "text": {"type": "string"},
+    "integer": {"type": "integer"},
+    "int": {"type": "integer"},
+    "number": {"type": "number"},
+    "float": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "bool": {"type": "boolean"},
+    "object": {"type": "object"},
+    "dict": {"type": "object"},
+    "array": {"type": "array"},
+    "list": {"type": "array"},
+    "null": {"type": "null"},
+}
+
+
+def simple_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of a simple type name.
+
+    ``string integer number boolean object array null any`` (and Python's names for them), with ``[]`` for a list of
+    them (``string[]``, ``integer[][]``), ``?`` for "or null", and ``a|b`` for either. Raises ConfigurationError for an
+    unknown name.
+    """
+    text = name.strip()
+    if len(text) > _LONGEST:
+        text = ""
+    if "|" in text:
+        return {"anyOf": [simple_schema(part) for part in text.split("|")]}
+    if text.endswith("?"):
+        return {"anyOf": [simple_schema(text[:-1]), {"type": "null"}]}
+    if text.endswith("[]"):
+        return {"type": "array", "items": simple_schema(text[:-2])}
+    schema = _SIMPLE.get(text.lower())
+    if schema is None:
+        raise ConfigurationError(
+            f"'{clip(name, 100)}' is no type name",
+            code="schema/unknown-type",
+            hint=did_you_mean(text.lower(), _SIMPLE)
+            or "write string, integer, number, boolean, object, array, null or any, with [] for a list of them",
+        )
+    return dict(schema)
+
+
+def type_name(value: object) -> str:
+    """What JSON calls the type of ``value``; the Python type's name where JSON has no word for it."""
+    name = TYPES.get(type(value))
+    if name is not None:
+        return name
+    if isinstance(value, str | Symbol):
+        return "string"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, list | tuple):
+        return "array"
+    if isinstance(value, Mapping | BaseModel):
+        return "object"
+    return type(value).__name__
