@@ -1,15 +1,15 @@
-"""What generated code, primitives and the runtime agree on about calls."""
+"""The calling convention shared by generated code, primitives and the runtime."""
 
 from __future__ import annotations
 
 MAX_STACK_CALLS = 150
-"""Calls nested on one Python stack; deeper ones go on in a fresh task."""
+"""Maximum number of nested calls on one Python stack; the next one runs in a fresh task."""
 TAIL_NEST = 64
-"""Tail calls that nest as plain calls, for the sake of the frames they leave, before they are bounced."""
+"""Maximum number of tail calls nested as plain calls, which keep frames for tracebacks; later ones are bounced."""
 
 
 class Sentinel:
-    """A value that code compares by identity and programs never see."""
+    """A value that code compares by identity and that programs never see."""
 
     __slots__ = ("name",)
 
@@ -21,8 +21,8 @@ class Sentinel:
 
 
 TAIL = Sentinel("tail call")
-"""What a function returns that leaves a call to its caller: ``rt.tail`` holds code and arguments."""
+"""Returned by a function that leaves a tail call to its caller; ``rt.tail`` holds code and arguments."""
 AGAIN = Sentinel("next round")
-"""What a part of a loop's body returns to go round again: ``rt.again`` holds the new values."""
+"""Returned by a nested part of a loop's body to start the next iteration; ``rt.again`` holds the new values."""
 NOTHING = Sentinel("nothing")
-"""The closure of a procedure that is not defined yet."""
+"""Stands for the closure of a procedure that is not defined yet."""

@@ -1,4 +1,4 @@
-"""The language on one card: what a model needs to be told to write a program. At most 3,000 tokens.
+"""The language card: instructions with which a model can write programs, in at most 3,000 tokens.
 
 Generated from the tables of forms and primitives, with worked examples that a test runs.
 """
@@ -15,7 +15,7 @@ LEFT_OUT = frozenset(
     {"begin", "bind", "call-workflow", "catch", "defatom", "defmacro", "director-evaluator-loop", "eval-program",
      "finally", "solve", "unquote", "unquote-splicing"}
 )  # fmt: skip
-"""Forms a written program may not use, or that another form's usage already shows."""
+"""Forms that a model's program may not use, or that another form's usage already shows."""
 
 _RULES = """\
 A program is one or more S-expressions; the value of the last one is the answer. `;` begins a comment.
@@ -33,7 +33,7 @@ A program is one or more S-expressions; the value of the last one is the answer.
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A worked example: what it does, the program, and the value it has as program text."""
+    """A worked example: its purpose, the program, and its value as program text."""
 
     about: str
     program: str
@@ -78,7 +78,7 @@ EXAMPLES = (
         '(failed "json/invalid")',
     ),
 )
-"""Run by a test with two callables: ``fetch`` reads a made-up file, ``ask`` is a task that echoes its question."""
+"""A test runs them with two callables: ``fetch`` reads an invented file, ``ask`` is a task that echoes its question."""
 
 
 def language_card() -> str:

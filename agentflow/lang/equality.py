@@ -1,4 +1,4 @@
-"""``equal?``: structural equality that neither recurses nor repeats itself."""
+"""``equal?``: structural equality without recursion and without repeated comparisons."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _ATOMS = (str, int, float, bool, type(None))
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: lists and dicts by their elements, symbols by name, all else by Python's ``==``.
+    """Whether two values are equal: lists and dicts by their elements, symbols by name, others by Python's ``==``.
 
-    A tuple equals the list of its elements. Pairs of shared parts are compared once, so that data which shares
-    structure costs what it occupies. Raises LimitExceeded (``limits/depth``) past 1,000 levels, and
-    SexpEvaluationError (``type/comparison``) when a host object cannot be compared.
+    A tuple equals the list of its elements. A pair of shared parts is compared once, so that the cost is bounded by the
+    size in memory. Raises LimitExceeded (``limits/depth``) past 1,000 levels, and SexpEvaluationError
+    (``type/comparison``) if a host object cannot be compared.
     """
     if type(a) in _ATOMS and type(b) in _ATOMS:
         return a == b
@@ -45,7 +45,7 @@ def equal(a: Any, b: Any) -> bool:
                         return False
                     pending.append((value, those[key], depth + 1))
         elif isinstance(left, Record) != isinstance(right, Record):
-            return False  # a record is a mapping of Python, and no dict of the language
+            return False  # a record is a Python mapping but not a dict of the language
         elif not _same(left, right):
             return False
     return True

@@ -1,10 +1,10 @@
-"""``agentflow fmt``: program text laid out as Lisp programmers expect, every token and comment kept.
+"""``agentflow fmt``: formats program text in the usual Lisp style; keeps every token and comment.
 
-The author's line breaks stay; the formatter sets the indentation and the spaces, gathers closing parentheses, keeps at
-most one blank line, and breaks a list that does not fit into the width. Formatting twice changes nothing.
+The author's line breaks stay. The formatter sets indentation and spaces, gathers closing parentheses, keeps at most one
+blank line, and breaks lists that exceed the width. Formatting is idempotent.
 
 Indentation: the body of a special form by two columns; the arguments of a call under its first argument, or by two
-columns when none stands beside the operator; the elements of a list of data under its first element.
+columns if none is on the operator's line; the elements of a list of data under its first element.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentflow.core.source import Source
 from agentflow.lang.tokens import CLOSERS, Token, tokens
 
 WIDTH = 100
-"""Columns a line should not exceed."""
+"""Maximum width of a line in columns, where possible."""
 MAX_NESTING = 200
 
 _BODY_AFTER: dict[str, int] = {
@@ -48,12 +48,12 @@ _BODY_AFTER: dict[str, int] = {
     "when": 1,
     "while": 1,
 }
-"""Special forms with a body, and how many arguments stand before it."""
+"""Special forms with a body, and the number of arguments before it."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A datum or comment with what the author put before it. ``children`` is None for anything but a list."""
+    """A datum or comment, with the line breaks and prefixes before it. ``children`` is None except for lists."""
 
     text: str
     comment: bool = False
@@ -66,15 +66,15 @@ class _Node:
 
     @property
     def spreads(self) -> bool:
-        """Whether it cannot stand on one line."""
+        """Whether it takes several lines."""
         return self.flat is None
 
 
 def format_text(text: str, *, name: str = "<string>", width: int = WIDTH) -> str:
-    """``text`` formatted, ending in one line end.
+    """Format ``text``; the result ends in one line end.
 
-    ``name`` is the file's name for messages, ``width`` the columns a line should not exceed. Raises SexpSyntaxError when
-    parentheses or quotes do not match, LimitExceeded past 200 levels of nesting.
+    ``name`` is the file's name in messages, ``width`` the desired maximum width. Raises SexpSyntaxError if parentheses
+    or quotes do not match, LimitExceeded past 200 levels of nesting.
     """
     root = _parse(Source(name, text))
     _measure(root)
@@ -168,7 +168,7 @@ def _too_deep(source: Source, token: Token) -> LimitExceeded:
 
 
 def _measure(root: _Node) -> None:
-    """Set ``flat``, the width on one line, of every node that the author left on one line."""
+    """Set ``flat``, the width on one line, of every node that the author wrote on one line."""
     order: list[_Node] = []
     pending = [root]
     while pending:
@@ -189,7 +189,7 @@ def _measure(root: _Node) -> None:
 
 
 class _Writer:
-    """Text under construction, and the column it has reached."""
+    """Builds the text and keeps track of the column."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -203,18 +203,18 @@ class _Writer:
         self._column = self._column + len(text) if at < 0 else len(text) - at - 1
 
     def line(self, indent: int, *, blank: bool = False) -> None:
-        """Begin a new line at column ``indent``, after an empty one when ``blank``."""
+        """Start a new line at column ``indent``; with ``blank``, after an empty one."""
         self._out.append("\n\n" if blank else "\n")
         self._out.append(" " * indent)
         self._column = indent
 
     def finish(self) -> str:
-        """The text, without spaces at line ends and with one line end after it."""
+        """The text, without trailing spaces and ending in one line end."""
         text = "".join(self._out).strip("\n")
         return text + "\n" if text else ""
 
     def node(self, node: _Node, closers: int) -> None:
-        """Write ``node``, which ``closers`` closing parentheses will follow on its line."""
+        """Write ``node``; ``closers`` closing parentheses will follow it on its last line."""
         children = node.children
         if children is None:
             self.put(node.prefix + node.text)
@@ -239,7 +239,7 @@ class _Writer:
         self.put(node.closer)
 
     def _indents(self, node: _Node, start: int, broken: set[int]) -> list[int]:
-        """The column each child begins at when it begins a line; ``start`` is the one after the opener."""
+        """The column of each child if it starts a line; ``start`` is the column after the opening parenthesis."""
         children = node.children or []
         head = _head(node)
         data = [i for i, child in enumerate(children) if not child.comment]
@@ -256,7 +256,7 @@ class _Writer:
 
 
 def _head(node: _Node) -> str | None:
-    """The operator, when the list looks like a call."""
+    """The operator, if the list looks like a call."""
     if node.text != "(" and node.text != "[":
         return None
     if node.prefix and node.prefix[-1] in "'`":
@@ -268,7 +268,7 @@ def _head(node: _Node) -> str | None:
 
 
 def _distinguished(head: str, node: _Node) -> int | None:
-    """How many arguments stand before the body of a special form; None for a call."""
+    """Number of arguments before the body of a special form; None for a call."""
     before = _BODY_AFTER.get(head)
     if head == "let" and node.children is not None:
         named = [child for child in node.children if not child.comment]
@@ -278,7 +278,7 @@ def _distinguished(head: str, node: _Node) -> int | None:
 
 
 def _break_points(node: _Node) -> set[int]:
-    """Which children of a list that does not fit begin a line."""
+    """Indexes of the children that start a line, for a list that exceeds the width."""
     children = node.children or []
     if node.text == "{":
         return set(range(2, len(children), 2))
@@ -292,7 +292,7 @@ def _break_points(node: _Node) -> set[int]:
 
 
 def same_tokens(a: str, b: str) -> bool:
-    """Whether two texts have the same tokens, spaces and line ends aside: what formatting must keep."""
+    """Whether two texts have the same tokens, ignoring white space: what formatting must preserve."""
     return list(_solid(a)) == list(_solid(b))
 
 

@@ -1,4 +1,4 @@
-"""Syntax colours: the Pygments lexer of the workflow language. The only module that imports Pygments."""
+"""Syntax highlighting: the Pygments lexer of the workflow language. The only module that imports Pygments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WorkflowLexer(Lexer):
     url = ""
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
-        """Offset, Pygments token type and text of each token; joined, the texts are ``text``."""
+        """Offset, Pygments token type and text of each token; the texts joined are ``text``."""
         operator = False
         for token in tokens(text):
             kind = _TYPES[token.kind]

@@ -1,4 +1,4 @@
-"""Between offsets in program text and the line and column numbers Python keeps with code."""
+"""Converts between offsets in program text and the line and column numbers of Python code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LONG_LINE = 2_000
 
 
 class Positions:
-    """Converts both ways for one source. Python counts columns in UTF-8 bytes, sources in characters.
+    """Converts positions of one source. Python counts columns in UTF-8 bytes, sources in characters.
 
-    On lines longer than 2,000 characters that are not ASCII, columns are left in characters, so that no text makes the
-    conversion quadratic.
+    On non-ASCII lines longer than 2,000 characters, columns stay in characters, so that no text makes the conversion
+    quadratic.
     """
 
     __slots__ = ("_ascii", "_starts", "source")
@@ -25,7 +25,7 @@ class Positions:
         self._starts = source.line_starts
 
     def of(self, start: int, end: int) -> Position:
-        """Line, column, end line and end column: lines from 1, columns from 0, as Python's ``ast`` has them."""
+        """Line, column, end line and end column as in Python's ``ast``: lines from 1, columns from 0."""
         starts = self._starts
         line = bisect_right(starts, start)
         last = line if line == len(starts) or end < starts[line] else bisect_right(starts, end)
@@ -51,7 +51,7 @@ class Positions:
         return min(starts[line - 1] + column, len(self.source.text))
 
     def span(self, position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
-        """The span of a code position, None when Python was told to keep none."""
+        """The span of a code position; None if Python was told not to keep positions."""
         line, end_line, column, end_column = position
         if line is None:
             return None

@@ -1,9 +1,8 @@
-"""Values as text: the notation programs are written in, and JSON. Neither recurses.
+"""Prints values in program notation and as JSON, without recursion.
 
-What is data reads back equal: ``read(print_value(x)) == x``. Floats print with as many digits as they need, the three
-that have no digits as ``+inf.0``, ``-inf.0`` and ``+nan.0``; a symbol whose name cannot be written as a symbol prints
-as the string it is equal to. What is no data prints as ``#<kind name>``, which cannot be read, except for closures:
-they print as their source.
+Data reads back equal: ``read(print_value(x)) == x``. Floats print with the digits they need, infinities and NaN as
+``+inf.0``, ``-inf.0`` and ``+nan.0``; a symbol whose name is not valid as a symbol prints as the string it equals. A
+closure prints as its source; any other value prints as ``#<kind name>``, which cannot be read.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.closure import Closure
 
 MAX_DIGITS = 4_300
-"""Longest integer in decimal digits that is converted to or from text (Python's own guard against quadratic time)."""
+"""Maximum number of digits of an integer converted to or from text (Python's own guard against quadratic time)."""
 
 _SYMBOL = re.compile(r"""[^\s()\[\]{}"'`,;#|+\-.0-9\x00-\x1f\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ud800-\udfff]*""")
 _SIGNED = re.compile(
@@ -38,7 +37,7 @@ _PLAIN_JSON_DEPTH = 150
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """The punctuation of a notation, and its ``atom``: the text of anything that is no list and no dict."""
+    """The punctuation of a notation, and its ``atom``, which prints anything but lists and dicts."""
 
     list_open: str
     list_close: str
@@ -52,9 +51,9 @@ class Notation:
 
 
 def print_value(value: object, *, limit: int | None = None) -> str:
-    """``value`` as a program would write it.
+    """``value`` in program notation.
 
-    With ``limit``, the text is cut after that many characters and ends in ``...``: for messages and displays.
+    With ``limit``, the text is cut after that many characters and ends in ``...``, for messages and displays.
     Raises LimitExceeded (``limits/depth``) past 1,000 levels of nesting, and for an integer of more than 4,300 digits.
     """
     return _render(value, LISP, limit)
@@ -68,7 +67,7 @@ def is_symbol_text(name: str) -> bool:
 def write_string(text: str) -> str:
     """``text`` as a string literal, with the JSON escapes."""
     written = json.dumps(text, ensure_ascii=False)
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", written)
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", written)
 
 
 def write_number(value: float) -> str:
@@ -103,7 +102,7 @@ def _atom(value: Any) -> str:
 
 
 def opaque(value: object) -> str:
-    """``#<kind name>``: what stands for a value that no notation has a word for. Runs no code of the value's class."""
+    """``#<kind name>``, for a value without a notation. Runs no code of the value's class."""
     kind = type(value)
     if kind.__module__.startswith("agentflow."):
         name = getattr(value, "name", None)
@@ -145,7 +144,7 @@ JSON = Notation("[", "]", "{", "}", ", ", ": ", _json_atom, _json_key)
 
 
 def as_data(value: Any) -> Any:
-    """A model, dataclass or named tuple as the dict of its declared fields; anything else as it is. One level only."""
+    """A model, dataclass or named tuple as a dict of its declared fields; other values unchanged. One level only."""
     if isinstance(value, Record):
         return dict(value)
     if isinstance(value, BaseModel):
@@ -165,7 +164,7 @@ def as_data(value: Any) -> Any:
 def write_json(value: object, *, indent: int | None = None, allowed: int | None = None) -> str:
     """``value`` as JSON; models and dataclasses are objects of their declared fields, symbols strings.
 
-    ``allowed`` is the most characters the text may have; it is checked before the text is made (``limits/string``).
+    ``allowed`` is the maximum number of characters, checked before the text is built (``limits/string``).
     Raises SexpEvaluationError (``json/unrepresentable``) for infinities and procedures, LimitExceeded
     (``limits/depth``) past 1,000 levels.
     """
@@ -179,14 +178,14 @@ def write_json(value: object, *, indent: int | None = None, allowed: int | None 
         )
     if depth <= _PLAIN_JSON_DEPTH:
         return _SURROGATE.sub(
-            lambda found: f"\\u{ord(found.group()):04x}",
+            lambda match: f"\\u{ord(match.group()):04x}",
             json.dumps(_plain_json(value), ensure_ascii=False, indent=indent),
         )
     return _render(value, JSON, None)
 
 
 def _plain_json(value: Any) -> Any:
-    """JSON data of a value known to be shallow."""
+    """JSON data for a value that is known to be shallow."""
     value = as_data(value)
     if is_dict(value):
         return {
@@ -203,13 +202,13 @@ def _plain_json(value: Any) -> Any:
 
 
 def measure(value: object, *, data: bool = False) -> tuple[int, int]:
-    """Characters that writing ``value`` takes at least, and how deep it nests.
+    """The minimum number of characters to print ``value``, and its nesting depth.
 
-    Parts that several places share are measured once, so a value that would write out to 10^18 characters is known
-    to do so at once. With ``data``, models count as dicts of their fields. Raises LimitExceeded past 1,000 levels.
+    A shared part is measured once, so a value that would print as 10^18 characters is recognised at once. With
+    ``data``, models count as dicts of their fields. Raises LimitExceeded past 1,000 levels.
     """
-    known: dict[int, tuple[int, int]] = {}
-    keep: list[Any] = []  # an id in `known` must not be used again by another object meanwhile
+    sizes: dict[int, tuple[int, int]] = {}
+    keep: list[Any] = []  # keeps objects alive, so that no id in `sizes` is reused
     root = [0, 0]
     stack: list[tuple[Any, Iterator[Any], list[int]]] = [(None, iter((value,)), root)]
     while stack:
@@ -219,21 +218,21 @@ def measure(value: object, *, data: bool = False) -> tuple[int, int]:
             if type(child) is str:
                 total[0] += len(child) + 3
             elif _is_container(child):
-                found = known.get(id(child))
-                if found is None:
+                size = sizes.get(id(child))
+                if size is None:
                     if len(stack) > MAX_DATA_DEPTH:
                         raise _too_deep()
                     keep.append(child)
                     stack.append((child, _parts(child), [2, 1]))
                     break
-                total[0] += found[0]
-                total[1] = max(total[1], found[1] + 1)
+                total[0] += size[0]
+                total[1] = max(total[1], size[1] + 1)
             else:
                 total[0] += 2
         else:
             stack.pop()
             if stack:
-                known[id(owner)] = (total[0], total[1])
+                sizes[id(owner)] = (total[0], total[1])
                 above = stack[-1][2]
                 above[0] += total[0]
                 above[1] = max(above[1], total[1] + 1)
@@ -297,7 +296,7 @@ def _render(value: object, notation: Notation, limit: int | None) -> str:
 
 
 class _Text(str):
-    """Punctuation between values, told from the values by its type."""
+    """Punctuation between values; its type tells it from values."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Text to syntax: one regular expression, one explicit stack, no recursion."""
+"""Reads text to syntax with one regular expression and one explicit stack, without recursion."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LIST, _DICT, _PREFIX, _DROPPED = range(4)
 
 
 class Frame:
-    """Something opened and not yet closed: a list, a dict, a quote prefix or a ``#;``."""
+    """An open construct: a list, a dict, a quote prefix or a ``#;``."""
 
     __slots__ = ("items", "kind", "start", "text")
 
@@ -69,14 +69,14 @@ class Frame:
 
 
 class Incomplete(SexpSyntaxError):
-    """The text ends inside something; more text could complete it (what a prompt waits for)."""
+    """The text ends inside a construct; more text could complete it, so an interactive prompt waits for it."""
 
 
 def read(source: Source | str, *, limits: Limits | None = None) -> list[Node]:
     """The top-level forms of ``source``, in order.
 
-    Raises SexpSyntaxError naming line, column and what was expected (``syntax/...``), for an empty text too, and
-    LimitExceeded when the text is longer than ``limits.source_bytes``, nested deeper than ``limits.nesting``, or has
+    Raises SexpSyntaxError with line, column and what was expected (``syntax/...``), also for an empty text, and
+    LimitExceeded if the text is longer than ``limits.source_bytes``, nested deeper than ``limits.nesting``, or has
     more than ``limits.nodes`` nodes.
     """
     if isinstance(source, str):
@@ -121,10 +121,10 @@ class _Reader:
             return self._read()
 
     def _read(self) -> list[Node]:
-        """One loop over tokens; the stack holds what is open, ``items`` collects the innermost.
+        """One loop over tokens; the stack holds open constructs, ``items`` the elements of the innermost.
 
-        Tokens are found a chunk of text at a time: the last one of a chunk may be cut off, so it is read again with the
-        next. A string longer than a chunk makes chunks longer; a nested comment is jumped over.
+        Tokens are scanned one chunk of text at a time: the last one of a chunk may be cut off, so it is scanned again
+        with the next chunk. A string longer than a chunk enlarges the chunks; a nested comment is skipped.
         """
         text = self.text
         size = len(text)
@@ -136,7 +136,7 @@ class _Reader:
         stack = self.stack
         prefixed = False
         count = 0
-        # No token makes more than two nodes, so a text of fewer tokens need not be counted.
+        # A token makes at most two nodes, so a text of few tokens need not be counted.
         enough = self.limits.nodes // 2
         at = len(text) - len(text.lstrip())
         chunk = _CHUNK
@@ -309,8 +309,8 @@ class _Reader:
         )
 
     def _unescape(self, body: str, start: int) -> str:
-        def replace(found: re.Match[str]) -> str:
-            unit, low, letter = found.groups()
+        def replace(match: re.Match[str]) -> str:
+            unit, low, letter = match.groups()
             if unit is not None:
                 if low is None:
                     return chr(int(unit, 16))
@@ -320,7 +320,7 @@ class _Reader:
                 return chr(high) + chr(int(low, 16))
             plain = _ESCAPES.get(letter)
             if plain is None:
-                at = start + found.start()
+                at = start + match.start()
                 raise SexpSyntaxError(
                     "a \\u escape has four hexadecimal digits" if letter == "u" else f"unknown escape '\\{letter}'",
                     code="syntax/escape",

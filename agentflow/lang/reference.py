@@ -1,6 +1,6 @@
-"""The reference page, generated from the tables that the compiler itself uses.
+"""Generates the reference page from the tables that the compiler itself uses.
 
-``python -m agentflow.lang.reference > docs/reference.md`` writes it; a test holds the page against the tables.
+``python -m agentflow.lang.reference > docs/reference.md`` writes it; a test compares the page with the tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRIMITIVE_TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One documented name: ``kind`` is form, primitive or effect; ``group`` the heading it stands under."""
+    """One documented name: ``kind`` is form, primitive or effect; ``group`` is its heading."""
 
     name: str
     usage: str
@@ -66,12 +66,12 @@ _EFFECTS = (
 
 
 def entries() -> list[Entry]:
-    """Everything documented, sorted by name."""
-    found = [Entry(f.name, f.usage, f.doc, "form", FORM_GROUPS.get(f.group, f.group)) for f in FORMS.values()]
-    found += [
+    """All documented names, sorted."""
+    listed = [Entry(f.name, f.usage, f.doc, "form", FORM_GROUPS.get(f.group, f.group)) for f in FORMS.values()]
+    listed += [
         Entry(p.name, p.usage, p.doc, "primitive", PRIMITIVE_TOPICS.get(p.topic, p.topic)) for p in PRIMITIVES.values()
     ]
-    return sorted([*found, *_EFFECTS], key=lambda entry: entry.name)
+    return sorted([*listed, *_EFFECTS], key=lambda entry: entry.name)
 
 
 def describe(name: str) -> str:
@@ -86,7 +86,7 @@ def describe(name: str) -> str:
 
 def reference_page() -> str:
     """The text of ``docs/reference.md``."""
-    found = entries()
+    documented = entries()
     parts = [
         "# Language reference",
         "Generated from the compiler's own tables by `python -m agentflow.lang.reference > docs/reference.md`. "
@@ -94,7 +94,7 @@ def reference_page() -> str:
         "## Special forms",
     ]
     for heading in FORM_GROUPS.values():
-        parts += _section(heading, [e for e in found if e.kind == "form" and e.group == heading])
+        parts += _section(heading, [e for e in documented if e.kind == "form" and e.group == heading])
     parts.append("## Primitives")
     parts.append("Each is a procedure: its operands are evaluated from left to right, and its name is a value.")
     topics = _by_topic(PRIMITIVES.values())
@@ -106,11 +106,11 @@ def reference_page() -> str:
 
 
 def _by_topic(primitives: Iterable[Primitive]) -> dict[str, list[Primitive]]:
-    found: dict[str, list[Primitive]] = {}
+    topics: dict[str, list[Primitive]] = {}
     for each in primitives:
         if each.name == (each.canonical or each.name):
-            found.setdefault(each.topic, []).append(each)
-    return found
+            topics.setdefault(each.topic, []).append(each)
+    return topics
 
 
 def _aliased(primitive: Primitive) -> Entry:

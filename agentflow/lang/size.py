@@ -1,7 +1,7 @@
-"""How large a program is: what its limit on nodes counts.
+"""The size of a program in nodes, for its limit.
 
-Compiling a node of code takes about 50 us and a kilobyte, whatever it is; a node of quoted data much less.
-So a limit on nodes bounds both the time and the memory that a text can take before it runs.
+Compiling a node of code takes about 50 us and a kilobyte, whatever its kind; a node of quoted data takes much less. So
+a limit on nodes bounds both the time and the memory that a text can take before it runs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from agentflow.core.source import Source
 from agentflow.lang.syntax import Atom, Form, Name, Node, head_name
 
 DATA_PER_NODE = 5
-"""So many nodes of quoted data count as one node of code."""
+"""Number of nodes of quoted data that count as one node of code."""
 
 
 def check_nodes(source: Source, parts: Iterable[tuple[Sequence[Node], bool]], limit: int, dropped: int) -> None:
-    """Refuse a text with too many nodes: forms, names and literals. ``dropped`` forms were read and left out.
+    """Refuse a text with too many nodes: forms, names and literals. ``dropped`` forms were read but discarded.
 
-    ``parts`` are nodes in the order of the text, and whether they are data. Raises LimitExceeded (``limits/nodes``) at
-    the first node past ``limit``.
+    ``parts`` are nodes in the order of the text, each with whether it is data. Raises LimitExceeded (``limits/nodes``)
+    at the first node past ``limit``.
     """
     allowed = limit * DATA_PER_NODE
     total = dropped

@@ -1,4 +1,4 @@
-"""Room to work in: Python stacks for what recurses as deep as a program is nested, and quiet for what builds much."""
+"""Compiling deep or large programs: a fresh thread stack, and a pause of the collector."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LEVELS = 30
-"""Levels of nesting that are worked through on one stack."""
+"""Levels of nesting handled on one stack."""
 
 
 @contextmanager
 def collector_paused() -> Generator[None, None, None]:
-    """Build a large tree without the cyclic collector looking through it again and again: half the time goes there."""
+    """Pause the cyclic collector while a large tree is built; traversing it repeatedly would take half the time."""
     paused = gc.isenabled()
     if paused:
         gc.disable()
@@ -28,7 +28,7 @@ def collector_paused() -> Generator[None, None, None]:
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread of its own, whose stack is empty, and wait for it."""
+    """Run ``work`` in a new thread, whose stack is empty, and wait for it."""
     result: list[T] = []
     failure: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Program text as a tree with places: what the reader makes, what macros are given, what the analyzer reads.
+"""The syntax tree: produced by the reader, transformed by macros, read by the analyzer.
 
 Offsets are character offsets into one :class:`~agentflow.core.source.Source`. Nothing here recurses.
 """
@@ -44,7 +44,7 @@ class Form:
 
 
 class DictForm:
-    """A dict literal: keys and values in turn."""
+    """A dict literal: alternating keys and values."""
 
     __slots__ = ("end", "items", "start")
 
@@ -58,7 +58,7 @@ Node: TypeAlias = Atom | Name | Form | DictForm
 
 
 def head_name(node: Node) -> str | None:
-    """The name a form begins with, if it does."""
+    """The name at the head of a form, or None."""
     if type(node) is Form and node.items:
         first = node.items[0]
         if type(first) is Name:
@@ -67,9 +67,9 @@ def head_name(node: Node) -> str | None:
 
 
 def datum(node: Node, places: dict[int, Node] | None = None) -> Any:
-    """The value a quoted ``node`` stands for, built anew.
+    """The value of a quoted ``node``, built anew.
 
-    ``places``, when given, learns which node each list and symbol came from, by identity.
+    ``places``, if given, is filled with the node of each list and symbol, by identity.
     """
     out: list[Any] = []
     pending: list[tuple[Node, list[Any]]] = [(node, out)]
@@ -91,22 +91,22 @@ def datum(node: Node, places: dict[int, Node] | None = None) -> Any:
                 if places is not None:
                     places[id(parts)] = at
             else:
-                made: dict[Any, Any] = {}
-                target.append(made)
-                dicts.append((made, parts))
+                result: dict[Any, Any] = {}
+                target.append(result)
+                dicts.append((result, parts))
             pending.extend((item, parts) for item in reversed(cast(Form, at).items))
             # A child appends to its own parent's list only, and siblings come off the stack in order.
-    for made, parts in dicts:
+    for result, parts in dicts:
         for index in range(0, len(parts), 2):
             key = parts[index]
-            made[key.name if isinstance(key, Symbol) else key] = parts[index + 1]
+            result[key.name if isinstance(key, Symbol) else key] = parts[index + 1]
     return out[0]
 
 
 def from_datum(value: Any, place: Node, places: dict[int, Node], max_nodes: int, max_depth: int) -> Node:
-    """A datum as syntax again: lists and symbols that ``places`` knows keep their place, the rest get ``place``.
+    """Convert a datum back to syntax: lists and symbols in ``places`` keep their span, others get that of ``place``.
 
-    Raises ValueError for a value that is no data and OverflowError past ``max_nodes`` nodes or ``max_depth`` levels.
+    Raises ValueError for a value that is not data and OverflowError past ``max_nodes`` nodes or ``max_depth`` levels.
     """
     out: list[Node] = []
     pending: list[tuple[Any, list[Node], int]] = [(value, out, 0)]
@@ -118,8 +118,8 @@ def from_datum(value: Any, place: Node, places: dict[int, Node], max_nodes: int,
             raise OverflowError("nodes")
         if depth > max_depth:
             raise OverflowError("depth")
-        known = places.get(id(at), place)
-        start, end = known.start, known.end
+        origin = places.get(id(at), place)
+        start, end = origin.start, origin.end
         if isinstance(at, Symbol):
             target.append(Name(at.name, start, end))
         elif at is None or isinstance(at, str | int | float):
@@ -129,10 +129,10 @@ def from_datum(value: Any, place: Node, places: dict[int, Node], max_nodes: int,
             target.append(form)
             pending.extend((item, form.items, depth + 1) for item in reversed(cast(list[Any], at)))
         elif isinstance(at, dict):
-            made = DictForm([], start, end)
-            target.append(made)
+            dict_form = DictForm([], start, end)
+            target.append(dict_form)
             flat: list[Any] = [part for pair in cast(dict[Any, Any], at).items() for part in pair]
-            pending.extend((item, made.items, depth + 1) for item in reversed(flat))
+            pending.extend((item, dict_form.items, depth + 1) for item in reversed(flat))
         else:
             raise ValueError(type(at).__name__)
     return out[0]

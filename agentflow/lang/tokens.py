@@ -1,7 +1,7 @@
-"""Program text as tokens that lose nothing: what editors, the formatter and the shell look at.
+"""Lossless tokens of program text, for editors, the formatter and the shell.
 
-The reader makes data and forgets comments; this keeps every character, never fails, and says of each piece what it is.
-Joined, the texts of the tokens are the text.
+Unlike the reader, which drops comments, this keeps every character, never fails, and names the kind of each piece. The
+texts of the tokens joined are the text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """A piece of program text: what it is, its characters, and the offset of the first."""
+    """A piece of program text: its kind, its characters, and the offset of the first."""
 
     kind: Kind
     text: str
@@ -59,10 +59,10 @@ def tokens(text: str) -> Iterator[Token]:
     at = 0
     match = _TOKEN.match
     while at < len(text):
-        found = match(text, at)
-        assert found is not None, "every character begins some token"
-        kind: Kind = found.lastgroup  # pyright: ignore[reportAssignmentType]
-        piece = found.group()
+        matched = match(text, at)
+        assert matched is not None, "every character begins some token"
+        kind: Kind = matched.lastgroup  # pyright: ignore[reportAssignmentType]
+        piece = matched.group()
         if kind == "block":
             end = _block_end(text, at)
             piece = text[at : end if end > 0 else len(text)]
