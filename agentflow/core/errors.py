@@ -18,8 +18,8 @@
             ├── AuthenticationFailed (401), PermissionDenied (403), BadRequest (400, 404, 409, 413, 422 ...)
             ├── RateLimited (429), Overloaded (503, 529), ServerError (500, 502 ...)
             ├── ContextWindowExceeded, Refused
-            ├── ConnectionLost, ConnectTimeout, FirstByteTimeout, IdleTimeout, CallTimeout
-            ├── IncompleteStream   the stream ended without its terminal event
+            ├── ConnectionLost, ConnectionRefused, ConnectTimeout, FirstByteTimeout, IdleTimeout, CallTimeout
+            ├── IncompleteStream   the answer has no end: no stop reason, or a body that was cut short
             └── ProtocolError      the server spoke something else than its dialect
 
 An error is built once, where it is detected, with a code (``family/name``), a message, a span where there is a program
@@ -412,6 +412,13 @@ class ConnectionLost(ProviderError):
     retryable = True
 
 
+class ConnectionRefused(ConnectionLost):
+    """Nobody is there to connect to: the port is closed, or the host has no address. Not tried again."""
+
+    default_code = "provider/connection-refused"
+    retryable = False
+
+
 class ConnectTimeout(ConnectionLost):
     """No connection within the connect clock."""
 
@@ -442,7 +449,7 @@ class CallTimeout(ProviderError):
 
 
 class IncompleteStream(ProviderError):
-    """The stream ended without its terminal event; ``partial`` holds what came."""
+    """The answer has no end: no stop reason, or a body that was cut short; ``partial`` holds what came."""
 
     default_code = "provider/incomplete-stream"
     default_reason = "connection_error"

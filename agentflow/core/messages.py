@@ -224,12 +224,21 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What an adapter has to say beside the answer: a Warning event under ``code``, a debug Log line without one."""
+
+    message: str
+    code: str = ""
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
 class ModelDelta:
     """One step of a streamed model call. Exactly one thing is set:
 
     ``text``; ``thinking``; ``tool_name`` with ``tool_call_id`` (a tool call begins); ``arguments`` with
-    ``tool_call_id`` (more of its argument text); ``attempt`` (a try began or ended); ``response`` (the last delta of
-    every complete stream: the whole answer).
+    ``tool_call_id`` (more of its argument text); ``attempt`` (a try began or ended); ``notice``; ``response`` (the last
+    delta of every complete stream: the whole answer).
     """
 
     text: str = ""
@@ -239,6 +248,7 @@ class ModelDelta:
     arguments: str = ""
     attempt: Attempt | None = None
     response: ModelResponse | None = None
+    notice: Notice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from agentflow.core.events import (
     ThinkingDelta,
     ToolArgumentsDelta,
 )
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse
+from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice
 from agentflow.core.ports import ProviderAdapter
 from agentflow.handler.answer import PartialAnswer
 
@@ -39,6 +39,8 @@ async def model_turn(
                         response = delta.response
                     elif delta.attempt is not None:
                         progress.attempt(delta.attempt)
+                    elif delta.notice is not None:
+                        progress.notice(delta.notice)
                     elif run.listening:
                         progress.show(delta)
                         if run.congested:
@@ -94,6 +96,12 @@ class _Progress:
         elif delta.arguments:
             name = self._names.get(delta.tool_call_id, "")
             call.emit(ToolArgumentsDelta, call_id=delta.tool_call_id, name=name, text=delta.arguments)
+
+    def notice(self, notice: Notice) -> None:
+        if notice.code:
+            self._call.warn(notice.code, notice.message, **notice.details)
+        else:
+            self._call.log(notice.message, "debug")
 
     def attempt(self, attempt: Attempt) -> None:
         if not self._call.run.listening:

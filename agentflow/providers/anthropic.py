@@ -11,8 +11,9 @@ from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers import anthropic_wire as wire
 from agentflow.providers.base import HttpAdapter
 from agentflow.providers.client_pool import ClientPool
-from agentflow.providers.exchange import HttpCall, SdkErrors
-from agentflow.providers.wire import Decoder, ToolNames
+from agentflow.providers.decoding import Decoder
+from agentflow.providers.exchange import HttpCall, Sdk
+from agentflow.providers.wire import ToolNames
 
 _PLAIN_LIMIT = 21_333
 """Most output tokens of a plain request. The API's guide asks for streaming where a call may take more than ten
@@ -62,7 +63,7 @@ class AnthropicProvider(HttpAdapter):
             counts_tokens=True,
         )
 
-    def _open(self) -> tuple[ClientPool, SdkErrors]:
+    def _open(self) -> tuple[ClientPool, Sdk]:
         import anthropic
 
         from agentflow.providers import transport
@@ -80,12 +81,11 @@ class AnthropicProvider(HttpAdapter):
         )
         if client.api_key is None and client.auth_token is None and client.credentials is None:
             raise _no_key()
-        return ClientPool(client, make, size), SdkErrors(
+        return ClientPool(client, make, size), Sdk(
             anthropic.APIStatusError,
-            anthropic.APITimeoutError,
             anthropic.AnthropicError,
             transport.transport_errors(self._aiohttp),
-            transport.connect_timeout,
+            transport.connection_fault,
             transport.RESPONSE,
             anthropic.AsyncStream[object],
         )

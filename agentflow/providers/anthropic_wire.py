@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.core.errors import IncompleteStream, ProtocolError
+from agentflow.core.errors import ProtocolError
 from agentflow.core.messages import (
     DocumentPart,
     ImagePart,
@@ -16,36 +17,45 @@ from agentflow.core.messages import (
     Native,
     OtherPart,
     Part,
-    StopReason,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
     Usage,
 )
-from agentflow.providers import faults
-from agentflow.providers.wire import (
-    ToolNames,
-    check_arguments,
-    joined_text,
+from agentflow.providers.decoding import (
+    BaseDecoder,
+    StopTable,
+    argument_text,
+    check_call_count,
+    count,
+    incomplete,
     parse_arguments,
-    parse_json,
-    record,
+    text_of,
     unique_calls,
 )
+from agentflow.providers.wire import ToolNames, parse_json, record, records
 
 DIALECT = "anthropic.messages"
 DEFAULT_MAX_TOKENS = 8_192
 _EPHEMERAL = {"type": "ephemeral"}
-_STOP: dict[str, StopReason] = {
-    "end_turn": "end",
-    "tool_use": "tool_calls",
-    "max_tokens": "max_tokens",
-    "stop_sequence": "stop_sequence",
-    "pause_turn": "pause",
-    "refusal": "refusal",
-    "model_context_window_exceeded": "context_window",
-}
+_STOP: StopTable = MappingProxyType(
+    {
+        "end_turn": "end",
+        "tool_use": "tool_calls",
+        "max_tokens": "max_tokens",
+        "stop_sequence": "stop_sequence",
+        "pause_turn": "pause",
+        "refusal": "refusal",
+        "model_context_window_exceeded": "context_window",
+        # What servers say that imitate the API.
+        "stop": "end",
+        "eos": "end",
+        "eos_token": "end",
+        "tool_calls": "tool_calls",
+        "length": "max_tokens",
+    }
+)
 _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
@@ -141,30 +151,32 @@ class _Block:
         self.pieces: list[str] = []
 
 
-class MessagesDecoder:
-    """Reads one answer; implements :class:`agentflow.providers.wire.Decoder`."""
+class MessagesDecoder(BaseDecoder):
+    """Reads one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
+
+    stop_table = _STOP
 
     def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
-        self.done = False
-        self.unknown = 0
-        self._names = names
-        self._provider = provider
-        self._model = model
+        super().__init__(names, provider=provider, model=model)
         self._message: dict[str, Any] = {}
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[int | None, _Block] = {}
         self._open: _Block | None = None
         self._usage: dict[str, Any] = {}
-        self._stop: dict[str, Any] = {}
+        self._stopped: dict[str, Any] = {}
 
     @property
     def partial(self) -> str:
         """The text so far."""
-        return "".join("".join(block.pieces) for block in self._blocks.values() if block.kind == "text")
+        return "".join("".join(block.pieces) for block in self._blocks if block.kind == "text")
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Take one event."""
+        if data.startswith(b"[DONE]"):  # From servers that put this API in front of another.
+            self.done = True
+            return True
         event = parse_json(data)
-        kind = event["type"]
+        kind = event.get("type") or name.decode("utf-8", "replace")
         if kind == "content_block_delta":
             self._delta(event, out)
         elif kind == "content_block_start":
@@ -175,11 +187,11 @@ class MessagesDecoder:
             self._message = event["message"]
             self._usage = dict(self._message.get("usage") or {})
         elif kind == "message_delta":
-            self._stop.update({key: value for key, value in event["delta"].items() if value is not None})
+            self._stopped.update({key: value for key, value in event["delta"].items() if value is not None})
             self._usage.update({key: value for key, value in record(event.get("usage")).items() if value is not None})
         elif kind == "message_stop":
             self.done = True
-        elif kind == "error":
+        elif kind == "error" or event.get("error"):
             self._fail(event)
         elif kind != "content_block_stop":
             self.unknown += 1
@@ -187,7 +199,7 @@ class MessagesDecoder:
 
     def _block(self, index: int | None) -> _Block:
         # Servers that imitate the API leave the index out; the block in question is then the one that began last.
-        block = self._open if index is None else self._blocks.get(index)
+        block = self._open if index is None else self._by_index.get(index)
         if block is None:
             raise ProtocolError(f"a delta for content block {index}, which has not begun", code="provider/bad-event")
         return block
@@ -195,23 +207,25 @@ class MessagesDecoder:
     def _delta(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
         block = self._open
         index = event.get("index")
-        if block is None or self._blocks.get(index) is not block:  # pyright: ignore[reportArgumentType]
+        if block is None or self._by_index.get(index) is not block:
             block = self._block(index)
         delta = event["delta"]
         kind = delta["type"]
         if kind == "text_delta":
-            text: str = delta["text"]
+            text = delta["text"]
             if text:
+                if type(text) is not str:
+                    text = text_of(text)
                 block.pieces.append(text)
                 out.append(ModelDelta(text))
         elif kind == "input_json_delta":
-            text = delta["partial_json"]
+            text = argument_text(delta["partial_json"])
             if text:
                 block.pieces.append(text)
                 if block.kind == "tool_use":
                     out.append(ModelDelta(tool_call_id=block.data["id"], arguments=text))
         elif kind == "thinking_delta":
-            text = delta["thinking"]
+            text = text_of(delta["thinking"])
             if text:
                 block.pieces.append(text)
                 out.append(ModelDelta(thinking=text))
@@ -223,40 +237,35 @@ class MessagesDecoder:
             self.unknown += 1
 
     def _start(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
-        block = _Block(event["content_block"])
-        index = event.get("index")
-        self._blocks[len(self._blocks) if index is None else index] = self._open = block
+        block = self._open = _Block(event["content_block"])
+        data = block.data
+        # Some imitators give every block the same index: the latest block has it then.
+        self._by_index[event.get("index")] = block
+        self._blocks.append(block)
         if block.kind == "tool_use":
-            out.append(ModelDelta(tool_call_id=block.data["id"], tool_name=self._names.back(block.data["name"])))
-        elif block.kind == "text" and block.data.get("text"):
-            block.pieces.append(block.data["text"])
-            out.append(ModelDelta(block.data["text"]))
-        elif block.kind == "thinking" and block.data.get("thinking"):
-            block.pieces.append(block.data["thinking"])
-            out.append(ModelDelta(thinking=block.data["thinking"]))
+            check_call_count(sum([each.kind == "tool_use" for each in self._blocks]))
+            data["id"] = data.get("id") or f"call_{len(self._blocks)}"
+            out.append(ModelDelta(tool_call_id=data["id"], tool_name=self._names.back(data["name"])))
+        elif block.kind in ("text", "thinking") and (text := text_of(data.get(block.kind))):
+            block.pieces.append(text)
+            out.append(ModelDelta(text) if block.kind == "text" else ModelDelta(thinking=text))
 
-    def _fail(self, event: dict[str, Any]) -> None:
-        kind, said = faults.describe(event)
-        raise faults.from_stream(
-            kind, said, provider=self._provider, model=self._model, request_id=event.get("request_id")
-        )
-
-    def finish(self) -> ModelResponse:
-        """The whole answer. Raises IncompleteStream without ``message_stop`` and a stop reason."""
-        if not self.done or "stop_reason" not in self._stop:
-            raise IncompleteStream("the stream ended before the model had finished")
-        for block in self._blocks.values():
+    def finish(self, framed: bool = True) -> ModelResponse:
+        """The whole answer; see :class:`~agentflow.providers.decoding.Decoder`."""
+        if "stop_reason" not in self._stopped:
+            raise incomplete("there is no stop reason")
+        if not self.done and not framed:
+            raise incomplete("the connection closed without message_stop")
+        for block in self._blocks:
             self._settle(block)
-        content = [self._blocks[index].data for index in sorted(self._blocks)]
-        return self._response(self._message, content, self._stop, self._usage)
+        content = [block.data for block in self._blocks]
+        return self._response(self._message, content, self._stopped, self._usage)
 
     def _settle(self, block: _Block) -> None:
         """The block's data as a plain answer would have had it."""
-        text = joined_text(block.pieces)
-        if block.kind == "text":
-            block.data["text"] = text
-        elif block.kind == "thinking":
-            block.data["thinking"] = text
+        text = "".join(block.pieces)
+        if block.kind in ("text", "thinking"):
+            block.data[block.kind] = text
         elif block.pieces:
             arguments, problem = parse_arguments(text, str(block.data.get("name", "the tool")))
             block.data["input"] = arguments
@@ -265,25 +274,28 @@ class MessagesDecoder:
 
     def body(self, data: Any) -> ModelResponse:
         """The answer to a plain request."""
-        if data.get("type") == "error":
+        if data.get("type") == "error" or data.get("error"):
             self._fail(data)
+        content = data.get("content")
         if not data.get("stop_reason"):
-            raise IncompleteStream("the answer has no stop reason", partial=_text_of(data))
-        return self._response(data, data["content"], data, data.get("usage") or {})
+            raise incomplete("there is no stop reason", text_of(content))
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        return self._response(data, records(content), data, record(data.get("usage")))
 
     def _response(
-        self, message: dict[str, Any], content: list[dict[str, Any]], stop: dict[str, Any], usage: dict[str, Any]
+        self, message: dict[str, Any], content: list[dict[str, Any]], stopped: dict[str, Any], usage: dict[str, Any]
     ) -> ModelResponse:
         parts = [self._part(block) for block in content]
-        reason: str = stop["stop_reason"]
-        metadata: dict[str, Any] = {"id": message.get("id"), "stop_reason": reason}
+        metadata: dict[str, Any] = {"id": message.get("id"), "stop_reason": stopped["stop_reason"]}
         for key in ("stop_sequence", "stop_details", "container"):
-            if stop.get(key) is not None:
-                metadata[key] = stop[key]
-        calls = any(isinstance(part, ToolCallPart) for part in parts)
+            if stopped.get(key) is not None:
+                metadata[key] = stopped[key]
+        stop = self._stop(stopped["stop_reason"], parts)
+        calls = any([isinstance(part, ToolCallPart) for part in parts])
         return ModelResponse(
             unique_calls(parts) if calls else tuple(parts),
-            _STOP.get(reason, "tool_calls" if calls else "end"),
+            "tool_calls" if calls and stop == "end" else stop,
             _usage(usage),
             model=message.get("model") or "",
             unknown_events=self.unknown,
@@ -294,7 +306,7 @@ class MessagesDecoder:
         kind = block["type"]
         if kind == "text":
             native = Native(DIALECT, block) if block.get("citations") else None
-            return TextPart(block["text"], native=native)
+            return TextPart(text_of(block["text"]), native=native)
         if kind == "thinking":
             return ThinkingPart(block["thinking"], Native(DIALECT, block))
         if kind == "tool_use":
@@ -302,24 +314,20 @@ class MessagesDecoder:
             name = self._names.back(block["name"])
             arguments: dict[str, Any] = {}
             if not problem:
-                arguments, problem = check_arguments(block["input"], name)
+                arguments, problem = parse_arguments(block["input"], name)
             extra = not problem and any(block[key] is not None for key in block if key not in _PLAIN_TOOL_KEYS)
-            return ToolCallPart(block["id"], name, arguments, Native(DIALECT, block) if extra else None, problem)
+            native = Native(DIALECT, block) if extra else None
+            return ToolCallPart(block.get("id") or "", name, arguments, native, problem)
         block.pop("_problem", None)
         return OtherPart(Native(DIALECT, block))
 
 
-def _text_of(data: dict[str, Any]) -> str:
-    blocks = cast(list[dict[str, Any]], data.get("content") or [])
-    return "".join(block.get("text") or "" for block in blocks)
-
-
 def _usage(usage: dict[str, Any]) -> Usage:
     """Normalised: Anthropic's ``input_tokens`` leave out what the cache gave and took."""
-    read = usage.get("cache_read_input_tokens") or 0
-    write = usage.get("cache_creation_input_tokens") or 0
+    read = count(usage.get("cache_read_input_tokens"))
+    write = count(usage.get("cache_creation_input_tokens"))
     details = record(usage.get("output_tokens_details"))
-    reasoning = details.get("reasoning_tokens") or details.get("thinking_tokens") or 0
+    reasoning = count(details.get("reasoning_tokens")) or count(details.get("thinking_tokens"))
     return Usage(
-        (usage.get("input_tokens") or 0) + read + write, usage.get("output_tokens") or 0, read, write, reasoning, 1
+        count(usage.get("input_tokens")) + read + write, count(usage.get("output_tokens")), read, write, reasoning, 1
     )

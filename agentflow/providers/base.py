@@ -8,49 +8,40 @@ and their typed events cost several times as much as parsing the JSON.
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypedDict, Unpack, cast
+from typing import Any, ClassVar, TypedDict, Unpack
 
-from agentflow.core.errors import (
-    AgentflowError,
-    CallTimeout,
-    ConfigurationError,
-    ConnectionLost,
-    ConnectTimeout,
-    FirstByteTimeout,
-    ProtocolError,
-    ProviderError,
-    clip,
-)
-from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse
+from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, ProviderError
+from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse, Notice
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.providers import faults
-from agentflow.providers.client_pool import ClientPool, PooledClient
+from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
-from agentflow.providers.exchange import Answer, HttpCall, SdkErrors, describe, read_whole
+from agentflow.providers.decoding import Decoder, deltas_of
+from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.sse import SseParser
-from agentflow.providers.wire import Decoder, ToolNames, dump_json, estimate_tokens, parse_json
+from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens, parse_json
 
 DEFAULT_GATE = 256
-MAX_BODY_BYTES = 32 * 1024 * 1024
-"""Maximum size of a plain answer."""
-MAX_STREAM_BYTES = 64 * 1024 * 1024
-"""Maximum size of a whole stream."""
 _PING_SIZE = 1_024
+_KEY_LENGTH = 8
+"""Shortest key that is taken out of error texts: a shorter one is a placeholder, and part of many words."""
+_MALFORMED = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+"""What reading JSON of another shape than expected raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The state of an adapter on one event loop: SDK clients, their errors and the gate."""
+    """The state of an adapter on one event loop: SDK clients, what the exchange needs of the SDK, and the gate."""
 
-    loop: asyncio.AbstractEventLoop
     clients: ClientPool
-    errors: SdkErrors
+    sdk: Sdk
     gate: asyncio.Semaphore
     throttle: StartThrottle
 
@@ -98,16 +89,18 @@ class HttpAdapter(ABC):
         self._settings = options.get("settings") or {}
         self._transport = options.get("transport")
         self._aiohttp = options.get("aiohttp")
-        self._opened: Opened | None = None
-        self._opening: asyncio.Lock | None = None
+        # A client belongs to the loop it was opened on; each live loop has one of its own.
+        self._opened: dict[asyncio.AbstractEventLoop, Opened] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
     @abstractmethod
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``."""
 
     @abstractmethod
-    def _open(self) -> tuple[ClientPool, SdkErrors]:
-        """Build the first SDK client and the error table. Blocking (imports, certificates): runs on a worker thread."""
+    def _open(self) -> tuple[ClientPool, Sdk]:
+        """Build the first SDK client, and what the exchange needs of the SDK. Blocking (imports, certificates): runs on a
+        worker thread."""
 
     @abstractmethod
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
@@ -134,8 +127,10 @@ class HttpAdapter(ABC):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
+        if (notice := self._import_notice()) is not None:
+            yield ModelDelta(notice=notice)
         opened = await self._ready()
-        call = HttpCall(request, self._clocks)
+        call = HttpCall(request, self._clocks, self.name)
         call.streaming = request.stream or not self._plain(request)
         call.path, data = self._encode(request, call.names, call.streaming)
         if request.idempotency_key:
@@ -160,6 +155,8 @@ class HttpAdapter(ABC):
                 except ProviderError as error:
                     self._complete(error, call, number)
                     wait = None if delivered else self._retry.wait(error, number, call.remaining)
+                    if wait is None:
+                        faults.say_tries(error)
                     yield ModelDelta(attempt=self._ended(attempt, call, error, wait))
                     if wait is None:
                         raise
@@ -174,7 +171,7 @@ class HttpAdapter(ABC):
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
         """``input_tokens`` from a counting endpoint, sent ``fields`` of the body; an estimate if there is none."""
         opened = await self._ready()
-        call = HttpCall(replace(request, stream=False), self._clocks)
+        call = HttpCall(replace(request, stream=False), self._clocks, self.name)
         call.path, data = path, self._encode(request, call.names, False)[1]
         body = self._merged(data, request, call.headers)
         call.body = dump_json({name: body[name] for name in fields if name in body})
@@ -182,9 +179,9 @@ class HttpAdapter(ABC):
             await self._pass_gate(opened, call)
             pooled = opened.clients.take()
             try:
-                answer = await self._send(pooled, opened.errors, call)
+                answer = await send(pooled, opened.sdk, call)
                 try:
-                    return int(parse_json(await read_whole(answer), "a token count")["input_tokens"])
+                    return int(parse_json(await read_whole(answer, b""), "a token count")["input_tokens"])
                 finally:
                     await answer.aclose()
             finally:
@@ -201,24 +198,34 @@ class HttpAdapter(ABC):
             call.watch.close()
 
     async def aclose(self) -> None:
-        """Close all connections. The adapter reopens when it is used again."""
-        opened, self._opened = self._opened, None
-        if opened is not None and opened.loop is asyncio.get_running_loop():
-            await opened.clients.aclose()
+        """Close all connections, those of other live loops on theirs. The adapter reopens when it is used again."""
+        opened, self._opened = self._opened, {}
+        here = asyncio.get_running_loop()
+        for loop, each in opened.items():
+            if loop is here:
+                await each.clients.aclose()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(each.clients.aclose(), loop))
 
     async def _ready(self) -> Opened:
-        opened = self._opened
-        loop = asyncio.get_running_loop()
-        if opened is not None and opened.loop is loop:
+        loop = running_loop()
+        if (opened := self._opened.get(loop)) is not None:
             return opened
-        if opened is not None or self._opening is None:
-            # A client belongs to the loop it was first used on; another loop gets its own.
-            self._opening, self._opened = asyncio.Lock(), None
-        async with self._opening:
-            if self._opened is None:
-                clients, errors = await asyncio.to_thread(self._open)
-                self._opened = Opened(loop, clients, errors, asyncio.Semaphore(self._gate_size), StartThrottle(loop))
-            return self._opened
+        for known in [known for known in tuple(self._opening) if known.is_closed()]:
+            self._opening.pop(known, None)
+            self._opened.pop(known, None)
+        async with self._opening.setdefault(loop, asyncio.Lock()):
+            if (opened := self._opened.get(loop)) is None:
+                clients, sdk = await asyncio.to_thread(self._open)
+                opened = Opened(clients, sdk, asyncio.Semaphore(self._gate_size), StartThrottle(loop))
+                self._opened[loop] = opened
+            return opened
+
+    def _import_notice(self) -> Notice | None:
+        """What to say before the SDK is imported, which takes a second of a thread's time, once a process."""
+        if self.provider in sys.modules:
+            return None
+        return Notice(f"importing the {self.provider} SDK, on a thread; the call's clocks start after it")
 
     async def _attempt(self, opened: Opened, call: HttpCall) -> AsyncGenerator[list[ModelDelta], None]:
         """Make one attempt; yields the deltas in batches, one batch per network chunk."""
@@ -227,14 +234,15 @@ class HttpAdapter(ABC):
         await self._pass_gate(opened, call)
         pooled = opened.clients.take()
         try:
-            answer = await self._send(pooled, opened.errors, call)
+            answer = await send(pooled, opened.sdk, call)
             try:
-                if not self._is_stream(answer.response, call):
-                    yield [ModelDelta(response=await self._read_body(answer, call, decoder))]
-                    return
-                async with aclosing(self._read_events(answer, call, decoder)) as batches:
-                    async for batch in batches:
-                        yield batch
+                opening = await answer.opening()
+                if is_event_stream(answer, opening, call.streaming):
+                    async with aclosing(self._read_events(answer, opening, call, decoder)) as batches:
+                        async for batch in batches:
+                            yield batch
+                else:
+                    yield await self._read_body(answer, opening, call, decoder)
             finally:
                 await answer.aclose()
         finally:
@@ -259,52 +267,12 @@ class HttpAdapter(ABC):
         finally:
             call.watch.disarm()
 
-    async def _send(self, pooled: PooledClient, errors: SdkErrors, call: HttpCall) -> Answer:
-        """Send the request and return the response, its body unread. Raises ProviderError, for error statuses too."""
-        clocks, watch = call.clocks, call.watch
-        first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
-        watch.arm(call.due(clocks.connect_s, first))
-        options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
-        try:
-            response = await pooled.client.post(
-                pooled.base_url + call.path,  # Absolute, so that the SDK need not parse its base URL on every call.
-                cast_to=errors.response,
-                content=call.body,
-                options=options,
-                stream=True,
-                stream_cls=errors.stream,
-            )
-        except asyncio.CancelledError:
-            if watch.expired():
-                raise call.timed_out(FirstByteTimeout, "the model did not answer in time") from None
-            raise
-        except errors.status as error:
-            raise self._status_error(error, call) from None
-        except errors.timeout as error:
-            if errors.connect_timeout(error):
-                raise ConnectTimeout(f"no connection to {pooled.base_url} in time") from error
-            raise FirstByteTimeout("the model did not answer in time") from error
-        except (errors.base, *errors.transport, ExceptionGroup) as error:
-            if (own := _own_error(error)) is not None:
-                raise own from None
-            raise ConnectionLost(f"no connection to {pooled.base_url}: {describe(error)}") from error
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"the answer cannot be read: {describe(error)}") from error
-        finally:
-            watch.disarm()
-        call.status = response.status_code
-        call.request_id = _request_id(response)
-        return Answer(response, call, errors, MAX_STREAM_BYTES if call.streaming else MAX_BODY_BYTES)
-
     async def _read_events(
-        self, answer: Answer, call: HttpCall, decoder: Decoder
+        self, answer: Answer, chunk: bytes, call: HttpCall, decoder: Decoder
     ) -> AsyncGenerator[list[ModelDelta], None]:
         parser = SseParser()
         started = False
-        while not decoder.done:
-            chunk = await answer.read()
-            if not chunk:
-                break
+        while chunk:
             batch: list[ModelDelta] = []
             moved = parser.pending > _PING_SIZE
             for name, data in parser.feed(chunk):
@@ -324,74 +292,55 @@ class HttpAdapter(ABC):
                 call.resume(paused)
             if moved:
                 answer.progress()
-        response = self._finished(decoder.finish(), call)
+            if decoder.done:
+                break
+            chunk = await answer.read()
+        last = self._finished(call, decoder, decoder.finish, answer.framed)
         await answer.drain()
-        yield [ModelDelta(response=response)]
+        yield last
 
     def _decode(self, decoder: Decoder, name: bytes, data: bytes, batch: list[ModelDelta]) -> bool:
+        if not data:
+            return False
         try:
             return decoder.event(name, data, batch)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            excerpt = data[:200].decode("utf-8", "backslashreplace")
-            raise ProtocolError(
-                f"an event has not the shape {self.dialect} gives it ({describe(error)}): {excerpt}",
-                code="provider/bad-event",
-            ) from error
+        except _MALFORMED as error:
+            shown = data[:200].decode("utf-8", "backslashreplace")
+            raise self._malformed("an event", f"{describe(error)}): {shown}") from error
 
-    async def _read_body(self, answer: Answer, call: HttpCall, decoder: Decoder) -> ModelResponse:
-        """Read the answer to a plain request."""
-        data = parse_json(await read_whole(answer), "an answer")
+    async def _read_body(self, answer: Answer, opening: bytes, call: HttpCall, decoder: Decoder) -> list[ModelDelta]:
+        """The answer to a plain request, or a plain answer to a request for a stream."""
+        data = parse_json(await read_whole(answer, opening), "an answer")
+        last = self._finished(call, decoder, decoder.body, data)
+        response = last[-1].response
+        return [*deltas_of(response.parts), *last] if call.streaming and response is not None else last
+
+    def _finished(
+        self, call: HttpCall, decoder: Decoder, read: Callable[[Any], ModelResponse], what: Any
+    ) -> list[ModelDelta]:
+        """The last deltas of an answer: what is odd about it, and the decoder's response with what the adapter knows."""
         try:
-            return self._finished(decoder.body(data), call)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ProtocolError(
-                f"the answer has not the shape {self.dialect} gives it ({describe(error)})", code="provider/bad-event"
-            ) from error
-
-    def _is_stream(self, response: Any, call: HttpCall) -> bool:
-        """Whether the body is an event stream; local servers choose either form whatever was requested."""
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "text/event-stream":
-            return True
-        if kind.endswith("json"):
-            return False
-        if not kind:
-            return call.streaming
-        raise ProtocolError(
-            f"the server answered with {clip(kind, 100)} where JSON or an event stream was expected",
-            code="provider/not-a-model",
-            hint="check what the base URL points to; a proxy's page looks like this",
-        )
-
-    def _finished(self, response: ModelResponse, call: HttpCall) -> ModelResponse:
-        """The decoder's response with the fields that only the adapter knows."""
+            response = read(what)
+        except _MALFORMED as error:
+            raise self._malformed("the answer", f"{describe(error)})") from error
         model = response.model or call.request.model
-        return replace(
+        response = replace(
             response,
             model=model,
             provider=self.name,
             request_id=call.request_id or response.request_id,
             cost_usd=self._prices.cost(self.provider, model, response.usage),
         )
+        return [*(ModelDelta(notice=notice) for notice in decoder.notices), ModelDelta(response=response)]
 
-    def _status_error(self, error: Any, call: HttpCall) -> ProviderError:
-        call.status = int(error.status_code)
-        call.request_id = _request_id(error.response)
-        failure = faults.from_status(
-            call.status,
-            error.body,
-            error.response.headers,
-            provider=self.name,
-            model=call.request.model,
-            request_id=call.request_id,
-        )
-        if self._api_key and self._api_key in failure.message:
-            failure.message = failure.message.replace(self._api_key, "***")
-            failure.args = (failure.message,)
-        return failure
+    def _malformed(self, what: str, why: str) -> ProtocolError:
+        return ProtocolError(f"{what} has not the shape {self.dialect} gives it ({why}", code="provider/bad-event")
 
     def _complete(self, error: ProviderError, call: HttpCall, number: int) -> None:
         error.attempts = number
+        if self._api_key and len(self._api_key) >= _KEY_LENGTH and self._api_key in error.message:
+            error.message = error.message.replace(self._api_key, "***")
+            error.args = (error.message,)
         faults.complete(
             error,
             provider=self.name,
@@ -414,18 +363,13 @@ class HttpAdapter(ABC):
         )
 
 
-def _request_id(response: Any) -> str | None:
-    headers = response.headers
-    return headers.get("request-id") or headers.get("x-request-id")
-
-
-def _own_error(error: BaseException | None) -> AgentflowError | None:
-    """An agentflow error that an SDK has wrapped: from a cassette, or from the guard against network use."""
-    while error is not None:
-        if isinstance(error, AgentflowError):
-            return error
-        if isinstance(error, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", error)
-            return next((own for inner in group.exceptions if (own := _own_error(inner)) is not None), None)
-        error = error.__cause__
-    return None
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The running asyncio loop. Raises ConfigurationError under another async library."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            "no asyncio event loop is running: agentflow runs on asyncio, not on Trio",
+            code="config/no-asyncio",
+            hint="start it with asyncio.run(...), or under Trio inside of trio_asyncio.open_loop()",
+        ) from None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.errors import (
+    AgentflowError,
     CallTimeout,
     ConnectionLost,
+    ConnectionRefused,
+    ConnectTimeout,
     FirstByteTimeout,
     IdleTimeout,
     ProtocolError,
@@ -17,22 +20,31 @@ from agentflow.core.errors import (
     clip,
 )
 from agentflow.core.messages import ModelRequest
+from agentflow.providers import faults
+from agentflow.providers.client_pool import PooledClient
 from agentflow.providers.clocks import Clocks, Watch
-from agentflow.providers.wire import Decoder, ToolNames
+from agentflow.providers.decoding import Decoder
+from agentflow.providers.wire import ToolNames
 
+MAX_BODY_BYTES = 32 * 1024 * 1024
+"""Largest plain answer."""
+MAX_STREAM_BYTES = 64 * 1024 * 1024
+"""Largest stream in all."""
 _FAIR_S = 0.005
 _DRAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class SdkErrors:
-    """The exception classes of one SDK, and those of its transport."""
+class Sdk:
+    """What the exchange needs of one SDK: its exception classes and its transport's, and what ``post`` is asked for.
+
+    ``fault`` names what kept a request from being answered; see :func:`agentflow.providers.transport.connection_fault`.
+    """
 
     status: type[Exception]
-    timeout: type[Exception]
     base: type[Exception]
     transport: tuple[type[Exception], ...]
-    connect_timeout: Any
+    fault: Callable[[BaseException], str]
     response: Any
     stream: Any
 
@@ -46,9 +58,11 @@ class HttpCall:
         "deadline",
         "decoder",
         "headers",
+        "last",
         "loop",
         "names",
         "path",
+        "provider",
         "request",
         "request_id",
         "status",
@@ -56,14 +70,17 @@ class HttpCall:
         "watch",
     )
 
-    def __init__(self, request: ModelRequest, clocks: Clocks) -> None:
+    def __init__(self, request: ModelRequest, clocks: Clocks, provider: str) -> None:
         self.request = request
+        self.provider = provider
         self.clocks = clocks
         self.names = ToolNames(request)
         self.loop = asyncio.get_running_loop()
         self.watch = Watch()
         wall = request.timeout_s if request.timeout_s is not None else clocks.wall_s
-        self.deadline = None if wall is None else self.loop.time() + wall
+        now = self.loop.time()
+        self.deadline = None if wall is None else now + wall
+        self.last = None if wall is None else now + 2 * wall
         self.streaming = request.stream
         self.path = ""
         self.body = b""
@@ -85,9 +102,12 @@ class HttpCall:
         return None if self.deadline is None else self.deadline - self.loop.time()
 
     def resume(self, paused: float) -> None:
-        """The consumer had what came since loop time ``paused``: that time is not the provider's."""
-        if self.deadline is not None:
-            self.deadline += self.loop.time() - paused
+        """The consumer had what came since loop time ``paused``: that time is not the provider's.
+
+        However slowly it reads, the call ends at twice its time.
+        """
+        if self.deadline is not None and self.last is not None:
+            self.deadline = min(self.deadline + self.loop.time() - paused, self.last)
 
     def timed_out(self, otherwise: type[ProviderError], what: str) -> ProviderError:
         """The error of the clock that ran out: the wall clock, or the one that was being watched."""
@@ -101,23 +121,43 @@ class HttpCall:
 class Answer:
     """A response body read chunk by chunk under the clocks and caps."""
 
-    __slots__ = ("_call", "_due", "_errors", "_fair", "_first", "_iterator", "_left", "response")
+    __slots__ = ("_call", "_due", "_fair", "_first", "_iterator", "_left", "_sdk", "response")
 
-    def __init__(self, response: Any, call: HttpCall, errors: SdkErrors, limit: int) -> None:
+    def __init__(self, response: Any, call: HttpCall, sdk: Sdk) -> None:
         self.response = response
         self._call = call
-        self._errors = errors
-        self._left = limit
-        encoded = response.headers.get("content-encoding", "identity") != "identity"
-        self._iterator: AsyncIterator[bytes] = response.aiter_bytes() if encoded else response.aiter_raw()
+        self._sdk = sdk
+        self._left = MAX_STREAM_BYTES if call.streaming else MAX_BODY_BYTES
+        self._iterator: AsyncIterator[bytes] = response.aiter_raw()
         self._first = True
         clocks = call.clocks
         self._due = call.due(clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s)
         self._fair = call.loop.time()
 
+    def bound(self, limit: int) -> None:
+        """Accept at most ``limit`` bytes more."""
+        self._left = min(self._left, limit)
+
     def progress(self) -> None:
         """Something other than a ping came: the idle clock starts anew."""
         self._due = self._call.due(self._call.clocks.idle_s)
+
+    @property
+    def framed(self) -> bool:
+        """Whether the body's end is marked by its length or a last chunk, so that a body cut short shows."""
+        headers = self.response.headers
+        return (
+            "content-length" in headers
+            or "chunked" in headers.get("transfer-encoding", "").lower()
+            or self.response.http_version == "HTTP/2"
+        )
+
+    async def opening(self) -> bytes:
+        """The first chunk that is not blank, empty when there is none: servers send line feeds to keep a call alive."""
+        while chunk := await self.read():
+            if not chunk.isspace():
+                return chunk
+        return b""
 
     async def read(self) -> bytes:
         """The next chunk, empty at the end. Raises ProviderError: a clock, a cap, or a broken connection."""
@@ -137,7 +177,7 @@ class Answer:
                 kind = FirstByteTimeout if self._first else IdleTimeout
                 raise call.timed_out(kind, "the model sent nothing in time") from None
             raise
-        except self._errors.transport as error:
+        except self._sdk.transport as error:
             raise ConnectionLost(f"the connection broke while the model answered: {describe(error)}") from error
         except ValueError as error:
             raise ProtocolError(f"the body cannot be decoded: {describe(error)}") from error
@@ -165,7 +205,7 @@ class Answer:
         except asyncio.CancelledError:
             if not watch.expired():
                 raise
-        except (*self._errors.transport, ValueError):
+        except (*self._sdk.transport, ValueError):
             pass  # The answer is complete; only the connection is lost, and the pool notices by itself.
         finally:
             watch.disarm()
@@ -175,21 +215,131 @@ class Answer:
         try:
             await self._iterator.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             await self.response.aclose()
-        except self._errors.transport:
+        except self._sdk.transport:
             pass  # It broke before; that has been reported where it mattered.
 
 
-async def read_whole(answer: Answer) -> bytes:
-    """The whole body."""
-    pieces: list[bytes] = []
+async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
+    """The response to a call, its body unread. Raises ProviderError for failures and failure statuses."""
+    clocks, watch = call.clocks, call.watch
+    first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
+    watch.arm(call.due(clocks.connect_s, first))
+    options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
+    try:
+        response = await client.client.post(
+            client.base_url + call.path,  # Whole, so that the SDK need not take its base URL apart on every call.
+            cast_to=sdk.response,
+            content=call.body,
+            options=options,
+            stream=True,
+            stream_cls=sdk.stream,
+        )
+    except asyncio.CancelledError:
+        if watch.expired():
+            raise call.timed_out(FirstByteTimeout, "the model did not answer in time") from None
+        raise
+    except sdk.status as error:
+        raise _status_error(error, call) from None
+    except (sdk.base, *sdk.transport, ExceptionGroup) as error:
+        if (own := _own_error(error)) is not None:
+            raise own from None
+        raise _connection_error(error, sdk.fault(error), client.base_url) from error
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the answer cannot be read: {describe(error)}") from error
+    finally:
+        watch.disarm()
+    call.status = response.status_code
+    call.request_id = _request_id(response)
+    return Answer(response, call, sdk)
+
+
+def _status_error(error: Any, call: HttpCall) -> ProviderError:
+    call.status = int(error.status_code)
+    call.request_id = _request_id(error.response)
+    return faults.from_status(
+        call.status,
+        error.body,
+        error.response.headers,
+        provider=call.provider,
+        model=call.request.model,
+        request_id=call.request_id,
+    )
+
+
+def _connection_error(error: Exception, fault: str, url: str) -> ProviderError:
+    match fault:
+        case "connect_timeout":
+            return ConnectTimeout(f"no connection to {url} in time")
+        case "read_timeout":
+            return FirstByteTimeout("the model did not answer in time")
+        case "refused":
+            return ConnectionRefused(
+                f"the connection to {url} was refused: no server listens there",
+                hint="start the server, or check the port in the base URL",
+            )
+        case "unknown_host":
+            return ConnectionRefused(
+                f"no connection to {url}: its host name has no address ({describe(error)})",
+                hint="check the host in the base URL, and the network",
+            )
+        case _:
+            return ConnectionLost(f"the connection to {url} was lost before the answer: {describe(error)}")
+
+
+def _request_id(response: Any) -> str | None:
+    headers = response.headers
+    return headers.get("request-id") or headers.get("x-request-id")
+
+
+def _own_error(error: BaseException | None) -> AgentflowError | None:
+    """The error of ours inside one an SDK wrapped: a cassette's, or the guard's against the network."""
+    while error is not None:
+        if isinstance(error, AgentflowError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            return next((own for inner in group.exceptions if (own := _own_error(inner)) is not None), None)
+        error = error.__cause__
+    return None
+
+
+async def read_whole(answer: Answer, opening: bytes) -> bytes:
+    """The whole body, of which ``opening`` has been read."""
+    answer.bound(MAX_BODY_BYTES - len(opening))
+    pieces = [opening]
     while chunk := await answer.read():
         pieces.append(chunk)
         answer.progress()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
+    """Whether a body is an event stream rather than JSON. Servers send either whatever was asked, and mislabel it too:
+    the first bytes say what it is, the content type only what they do not.
+
+    Raises ProtocolError for a page.
+    """
+    kind = answer.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    first = opening.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if first[:1] in (b"{", b"["):
+        return False
+    if kind == "text/html" or first[:1] == b"<" or (first and not kind.endswith("json") and not _like_events(first)):
+        raise ProtocolError(
+            f"the server answered with {clip(kind, 100) or 'text'} where JSON or an event stream was expected",
+            code="provider/not-a-model",
+            hint="check what the base URL points to; a proxy's page looks like this",
+        )
+    return _like_events(first) or kind == "text/event-stream" or (not first and streaming and not kind)
+
+
+def _like_events(first: bytes) -> bool:
+    """Whether a body may begin an event stream: with a field, a comment, or a piece of a field's name."""
+    fields = (b":", b"data:", b"event:", b"id:", b"retry:")
+    return first != b"" and any(first.startswith(field) or field.startswith(first) for field in fields)
+
+
 def describe(error: BaseException) -> str:
     """The innermost cause in a few words: SDK errors say no more than that there was one."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    while (inner := error.__cause__ or next(iter(error.args), None)) and isinstance(inner, BaseException):
+        error = inner
     return clip(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 300)

@@ -50,7 +50,7 @@ class FallbackProvider:
                             if delta.attempt.outcome is None:
                                 number += 1
                             delta = ModelDelta(attempt=replace(delta.attempt, number=number, model=routed.model))
-                        else:
+                        elif delta.notice is None:
                             delivered = True
                         yield delta
                 return

@@ -1,13 +1,16 @@
-"""From what went wrong on the wire to one typed error: by status first, then by the error's own type or code.
+"""From what went wrong on the wire to one typed error: by status first, then by the error's own code or type.
 
-A failure inside a stream carries status 200, so its type decides. Types are those of the vendors' error pages:
-https://docs.anthropic.com/en/api/errors and https://platform.openai.com/docs/guides/error-codes.
+A failure inside a stream carries status 200, so its code or type decides. Types are those of the vendors' error pages
+(https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes) and of servers that speak
+their dialects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from agentflow.core.errors import (
     AuthenticationFailed,
@@ -18,53 +21,130 @@ from agentflow.core.errors import (
     ProtocolError,
     ProviderError,
     RateLimited,
+    Refused,
     ServerError,
     clip,
 )
+from agentflow.core.values import to_json
 from agentflow.providers.retry import retry_after
+from agentflow.providers.wire import record, records
 
-_BY_TYPE: dict[str, type[ProviderError]] = {
-    "authentication_error": AuthenticationFailed,
-    "invalid_api_key": AuthenticationFailed,
-    "permission_error": PermissionDenied,
-    "billing_error": PermissionDenied,
-    "insufficient_quota": PermissionDenied,
-    "invalid_request_error": BadRequest,
-    "invalid_prompt": BadRequest,
-    "not_found_error": BadRequest,
-    "model_not_found": BadRequest,
-    "request_too_large": BadRequest,
-    "conflict_error": BadRequest,
-    "rate_limit_error": RateLimited,
-    "rate_limit_exceeded": RateLimited,
-    "overloaded_error": Overloaded,
-    "server_overloaded": Overloaded,
-    "slow_down": Overloaded,
-    "api_error": ServerError,
-    "server_error": ServerError,
-    "internal_server_error": ServerError,
-    "timeout_error": ServerError,
-    "context_length_exceeded": ContextWindowExceeded,
-}
-_BY_STATUS: dict[int, type[ProviderError]] = {
-    401: AuthenticationFailed,
-    402: PermissionDenied,
-    403: PermissionDenied,
-    408: ServerError,
-    429: RateLimited,
-    503: Overloaded,
-    529: Overloaded,
-}
-_CONTEXT_WORDS = ("prompt is too long", "context window", "context length", "maximum context")
-_QUOTA = ("insufficient_quota", "billing_hard_limit_reached", "billing_error")
+_BY_KIND: Mapping[str, type[ProviderError]] = MappingProxyType(
+    {
+        "authentication": AuthenticationFailed,
+        "unauthenticated": AuthenticationFailed,
+        "unauthorized": AuthenticationFailed,
+        "invalidapikey": AuthenticationFailed,
+        "permission": PermissionDenied,
+        "permissiondenied": PermissionDenied,
+        "forbidden": PermissionDenied,
+        "billing": PermissionDenied,
+        "billinghardlimitreached": PermissionDenied,
+        "insufficientquota": PermissionDenied,
+        "invalidrequest": BadRequest,
+        "invalidargument": BadRequest,
+        "invalidprompt": BadRequest,
+        "badrequest": BadRequest,
+        "validation": BadRequest,
+        "notfound": BadRequest,
+        "modelnotfound": BadRequest,
+        "notsupported": BadRequest,
+        "requesttoolarge": BadRequest,
+        "conflict": BadRequest,
+        "contentfilter": Refused,
+        "contentpolicyviolation": Refused,
+        "ratelimit": RateLimited,
+        "ratelimitexceeded": RateLimited,
+        "toomanyrequests": RateLimited,
+        "resourceexhausted": RateLimited,
+        "throttling": RateLimited,
+        "overloaded": Overloaded,
+        "serveroverloaded": Overloaded,
+        "serviceunavailable": Overloaded,
+        "slowdown": Overloaded,
+        "unavailable": Overloaded,
+        "contextlengthexceeded": ContextWindowExceeded,
+        "contextwindowexceeded": ContextWindowExceeded,
+        "exceedcontextsize": ContextWindowExceeded,
+    }
+)
+"""Kinds of error without case, separators and a final ``error``; any other is the server's own fault."""
+_BY_STATUS: Mapping[int, type[ProviderError]] = MappingProxyType(
+    {
+        401: AuthenticationFailed,
+        402: PermissionDenied,
+        403: PermissionDenied,
+        408: ServerError,
+        425: ServerError,
+        429: RateLimited,
+        503: Overloaded,
+        529: Overloaded,
+    }
+)
+_CONTEXT_WORDS = (
+    "prompt is too long",
+    "input is too long",
+    "context window",
+    "context length",
+    "context size",
+    "maximum context",
+    "exceeds the context",
+    "larger than the context",
+)
+"""What a server says when the input is longer than its model's context, whatever status and type it gives that."""
+_QUOTA = ("insufficientquota", "billinghardlimitreached", "billing")
+_SAID = ("message", "detail", "msg", "error_description", "reason", "title", "error")
+"""Where an error body keeps its words, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What an error body says: its textual ``kind``, its ``code`` where that is an HTTP status, and its words."""
+
+    kind: str
+    code: int | None
+    said: str
+
+
+def describe(body: Any) -> Fault:
+    """Read the error body of any dialect: an object, an object in a list, FastAPI's ``detail``, a page of HTML."""
+    if isinstance(body, str):
+        return Fault("", None, clip(" ".join(body.split()), 300))
+    outer = records(body)[0] if records(body) else body
+    errors = record(outer).get("error") or record(outer).get("errors")
+    error = record((records(errors) or [errors])[0]) or record(outer)
+    numbers = [_status(error.get(key)) for key in ("code", "status", "status_code", "type")]
+    # OpenAI's code is the finer of its two; Anthropic has only the type, Google a status in words.
+    kinds = [error.get(key) for key in ("code", "type", "status") if _status(error.get(key)) is None]
+    return Fault(
+        next((kind for kind in kinds if isinstance(kind, str) and kind not in ("", "None", "null")), ""),
+        next((number for number in numbers if number is not None), None),
+        clip(_words(error) or (errors if isinstance(errors, str) else "") or _words(outer), 1_000),
+    )
+
+
+def _status(value: Any) -> int | None:
+    """``value`` as a failure status, when it is one: a number, or its digits."""
+    number = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
+    return number if 400 <= number < 600 else None
+
+
+def _words(value: Any, depth: int = 0) -> str:
+    """The words of an error body; all of it as JSON where none stand in a usual place."""
+    if isinstance(value, str) or depth > 4 or not value:
+        return str(value or "")
+    if isinstance(value, list):
+        return "; ".join(_words(item, depth + 1) for item in records(value)[:5])
+    body = record(value)
+    said = next((words for key in _SAID if (words := body.get(key)) and (words := _words(words, depth + 1))), "")
+    where = ".".join(str(part) for part in records(body.get("loc")))
+    return (f"{where}: {said}" if where else said) if said else to_json(value)
 
 
 def from_status(
     status: int, body: Any, headers: Mapping[str, str], *, provider: str, model: str, request_id: str | None
 ) -> ProviderError:
     """The error for a response with a failure status. ``body`` is its JSON, its text or None."""
-    kind, said = describe(body)
-    cls = _BY_STATUS.get(status) or (ServerError if status >= 500 else BadRequest)
     if 300 <= status < 400:
         return ProtocolError(
             f"{provider} answered with a redirect ({status}), which is not followed: it would carry the key elsewhere",
@@ -75,65 +155,50 @@ def from_status(
             model=model,
             hint="set base_url to the address the server really has",
         )
-    if status < 500 and _about_context(kind, said):
-        cls = ContextWindowExceeded
-    quota = kind in _QUOTA
-    if quota:
-        cls = PermissionDenied
-    error = cls(
-        f"{provider} answered {status}{f' {kind}' if kind else ''} for {model or 'the model'}: {said or 'no message'}",
-        code="provider/quota" if quota else None,
-        status=status,
-        request_id=request_id,
-        provider=provider,
-        model=model,
-        retry_after=retry_after(headers),
-        hint=_hint(cls, status, provider),
-        details={"type": kind},
-    )
+    fault = describe(body)
+    kind = f" {fault.kind}" if fault.kind else ""
+    said = f"{provider} answered {status}{kind} for {model or 'the model'}: {fault.said or 'no message'}"
+    cls = _by_status(status)
+    error = _error(cls, fault, said, provider=provider, model=model, request_id=request_id, status=status)
+    error.retry_after = retry_after(headers)
+    error.hint = error.hint or _hint(type(error), status, provider)
     return error
 
 
-def from_stream(
-    kind: str, said: str, *, provider: str, model: str, request_id: str | None, status: int = 200
-) -> ProviderError:
-    """The error for a failure reported inside a stream or a 200 answer."""
-    cls = _BY_TYPE.get(kind, ServerError)
-    if cls in (BadRequest, ServerError) and _about_context(kind, said):
+def from_stream(body: Any, *, provider: str, model: str, request_id: str | None = None) -> ProviderError:
+    """The error for a failure reported inside a stream or a 200 answer: by its number, else by its kind."""
+    fault = describe(body)
+    said = f"{provider} failed while answering: {fault.kind or fault.code or 'error'}: {fault.said or 'no message'}"
+    cls = _by_status(fault.code) if fault.code else _BY_KIND.get(_plain(fault.kind), ServerError)
+    return _error(cls, fault, said, provider=provider, model=model, request_id=request_id, status=200)
+
+
+def _by_status(status: int) -> type[ProviderError]:
+    return _BY_STATUS.get(status) or (ServerError if status >= 500 else BadRequest)
+
+
+def _error(cls: type[ProviderError], fault: Fault, message: str, *, status: int, **about: Any) -> ProviderError:
+    """An error of ``cls``, unless the body says something finer: a full context window, a spent quota, a refusal."""
+    kind = _plain(fault.kind)
+    finer = _BY_KIND.get(kind)
+    if cls in (BadRequest, ServerError) and (finer is ContextWindowExceeded or _about_context(fault.said)):
         cls = ContextWindowExceeded
-    return cls(
-        f"{provider} failed while answering: {kind or 'error'}: {said or 'no message'}",
-        code="provider/quota" if kind in _QUOTA else None,
-        status=status,
-        request_id=request_id,
-        provider=provider,
-        model=model,
-        details={"type": kind},
-    )
+    elif cls is BadRequest and finer is Refused:
+        cls = Refused
+    quota = kind in _QUOTA
+    if quota:
+        cls = PermissionDenied
+    details = {"type": fault.kind, "code": fault.code}
+    return cls(message, code="provider/quota" if quota else None, status=status, details=details, **about)
 
 
-def describe(body: Any) -> tuple[str, str]:
-    """Type (or code) and message of an error body of any dialect; a page of HTML is cut to a line."""
-    if isinstance(body, str):
-        return "", clip(" ".join(body.split()), 300)
-    if not isinstance(body, dict):
-        return "", ""
-    data = cast(dict[str, Any], body)
-    inner = data.get("error", data)
-    if isinstance(inner, str):
-        return "", clip(inner, 1_000)
-    if not isinstance(inner, dict):
-        return "", ""
-    error = cast(dict[str, Any], inner)
-    code, kind, message = error.get("code"), error.get("type"), error.get("message")
-    # OpenAI's code is the finer of the two; Anthropic has only the type.
-    best = code if isinstance(code, str) and code else kind if isinstance(kind, str) else ""
-    return best, clip(message, 1_000) if isinstance(message, str) else ""
+def _plain(kind: str) -> str:
+    return kind.lower().replace("_", "").replace("-", "").replace(" ", "").removesuffix("error")
 
 
-def _about_context(kind: str, said: str) -> bool:
+def _about_context(said: str) -> bool:
     lowered = said.lower()
-    return kind == "context_length_exceeded" or any(words in lowered for words in _CONTEXT_WORDS)
+    return any(words in lowered for words in _CONTEXT_WORDS)
 
 
 def _hint(cls: type[ProviderError], status: int, provider: str) -> str | None:
@@ -149,7 +214,7 @@ def _hint(cls: type[ProviderError], status: int, provider: str) -> str | None:
 def complete(
     error: ProviderError, *, provider: str, model: str, request_id: str | None, status: int | None, partial: str
 ) -> None:
-    """Fill in what the place that raised ``error`` did not know."""
+    """Fill in what the code that raised ``error`` did not know."""
     error.provider = error.provider or provider
     error.model = error.model or model
     error.request_id = error.request_id or request_id
@@ -161,4 +226,15 @@ def complete(
         request_id=error.request_id,
         status=error.status,
         partial=clip(error.partial),
+        attempts=error.attempts,
+        retry_after=error.retry_after,
     )
+
+
+def say_tries(error: ProviderError) -> None:
+    """Add to a call's last error how many tries were made, and what wait the server asked for."""
+    tries = f"{error.attempts} tries were made" if error.attempts > 1 else ""
+    asked = f"the server asks to wait {error.retry_after:g} s" if error.retry_after is not None else ""
+    if tries or asked:
+        error.message = f"{error.message} ({', '.join(filter(None, (tries, asked)))})"
+        error.args = (error.message,)

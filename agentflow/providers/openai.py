@@ -11,8 +11,9 @@ from agentflow.providers import openai_responses_wire as responses
 from agentflow.providers import openai_wire as common
 from agentflow.providers.base import HttpAdapter
 from agentflow.providers.client_pool import ClientPool
-from agentflow.providers.exchange import HttpCall, SdkErrors
-from agentflow.providers.wire import Decoder, ToolNames
+from agentflow.providers.decoding import Decoder
+from agentflow.providers.exchange import HttpCall, Sdk
+from agentflow.providers.wire import ToolNames
 
 
 class OpenAIProvider(HttpAdapter):
@@ -37,7 +38,7 @@ class OpenAIProvider(HttpAdapter):
             counts_tokens=self.dialect == responses.DIALECT,
         )
 
-    def _open(self) -> tuple[ClientPool, SdkErrors]:
+    def _open(self) -> tuple[ClientPool, Sdk]:
         import openai
 
         from agentflow.providers import transport
@@ -53,12 +54,11 @@ class OpenAIProvider(HttpAdapter):
             max_retries=0,
             http_client=make(),
         )
-        return ClientPool(client, make, size), SdkErrors(
+        return ClientPool(client, make, size), Sdk(
             openai.APIStatusError,
-            openai.APITimeoutError,
             openai.OpenAIError,
             transport.transport_errors(self._aiohttp),
-            transport.connect_timeout,
+            transport.connection_fault,
             transport.RESPONSE,
             openai.AsyncStream[object],
         )

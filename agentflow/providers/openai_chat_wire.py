@@ -5,9 +5,12 @@ https://platform.openai.com/docs/api-reference/chat-streaming
 
 from __future__ import annotations
 
-from typing import Any, cast
+from types import MappingProxyType
+from typing import Any
 
-from agentflow.core.errors import IncompleteStream
+import jiter
+
+from agentflow.core.errors import ContextWindowExceeded, Overloaded, Refused, ServerError
 from agentflow.core.messages import (
     DocumentPart,
     ImagePart,
@@ -17,34 +20,50 @@ from agentflow.core.messages import (
     ModelResponse,
     Native,
     Part,
-    StopReason,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
 )
-from agentflow.providers import faults
 from agentflow.providers import openai_wire as common
-from agentflow.providers.wire import (
-    ToolNames,
-    dump_json,
+from agentflow.providers.decoding import (
+    BaseDecoder,
+    StopTable,
+    argument_text,
+    check_call_count,
+    incomplete,
     parse_arguments,
-    parse_json,
-    record,
-    records,
+    text_of,
+    thoughts_of,
     unique_calls,
-    unsupported,
 )
+from agentflow.providers.wire import ToolNames, parse_json, record, records, unsupported
 
 DIALECT = "openai.chat"
-_STOP: dict[str, StopReason] = {
-    "stop": "end",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "max_tokens",
-    "content_filter": "refusal",
-}
+_STOP: StopTable = MappingProxyType(
+    {
+        "stop": "end",
+        "tool_calls": "tool_calls",
+        "function_call": "tool_calls",
+        "length": "max_tokens",
+        "content_filter": "refusal",
+        # What servers say that speak the dialect.
+        "eos": "end",
+        "eos_token": "end",
+        "end_turn": "end",
+        "stop_sequence": "stop_sequence",
+        "tool_use": "tool_calls",
+        "max_tokens": "max_tokens",
+        "error": ServerError,
+        "abort": ServerError,
+        "network_error": ServerError,
+        "insufficient_system_resource": Overloaded,
+        "sensitive": Refused,
+        "model_length": ContextWindowExceeded,
+    }
+)
 _THINKING_KEYS = ("reasoning_content", "reasoning")
+_MOST_LOOKS = 8
 
 
 def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> dict[str, Any]:
@@ -61,19 +80,13 @@ def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> di
         body["tools"] = [
             {
                 "type": "function",
-                "function": {
-                    "name": names.to_wire(tool.name),
-                    "description": tool.description,
-                    "parameters": tool.input_schema,
-                    **({"strict": True} if tool.strict else {}),
-                },
+                "function": {**common.function(tool, names), **({"strict": True} if tool.strict else {})},
             }
             for tool in request.tools
         ]
-        if request.tool_choice in ("none", "required"):
-            body["tool_choice"] = request.tool_choice
-        elif request.tool_choice != "auto":
-            body["tool_choice"] = {"type": "function", "function": {"name": names.to_wire(request.tool_choice)}}
+        mode, name = common.tool_choice(request, names)
+        if mode or name:
+            body["tool_choice"] = mode or {"type": "function", "function": {"name": name}}
     if request.output_schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": common.schema_format(request.output_schema)}
     return body
@@ -117,9 +130,7 @@ def _encode_assistant(parts: tuple[Part, ...], names: ToolNames) -> dict[str, An
         if isinstance(part, TextPart):
             texts.append(part.text)
         elif isinstance(part, ToolCallPart):
-            arguments = dump_json(part.arguments).decode()
-            function = {"name": names.to_wire(part.name), "arguments": arguments}
-            calls.append({"id": part.id, "type": "function", "function": function})
+            calls.append({"id": part.id, "type": "function", "function": common.called(part, names)})
         elif isinstance(part, ThinkingPart) and part.native is not None and part.native.dialect == DIALECT:
             made.update(part.native.data)
     if texts:
@@ -134,23 +145,32 @@ def _encode_assistant(parts: tuple[Part, ...], names: ToolNames) -> dict[str, An
 class _PendingCall:
     """A tool call while it streams."""
 
-    __slots__ = ("id", "name", "pieces")
+    __slots__ = ("_looks", "id", "name", "pieces")
 
     def __init__(self, call_id: str, name: str) -> None:
         self.id = call_id
         self.name = name
         self.pieces: list[str] = []
+        self._looks = 0
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are a JSON object. Looks a few times only: it reads them all."""
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            return False
+        try:
+            return isinstance(jiter.from_json("".join(self.pieces).encode("utf-8", "surrogatepass")), dict)
+        except ValueError:
+            return False
 
 
-class ChatDecoder:
-    """Reads one answer; implements :class:`agentflow.providers.wire.Decoder`."""
+class ChatDecoder(BaseDecoder):
+    """Reads one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
+
+    stop_table = _STOP
 
     def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
-        self.done = False
-        self.unknown = 0
-        self._names = names
-        self._provider = provider
-        self._model = model
+        super().__init__(names, provider=provider, model=model)
         self._head: dict[str, Any] = {}
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -168,17 +188,19 @@ class ChatDecoder:
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Take one event."""
-        if data == b"[DONE]":
+        if data.startswith(b"[DONE]"):
             self.done = True
             return True
         event = parse_json(data)
+        if event.get("error"):  # Beside choices too: some servers fill them with what they have.
+            self._fail(event)
         choices = event.get("choices")
         if choices:
             self._choice(choices[0], out)
             self.unknown += len(choices) > 1
-        elif "error" in event:
-            self._fail(event)
         elif choices is None and not event.get("usage"):
+            if name == b"error" or "error" in (event.get("object"), event.get("type")):
+                self._fail(event)
             self.unknown += 1
         if not self._head:
             self._head = event
@@ -188,15 +210,22 @@ class ChatDecoder:
         return True
 
     def _choice(self, choice: dict[str, Any], out: list[ModelDelta]) -> None:
+        if choice.get("index"):
+            self.unknown += 1  # Another answer than ours, when settings ask for several.
+            return
         if choice.get("finish_reason"):
             self._finish = choice["finish_reason"]
-        delta = choice.get("delta")
+        delta = choice.get("delta") or choice.get("message")
         if not delta:
             return
         text = delta.get("content")
         if text:
-            self._text.append(_string(text))
-            out.append(ModelDelta(text))
+            if type(text) is not str:
+                self._think(thoughts_of(text), out)
+                text = text_of(text)
+            if text:
+                self._text.append(text)
+                out.append(ModelDelta(text))
         calls = delta.get("tool_calls")
         if calls:
             for call in calls:
@@ -204,88 +233,98 @@ class ChatDecoder:
         if len(delta) > 1 or text is None:
             self._rest(delta, out)
 
+    def _think(self, text: str, out: list[ModelDelta]) -> None:
+        if text:
+            self._thinking.append(text)
+            out.append(ModelDelta(thinking=text))
+
     def _rest(self, delta: dict[str, Any], out: list[ModelDelta]) -> None:
         for key in _THINKING_KEYS:
             text = delta.get(key)
             if text and isinstance(text, str):
                 self._thinking_key = key
-                self._thinking.append(text)
-                out.append(ModelDelta(thinking=text))
+                self._think(text, out)
                 break
         refusal = delta.get("refusal")
         if refusal:
-            self._refusal.append(_string(refusal))
+            self._refusal.append(text_of(refusal))
 
     def _call(self, data: dict[str, Any], out: list[ModelDelta]) -> None:
         index, call_id = data.get("index"), data.get("id") or ""
         function = record(data.get("function"))
-        call = self._find(index, call_id)
+        name = function.get("name") or ""
+        call = self._find(index, call_id, name)
         if call is None:
-            call = _PendingCall(call_id or f"call_{len(self._calls) + 1}", function.get("name") or "")
+            call = _PendingCall(call_id or f"call_{len(self._calls) + 1}", name)
             self._calls.append(call)
+            check_call_count(len(self._calls))
             if index is not None:
                 self._by_index[index] = call
             out.append(ModelDelta(tool_call_id=call.id, tool_name=self._names.back(call.name)))
-        elif not call.name and function.get("name"):
-            call.name = function["name"]
-        text = function.get("arguments")
+        elif not call.name:
+            call.name = name
+        text = argument_text(function.get("arguments"))
         if text:
-            call.pieces.append(_string(text))
+            call.pieces.append(text)
             out.append(ModelDelta(tool_call_id=call.id, arguments=text))
 
-    def _find(self, index: int | None, call_id: str) -> _PendingCall | None:
-        """Which call a delta belongs to. The id decides where there is one: servers send null and constant indexes."""
+    def _find(self, index: int | None, call_id: str, name: str) -> _PendingCall | None:
+        """Which call a delta belongs to. The id decides where there is one: servers send null and constant indexes.
+
+        A name without an id begins another call when the one in question has all of its arguments.
+        """
         if index is not None:
             call = self._by_index.get(index)
-            return call if call is None or not call_id or call.id == call_id else None
-        if not call_id:
-            return self._calls[-1] if self._calls else None
-        return next((call for call in self._calls if call.id == call_id), None)
+            if call is not None and call_id and call.id != call_id:
+                return None
+        elif call_id:
+            return next((call for call in self._calls if call.id == call_id), None)
+        else:
+            call = self._calls[-1] if self._calls else None
+        return None if call is not None and name and not call_id and call.name and call.is_whole() else call
 
-    def _fail(self, data: dict[str, Any]) -> None:
-        kind, said = faults.describe(data)
-        raise faults.from_stream(kind, said, provider=self._provider, model=self._model, request_id=None)
-
-    def finish(self) -> ModelResponse:
-        """The whole answer. Raises IncompleteStream without ``[DONE]`` and a finish reason."""
-        if not self.done or self._finish is None:
-            raise IncompleteStream("the stream ended before the model had finished")
+    def finish(self, framed: bool = True) -> ModelResponse:
+        """The whole answer; see :class:`~agentflow.providers.decoding.Decoder`."""
+        if self._finish is None:
+            raise incomplete("there is no finish reason")
+        if not self.done and not framed:
+            raise incomplete("the connection closed without [DONE]")
         calls = [(call.id, call.name, "".join(call.pieces)) for call in self._calls]
         return self._response("".join(self._text), "".join(self._thinking), "".join(self._refusal), calls)
 
     def body(self, data: Any) -> ModelResponse:
         """The answer to a plain request."""
-        choices = cast(list[dict[str, Any]], data.get("choices") or [])
+        if data.get("error"):
+            self._fail(data)
+        choices = records(data.get("choices"))
         if not choices:
-            if data.get("error"):
-                self._fail(data)
-            raise IncompleteStream("the answer has no choices")
+            raise incomplete("there are no choices")
         message = choices[0]["message"]
-        text = message.get("content") or ""
+        content = message.get("content")
         self._finish = choices[0].get("finish_reason")
         if self._finish is None:
-            raise IncompleteStream("the answer has no finish reason", partial=_string(text))
-        self._head, self._usage = data, data.get("usage") or {}
+            raise incomplete("there is no finish reason", text_of(content))
+        self._head, self._usage = data, record(data.get("usage"))
         self._thinking_key = next((key for key in _THINKING_KEYS if message.get(key)), _THINKING_KEYS[0])
         calls = [
             (call.get("id") or "", call["function"]["name"], call["function"].get("arguments") or "")
             for call in records(message.get("tool_calls"))
             if call.get("function")
         ]
-        return self._response(_string(text), message.get(self._thinking_key) or "", message.get("refusal") or "", calls)
+        thinking = text_of(message.get(self._thinking_key)) or thoughts_of(content)
+        return self._response(text_of(content), thinking, text_of(message.get("refusal")), calls)
 
-    def _response(self, text: str, thinking: str, refusal: str, calls: list[tuple[str, str, str]]) -> ModelResponse:
+    def _response(self, text: str, thinking: str, refusal: str, calls: list[tuple[str, str, Any]]) -> ModelResponse:
         parts: list[Part] = []
         if thinking:
             parts.append(ThinkingPart(thinking, Native(DIALECT, {self._thinking_key: thinking})))
         if text or refusal:
             parts.append(TextPart(text + refusal))
-        for call_id, wire_name, argument_text in calls:
+        for call_id, wire_name, said in calls:
             name = self._names.back(wire_name)
-            arguments, problem = parse_arguments(argument_text, name)
+            arguments, problem = parse_arguments(said, name)
             parts.append(ToolCallPart(call_id, name, arguments, None, problem))
-        finish = self._finish or ""
-        stop = _STOP.get(finish, "end")
+        stop = self._stop(self._finish, parts)
         if refusal:
             stop = "refusal"
         elif calls and stop == "end":
@@ -302,11 +341,5 @@ class ChatDecoder:
             ),
             model=self._head.get("model") or "",
             unknown_events=self.unknown,
-            metadata={"id": self._head.get("id"), "stop_reason": finish},
+            metadata={"id": self._head.get("id"), "stop_reason": self._finish},
         )
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"text expected, not {type(value).__name__}")
-    return value

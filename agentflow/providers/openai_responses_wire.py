@@ -7,9 +7,11 @@ the conversation is ours, and reasoning travels encrypted.
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
-from agentflow.core.errors import IncompleteStream
+from agentflow.core.errors import clip
 from agentflow.core.messages import (
     DocumentPart,
     ImagePart,
@@ -18,6 +20,7 @@ from agentflow.core.messages import (
     ModelRequest,
     ModelResponse,
     Native,
+    Notice,
     OtherPart,
     Part,
     StopReason,
@@ -26,13 +29,34 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from agentflow.providers import faults
 from agentflow.providers import openai_wire as common
-from agentflow.providers.wire import ToolNames, dump_json, parse_arguments, parse_json, record, unique_calls
+from agentflow.providers.decoding import (
+    BaseDecoder,
+    StopTable,
+    argument_text,
+    check_call_count,
+    incomplete,
+    parse_arguments,
+    text_of,
+    unique_calls,
+)
+from agentflow.providers.wire import ToolNames, parse_json, record, records
 
 DIALECT = "openai.responses"
 _REASONS = re.compile(r"o\d|codex|gpt-(?!3|4)").match
-_INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_STOP: StopTable = MappingProxyType(
+    {
+        "completed": "end",
+        "max_output_tokens": "max_tokens",
+        "content_filter": "refusal",
+        # What servers say that speak the dialect.
+        "max_tokens": "max_tokens",
+        "length": "max_tokens",
+    }
+)
+"""The status of a whole response, and why one is incomplete."""
+_UNFINISHED = ("incomplete", "failed", "cancelled")
+_OURS = ("message", "function_call", "reasoning")
 _QUIET = re.compile(
     r"response\.(created|queued|in_progress|.*\.(done|added|in_progress|completed|searching|generating|interpreting"
     r"|failed|partial_image|compacting)|audio\..*|code_interpreter_call_code\.delta|mcp_call_arguments\.delta"
@@ -55,19 +79,11 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
         body["max_output_tokens"] = request.max_output_tokens
     if request.tools:
         body["tools"] = [
-            {
-                "type": "function",
-                "name": names.to_wire(tool.name),
-                "description": tool.description,
-                "parameters": tool.input_schema,
-                "strict": tool.strict,
-            }
-            for tool in request.tools
+            {"type": "function", **common.function(tool, names), "strict": tool.strict} for tool in request.tools
         ]
-        if request.tool_choice in ("none", "required"):
-            body["tool_choice"] = request.tool_choice
-        elif request.tool_choice != "auto":
-            body["tool_choice"] = {"type": "function", "name": names.to_wire(request.tool_choice)}
+        mode, name = common.tool_choice(request, names)
+        if mode or name:
+            body["tool_choice"] = mode or {"type": "function", "name": name}
     if request.output_schema is not None:
         body["text"] = {"format": {"type": "json_schema", **common.schema_format(request.output_schema)}}
     return body
@@ -80,8 +96,9 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
 
     def flush() -> None:
         if content:
-            only = content[0]["text"] if len(content) == 1 and "text" in content[0] else list(content)
-            out.append({"role": message.role, "content": only})
+            # Only a user's text may stand for its list: servers that speak the dialect read an answer's parts.
+            only = content[0]["text"] if user and len(content) == 1 and "text" in content[0] else list(content)
+            out.append({"type": "message", "role": message.role, "content": only})
             content.clear()
 
     for part in message.parts:
@@ -93,9 +110,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
             content.append({"type": "input_text" if user else "output_text", "text": part.text})
         elif isinstance(part, ToolCallPart):
             flush()
-            arguments = dump_json(part.arguments).decode()
-            call = {"type": "function_call", "call_id": part.id, "name": names.to_wire(part.name)}
-            out.append({**call, "arguments": arguments})
+            out.append({"type": "function_call", "call_id": part.id, **common.called(part, names)})
         elif isinstance(part, ToolResultPart):
             flush()
             out.append({"type": "function_call_output", "call_id": part.call_id, "output": part.text})
@@ -107,17 +122,15 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
     flush()
 
 
-class ResponsesDecoder:
-    """Reads one answer; implements :class:`agentflow.providers.wire.Decoder`."""
+class ResponsesDecoder(BaseDecoder):
+    """Reads one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
+
+    stop_table = _STOP
 
     def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
-        self.done = False
-        self.unknown = 0
-        self._names = names
-        self._provider = provider
-        self._model = model
-        self._call_ids: dict[str | int, str] = {}
-        self._last_call = ""
+        super().__init__(names, provider=provider, model=model)
+        self._calls: list[_PendingCall] = []
+        self._by_key: dict[str | int, _PendingCall] = {}
         self._items: dict[str | int, dict[str, Any]] = {}
         self._text: list[str] = []
         self._final: dict[str, Any] = {}
@@ -129,97 +142,130 @@ class ResponsesDecoder:
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Take one event."""
-        if data == b"[DONE]":
+        if data.startswith(b"[DONE]"):
             return True
         event = parse_json(data)
-        kind: str = event["type"]
+        kind: str = event.get("type") or name.decode("utf-8", "replace")
         if kind == "response.output_text.delta":
-            text: str = event["delta"]
+            text = event["delta"]
             if text:
+                if type(text) is not str:
+                    text = text_of(text)
                 self._text.append(text)
                 out.append(ModelDelta(text))
         elif kind == "response.function_call_arguments.delta":
-            out.append(ModelDelta(tool_call_id=self._call_id(event), arguments=event["delta"]))
+            self._more(event, argument_text(event["delta"]), out)
         elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
-            out.append(ModelDelta(thinking=event["delta"]))
+            if text := text_of(event["delta"]):
+                out.append(ModelDelta(thinking=text))
         elif kind == "response.output_item.added":
             self._added(event, out)
+        elif kind == "response.function_call_arguments.done":
+            call = self._call(event)
+            if call is not None and not call.pieces:
+                self._more(event, argument_text(event.get("arguments")), out)
         elif kind == "response.output_item.done":
-            self._items[self._key(event, event["item"].get("id"))] = event["item"]
+            item = event["item"]
+            self._items[self._key(event, item)] = item
         elif kind in ("response.completed", "response.incomplete"):
             self._final = event["response"]
             self.done = True
-        elif kind in ("error", "response.failed"):
-            self._fail(event)
+            self._show_late(out)
+        elif kind in ("error", "response.failed") or event.get("error"):
+            self._fail(record(event.get("response")) or event)
         elif kind == "response.refusal.delta":
-            self._text.append(event["delta"])
+            self._text.append(text_of(event["delta"]))
         elif kind in ("ping", "keepalive"):
             return False
         elif not _QUIET(kind):
             self.unknown += 1
         return True
 
-    def _key(self, event: dict[str, Any], item_id: str | None) -> str | int:
-        if item_id:
-            return item_id
-        index = event.get("output_index")
-        return index if index is not None else len(self._items)
+    def _key(self, event: dict[str, Any], item: dict[str, Any]) -> str | int:
+        """What tells an item from the others: real servers send null ids and null indexes."""
+        key = item.get("id") or item.get("call_id") or event.get("output_index")
+        return len(self._items) if key is None else key
 
     def _added(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
         item = event["item"]
-        if item["type"] != "function_call":
+        if item.get("type") != "function_call":
             return
-        call_id: str = item.get("call_id") or item.get("id") or ""
-        if item.get("id"):
-            self._call_ids[item["id"]] = call_id
-        if event.get("output_index") is not None:
-            self._call_ids[event["output_index"]] = call_id
-        self._last_call = call_id
-        out.append(ModelDelta(tool_call_id=call_id, tool_name=self._names.back(item["name"])))
+        call = _PendingCall(item, len(self._calls) + 1)
+        self._calls.append(call)
+        check_call_count(len(self._calls))
+        for key in (item.get("id"), event.get("output_index")):
+            if key is not None:
+                self._by_key[key] = call
+        out.append(ModelDelta(tool_call_id=call.id, tool_name=self._names.back(item["name"])))
 
-    def _call_id(self, event: dict[str, Any]) -> str:
+    def _call(self, event: dict[str, Any]) -> _PendingCall | None:
         for key in (event.get("item_id"), event.get("output_index")):
-            found = self._call_ids.get(key) if key is not None else None
-            if found is not None:
-                return found
-        return self._last_call
+            if key is not None and key in self._by_key:
+                return self._by_key[key]
+        return self._calls[-1] if self._calls else None
 
-    def _fail(self, event: dict[str, Any]) -> None:
-        inner = event.get("response") or event
-        kind, said = faults.describe(inner)
-        raise faults.from_stream(kind, said, provider=self._provider, model=self._model, request_id=None)
+    def _more(self, event: dict[str, Any], text: str, out: list[ModelDelta]) -> None:
+        call = self._call(event)
+        if text and call is not None:
+            call.pieces.append(text)
+            out.append(ModelDelta(tool_call_id=call.id, arguments=text))
 
-    def finish(self) -> ModelResponse:
-        """The whole answer. Raises IncompleteStream without ``response.completed`` or ``response.incomplete``."""
+    def _output(self) -> list[dict[str, Any]]:
+        """The final output; where a server leaves it empty, the items that were done."""
+        return records(self._final.get("output")) or list(self._items.values())
+
+    def _show_late(self, out: list[ModelDelta]) -> None:
+        """Show text that comes with the final response only."""
+        if not self._text and (text := "".join(text_of(item.get("content")) for item in self._output() if _says(item))):
+            self._text.append(text)
+            out.append(ModelDelta(text))
+
+    def finish(self, framed: bool = True) -> ModelResponse:
+        """The whole answer; ``response.completed`` or ``response.incomplete`` is both its reason and its end."""
         if not self.done:
-            raise IncompleteStream("the stream ended before the model had finished")
-        if not self._final.get("output") and self._items:
-            self._final = {**self._final, "output": list(self._items.values())}
-        return self.body(self._final)
+            raise incomplete("there was neither response.completed nor response.incomplete")
+        output = self._output()
+        if not any([item.get("type") == "function_call" for item in output]):
+            output = [*output, *(call.item() for call in self._calls)]
+        return self._reconciled(self.body({**self._final, "output": output}))
+
+    def _reconciled(self, response: ModelResponse) -> ModelResponse:
+        """The final response beside the text that was streamed: it fills what is missing, and a difference is noticed."""
+        streamed, final = self.partial, response.text
+        if not streamed or streamed == final:
+            return response
+        if not final:
+            kept = [part for part in response.parts if not isinstance(part, TextPart)]
+            at = next((index for index, part in enumerate(kept) if isinstance(part, ToolCallPart)), len(kept))
+            return replace(response, parts=(*kept[:at], TextPart(streamed), *kept[at:]))
+        self.notices.append(
+            Notice(
+                "the final text is not the one that was streamed; the final one counts",
+                code="provider/text-differs",
+                details={"streamed": clip(streamed), "final": clip(final)},
+            )
+        )
+        return response
 
     def body(self, data: Any) -> ModelResponse:
         """The answer to a plain request, or the final state of a streamed one."""
         status = data.get("status")
-        if status == "failed" or (status is None and data.get("error")):
+        if status in ("failed", "cancelled") or data.get("error"):
             self._fail(data)
-        reason: str = record(data.get("incomplete_details")).get("reason") or ""
+        output = records(data.get("output"))
+        parts = [self._part(item) for item in output]
+        text = "".join([part.text for part in parts if isinstance(part, TextPart)])
+        reason = record(data.get("incomplete_details")).get("reason")
+        if status == "incomplete" and reason is None:
+            raise incomplete("the response is incomplete and does not say why", text)
         if status not in ("completed", "incomplete"):
-            raise IncompleteStream(f"the response is {status or 'without a status'}, not completed")
-        parts: list[Part] = []
-        refused = False
-        for item in cast(list[dict[str, Any]], data["output"]):
-            part, refusal = self._part(item)
-            refused = refused or refusal
-            parts.append(part)
-        calls = any(isinstance(part, ToolCallPart) for part in parts)
-        stop: StopReason = "tool_calls" if calls else "end"
-        if status == "incomplete":
-            stop = _INCOMPLETE.get(reason, "max_tokens")
-        elif refused:
-            stop = "refusal"
+            raise incomplete(f"the response is {status or 'without a status'}", text)
+        stop = self._stop(reason if status == "incomplete" else status, parts)
+        if stop == "end":
+            stop = self._end(output, parts, text)
         usage = record(data.get("usage"))
         return ModelResponse(
-            unique_calls(parts) if calls else tuple(parts),
+            unique_calls(parts),
             stop,
             common.usage(
                 usage.get("input_tokens"),
@@ -232,19 +278,47 @@ class ResponsesDecoder:
             metadata={"id": data.get("id"), "stop_reason": reason or status},
         )
 
-    def _part(self, item: dict[str, Any]) -> tuple[Part, bool]:
-        """The neutral form of one output item, and whether it refuses."""
+    def _end(self, output: list[dict[str, Any]], parts: list[Part], text: str) -> StopReason:
+        """How a completed response ended. Raises IncompleteStream for one with an item that is not."""
+        cut = next((item for item in output if item.get("type") in _OURS and item.get("status") in _UNFINISHED), None)
+        if cut is not None:
+            raise incomplete(f"its {cut['type']} is {cut['status']}", text)
+        contents = [piece for item in output if _says(item) for piece in records(item["content"])]
+        if any([record(piece).get("type") == "refusal" for piece in contents]):
+            return "refusal"
+        return "tool_calls" if any([isinstance(part, ToolCallPart) for part in parts]) else "end"
+
+    def _part(self, item: dict[str, Any]) -> Part:
+        """The neutral form of one output item."""
         kind = item["type"]
         native = Native(DIALECT, item)
         if kind == "message":
-            content = cast(list[dict[str, Any]], item["content"])
-            text = "".join(piece.get("text") or piece.get("refusal") or "" for piece in content)
-            return TextPart(text, native=native), any(piece.get("type") == "refusal" for piece in content)
+            return TextPart(text_of(item["content"]), native=native)
         if kind == "function_call":
             name = self._names.back(item["name"])
             arguments, problem = parse_arguments(item.get("arguments") or "", name)
-            return ToolCallPart(item.get("call_id") or item.get("id") or "", name, arguments, native, problem), False
+            return ToolCallPart(item.get("call_id") or item.get("id") or "", name, arguments, native, problem)
         if kind == "reasoning":
-            pieces = cast(list[dict[str, Any]], item.get("summary") or item.get("content") or [])
-            return ThinkingPart("\n".join(piece.get("text") or "" for piece in pieces), native), False
-        return OtherPart(native), False
+            pieces = records(item.get("summary")) or records(item.get("content"))
+            return ThinkingPart("\n".join(text_of(piece.get("text")) for piece in pieces), native)
+        return OtherPart(native)
+
+
+def _says(item: dict[str, Any]) -> bool:
+    return item.get("type") == "message"
+
+
+class _PendingCall:
+    """A tool call while it streams."""
+
+    __slots__ = ("_item", "id", "pieces")
+
+    def __init__(self, item: dict[str, Any], number: int) -> None:
+        self._item = item
+        self.id: str = item.get("call_id") or item.get("id") or f"call_{number}"
+        self.pieces: list[str] = []
+
+    def item(self) -> dict[str, Any]:
+        """The item as it would have been when done."""
+        said = "".join(self.pieces) or self._item.get("arguments")
+        return {**self._item, "call_id": self.id, "arguments": said, "status": "completed"}

@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import DocumentPart, ImagePart, Usage
-from agentflow.providers.wire import record, strict_schema
+from agentflow.core.messages import DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
+from agentflow.providers.decoding import count
+from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema
 
 VENDOR_URL = "https://api.openai.com"
 NO_KEY = "no-key-needed"
@@ -37,14 +38,32 @@ def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": "output", "schema": schema, "strict": strict_schema(schema)}
 
 
-def usage(given: Any, made: Any, given_details: Any, made_details: Any) -> Usage:
+def function(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
+    """A tool as both dialects describe a function."""
+    return {"name": names.to_wire(tool.name), "description": tool.description, "parameters": tool.input_schema}
+
+
+def called(call: ToolCallPart, names: ToolNames) -> dict[str, Any]:
+    """A tool call as both dialects put it into the history."""
+    return {"name": names.to_wire(call.name), "arguments": dump_json(call.arguments).decode()}
+
+
+def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, str | None]:
+    """A mode (None: the server's default, ``auto``) or the wire name of the one tool that must be called."""
+    choice = request.tool_choice
+    if choice == "auto":
+        return None, None
+    return (choice, None) if choice in ("none", "required") else (None, names.to_wire(choice))
+
+
+def usage(read: Any, written: Any, read_details: Any, written_details: Any) -> Usage:
     """Normalised usage: OpenAI's input tokens include what the cache gave."""
-    given_details = record(given_details)
+    read_details = record(read_details)
     return Usage(
-        given or 0,
-        made or 0,
-        given_details.get("cached_tokens") or 0,
-        given_details.get("cache_write_tokens") or 0,
-        record(made_details).get("reasoning_tokens") or 0,
+        count(read),
+        count(written),
+        count(read_details.get("cached_tokens")),
+        count(read_details.get("cache_write_tokens")),
+        count(record(written_details).get("reasoning_tokens")),
         1,
     )

@@ -37,7 +37,7 @@ class RetryPolicy:
 
         ``remaining_s`` is the call's remaining time (None: unbounded).
         """
-        if number >= self.attempts or not error.retryable or error.details.get("final"):
+        if number >= self.attempts or not error.retryable:
             return None
         if error.retry_after is not None:
             wait = error.retry_after

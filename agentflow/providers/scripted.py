@@ -22,7 +22,8 @@ from agentflow.core.messages import (
 )
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
-from agentflow.providers.wire import check_arguments, estimate_tokens, unique_calls
+from agentflow.providers.decoding import check_arguments, unique_calls
+from agentflow.providers.wire import estimate_tokens
 
 ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]
 _KEYS = ("text", "tool_calls", "error", "thinking", "stop_reason", "usage", "delay_s", "metadata", "cost_usd")

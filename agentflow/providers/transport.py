@@ -1,26 +1,61 @@
 """The HTTP client under a vendor's SDK client. Import it only when an adapter opens: it loads httpx2.
 
 What we set: pools as large together as the adapter's gate (the SDKs' own allow 1,000 connections, which stalls the loop for
-seconds), no redirects, no read time-out (our clocks watch reads), and a cap on the bodies of failures, which the SDKs
-read whole before anybody else sees them. The aiohttp transport is used when it is installed: a call costs less there.
+seconds), no redirects, no read time-out (our clocks watch reads), no compression (a body that is compressed all the same is
+inflated by us, in bounded pieces), and a cap on the bodies of failures, which the SDKs read whole before anybody else sees
+them. The aiohttp transport is used when it is installed: a call costs less there.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+import socket
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Literal, cast
 
 import httpx2
 
+from agentflow.core.errors import ProtocolError, clip
 from agentflow.providers.clocks import Clocks
 
 MAX_ERROR_BODY = 1024 * 1024
 """Bytes of a failure's body that are read; the rest is left."""
+_PIECE = 64 * 1024
 _KEEPALIVE_S = 30.0
-_LANE = 32
+_POOL_SIZE = 32
 """Connections of one httpx pool. Each request walks its whole pool several times, so a pool of 256 takes most of a second
 of CPU to start as many calls; eight pools of 32 do not."""
+
+
+class _InflatedStream(httpx2.AsyncByteStream):
+    """The body of a gzip or deflate response, inflated in pieces of at most 64 KiB."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # Recognises either header.
+        begun = False
+        async for chunk in self._inner:
+            begun = True
+            while chunk:
+                try:
+                    piece = inflater.decompress(chunk, _PIECE)
+                except zlib.error as error:
+                    raise _not_inflated(str(error)) from error
+                chunk = inflater.unconsumed_tail
+                if piece:
+                    yield piece
+        if begun and not inflater.eof:
+            raise _not_inflated("it ends too early")
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _not_inflated(why: str) -> ProtocolError:
+    return ProtocolError(f"the compressed body cannot be read: {clip(why, 200)}", code="provider/encoding")
 
 
 class _CappedStream(httpx2.AsyncByteStream):
@@ -47,7 +82,17 @@ class _CappedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-async def _cap_failures(response: httpx2.Response) -> None:
+async def _bound_body(response: httpx2.Response) -> None:
+    """Bound what reading a body may cost: inflated by us, and short when it is a failure's."""
+    encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        response.stream = _InflatedStream(response.stream)
+    elif encoding not in ("identity", ""):
+        raise ProtocolError(
+            f"the server answered with content-encoding {clip(encoding, 60)}, which was not asked for",
+            code="provider/encoding",
+            hint="look for a proxy that compresses; agentflow asks for identity and can read gzip and deflate",
+        )
     if response.status_code >= 300:
         response.stream = _CappedStream(response.stream, MAX_ERROR_BODY)
 
@@ -68,12 +113,13 @@ def http_clients(
     """
     if aiohttp is None:
         aiohttp = aiohttp_installed()
-    size = gate if aiohttp or transport is not None else min(gate, _LANE)
+    size = gate if aiohttp or transport is not None else min(gate, _POOL_SIZE)
     options: dict[str, Any] = {
         "timeout": httpx2.Timeout(None, connect=clocks.connect_s),
         "limits": httpx2.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=_KEEPALIVE_S),
+        "headers": {"accept-encoding": "identity"},
         "follow_redirects": False,
-        "event_hooks": {"response": [_cap_failures]},
+        "event_hooks": {"response": [_bound_body]},
     }
     if transport is not None:
         return (lambda: httpx2.AsyncClient(transport=transport, **options)), size
@@ -86,7 +132,7 @@ def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
     """What a broken connection may raise besides the SDK's own errors."""
     import anyio
 
-    found: tuple[type[Exception], ...] = (
+    errors: tuple[type[Exception], ...] = (
         httpx2.RequestError,
         httpx2.StreamError,
         OSError,
@@ -97,17 +143,44 @@ def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
     if aiohttp is not False and aiohttp_installed():
         from aiohttp import ClientError
 
-        found = (*found, ClientError)
-    return found
+        errors = (*errors, ClientError)
+    return errors
 
 
-def connect_timeout(error: BaseException | None) -> bool:
-    """Whether ``error`` or what caused it is the connect clock running out."""
-    while error is not None:
-        if isinstance(error, httpx2.ConnectTimeout):
-            return True
-        error = error.__cause__
-    return False
+ConnectionFault = Literal["connect_timeout", "read_timeout", "refused", "unknown_host", "lost"]
+
+
+def connection_fault(error: BaseException) -> ConnectionFault:
+    """What kept a request from being answered, by the innermost causes: the aiohttp transport's outer class misleads."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "refused"
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return "unknown_host"
+    if aiohttp_installed():
+        from aiohttp import ClientError, ConnectionTimeoutError
+
+        if any(isinstance(cause, ConnectionTimeoutError) for cause in causes):
+            return "connect_timeout"
+        if any(isinstance(cause, ClientError) and not isinstance(cause, TimeoutError) for cause in causes):
+            return "lost"
+    if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
+        return "connect_timeout"
+    return "read_timeout" if any(isinstance(cause, httpx2.TimeoutException) for cause in causes) else "lost"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """``error``, what it was raised from or wraps, and the members of groups."""
+    if error is None:
+        return
+    yield error
+    yield from _causes(error.__cause__)
+    for wrapped in (getattr(error, "os_error", None), *error.args):
+        if isinstance(wrapped, BaseException):
+            yield from _causes(wrapped)
+    if isinstance(error, BaseExceptionGroup):
+        for member in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _causes(member)
 
 
 RESPONSE: Any = httpx2.Response

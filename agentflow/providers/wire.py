@@ -1,24 +1,16 @@
-"""JSON as it comes from a server, what is common to the dialects' encoders and decoders, and tool names on the wire."""
+"""JSON as it comes from a server and goes to one, tool names on the wire, and sizes by rule of thumb."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import jiter
 from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, ProtocolError
-from agentflow.core.messages import (
-    Message,
-    ModelDelta,
-    ModelRequest,
-    ModelResponse,
-    Part,
-    ToolCallPart,
-)
+from agentflow.core.messages import Message, ModelRequest, ToolCallPart
 
 MAX_JSON_VALUES = 500_000
 """Most values of one JSON text. Building a Python object takes some 0.2 us each, and nothing can interrupt the parser."""
@@ -55,25 +47,6 @@ def dump_json(data: Any) -> bytes:
         ) from None
 
 
-def parse_arguments(text: str, tool: str) -> tuple[dict[str, Any], str]:
-    """A tool call's argument text as ``(arguments, problem)``; one of the two is empty. No text means no arguments."""
-    if not text.strip():
-        return {}, ""
-    try:
-        value = jiter.from_json(text.encode("utf-8", "surrogatepass"), allow_inf_nan=False)
-    except ValueError as error:
-        return {}, f"the arguments for {tool} are not valid JSON ({error}); send one JSON object"
-    return check_arguments(value, tool)
-
-
-def check_arguments(value: Any, tool: str) -> tuple[dict[str, Any], str]:
-    """Parsed arguments as ``(arguments, problem)``: they must be an object."""
-    if isinstance(value, dict):
-        return cast(dict[str, Any], value), ""
-    kind = "null" if value is None else type(cast(object, value)).__name__
-    return {}, f"the arguments for {tool} are a JSON {kind}, not an object; send one JSON object"
-
-
 def record(value: Any) -> dict[str, Any]:
     """``value`` when it is a JSON object, else an empty one."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
@@ -82,32 +55,6 @@ def record(value: Any) -> dict[str, Any]:
 def records(value: Any) -> list[dict[str, Any]]:
     """``value`` when it is a JSON array, else an empty one."""
     return cast(list[dict[str, Any]], value) if isinstance(value, list) else []
-
-
-class Decoder(Protocol):
-    """One dialect's reading of one answer."""
-
-    done: bool
-    """The terminal event was seen."""
-    unknown: int
-    """Events nobody knows."""
-
-    def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Take one event, append its deltas to ``out``; False for a ping, which shows no progress."""
-        ...
-
-    def body(self, data: Any) -> ModelResponse:
-        """The answer to a plain request."""
-        ...
-
-    def finish(self) -> ModelResponse:
-        """The answer the events made. Raises IncompleteStream when they do not make one."""
-        ...
-
-    @property
-    def partial(self) -> str:
-        """The text so far."""
-        ...
 
 
 class ToolNames:
@@ -147,23 +94,6 @@ class ToolNames:
     def back(self, wire: str) -> str:
         """The tool's own name."""
         return self._back.get(wire, wire) if self._back else wire
-
-
-def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
-    """``parts`` with every tool call's id filled in and unique: a history with one id twice is refused by servers."""
-    seen: set[str] = set()
-    made: list[Part] = []
-    for part in parts:
-        if isinstance(part, ToolCallPart):
-            if not part.id or part.id in seen:
-                base = part.id or "call"
-                number = len(seen) + 1
-                while f"{base}_{number}" in seen:
-                    number += 1
-                part = ToolCallPart(f"{base}_{number}", part.name, part.arguments, None, part.invalid)
-            seen.add(part.id)
-        made.append(part)
-    return tuple(made)
 
 
 def strict_schema(schema: Any) -> bool:
@@ -208,8 +138,3 @@ def _message_size(message: Message) -> tuple[int, int]:
         elif hasattr(part, "media_type"):
             media += 1
     return text, media
-
-
-def joined_text(parts: Sequence[str]) -> str:
-    """Text pieces, joined once."""
-    return parts[0] if len(parts) == 1 else "".join(parts)

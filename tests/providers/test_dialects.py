@@ -26,9 +26,10 @@ from agentflow.core.messages import (
 from agentflow.core.ports import ProviderAdapter
 from agentflow.providers import open_provider
 from agentflow.providers.anthropic_wire import MessagesDecoder
+from agentflow.providers.decoding import Decoder
 from agentflow.providers.openai_chat_wire import ChatDecoder
 from agentflow.providers.openai_responses_wire import ResponsesDecoder
-from agentflow.providers.wire import Decoder, ToolNames, dump_json, estimate_tokens, strict_schema
+from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens, strict_schema
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")

@@ -12,6 +12,7 @@ from agentflow.core.errors import (
     CallTimeout,
     ConfigurationError,
     ConnectionLost,
+    ConnectionRefused,
     ConnectTimeout,
     IncompleteStream,
     Overloaded,
@@ -121,6 +122,7 @@ async def test_a_server_that_asks_for_an_hour_is_told_goodbye() -> None:
             _, error = await attempts_of(provider, ModelRequest((user("hi"),), model="m", timeout_s=limit))
             await provider.aclose()
         assert isinstance(error, RateLimited) and error.retry_after == float(seconds)
+        assert f"asks to wait {seconds} s" in error.message
         assert time.perf_counter() - began < 2
 
 
@@ -185,16 +187,30 @@ def test_impossible_settings_are_refused() -> None:
         RetryPolicy(attempts=0)
 
 
+@pytest.mark.parametrize("aiohttp", [False, True], ids=["httpx", "aiohttp"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_unreachable_server_is_a_lost_connection(dialect: str) -> None:
-    """A refused connection says where to, and is tried again."""
-    provider = open_provider(
-        dialect, base_url="http://127.0.0.1:9", api_key="k", retry=RetryPolicy(attempts=2, base_s=0)
-    )
+@pytest.mark.parametrize(
+    ("url", "words"), [("http://127.0.0.1:9", "refused"), ("http://no.such.host.invalid", "no address")]
+)
+async def test_an_unreachable_server_is_said_at_once(dialect: str, url: str, words: str, aiohttp: bool) -> None:
+    """Nobody listens, or the host has no name: the error says which, where and what to do, after one try."""
+    provider = open_provider(dialect, base_url=url, api_key="k", aiohttp=aiohttp)
     _, error = await attempts_of(provider)
     await provider.aclose()
-    assert isinstance(error, ConnectionLost) and "127.0.0.1:9" in error.message
-    assert error.attempts == 2
+    assert isinstance(error, ConnectionRefused) and isinstance(error, ConnectionLost)
+    assert url in error.message and words in error.message and "base URL" in (error.hint or "")
+    assert error.attempts == 1
+
+
+@pytest.mark.parametrize("aiohttp", [False, True], ids=["httpx", "aiohttp"])
+async def test_a_dropped_connection_is_lost_and_tried_again(aiohttp: bool) -> None:
+    """A server that hangs up without a word is a lost connection on either transport; the last error counts the tries."""
+    async with ModelServer([fault("closed")], repeat=True) as server:
+        provider = open_provider("openai-chat", base_url=server.url, retry=FAST, aiohttp=aiohttp)
+        _, error = await attempts_of(provider)
+        await provider.aclose()
+    assert type(error) is ConnectionLost and error.attempts == 4
+    assert "4 tries were made" in error.message
 
 
 async def test_the_wall_clock_bounds_retries_too() -> None:

@@ -92,7 +92,7 @@ async def clean_end(request: Request, reader: asyncio.StreamReader, writer: Writ
         await _send(writer, _sized(_plain(request)[:-40]))
         return
     whole = _events(request)
-    cut = {"anthropic": -1, "chat": -1, "responses": -1}[request.dialect]
+    cut = {"anthropic": -2, "chat": -3, "responses": -1}[request.dialect]  # before the stop reason
     await _send(writer, stream_head() + b"".join(chunk(event) for event in whole[:cut]) + b"0\r\n\r\n")
 
 

@@ -1,0 +1,203 @@
+"""What the dialects' readings of an answer share: stop reasons, tool calls, tolerance for servers that imitate a vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Protocol, cast
+
+import jiter
+
+from agentflow.core.errors import IncompleteStream, ProtocolError, ProviderError, clip
+from agentflow.core.messages import (
+    ModelDelta,
+    ModelResponse,
+    Notice,
+    Part,
+    StopReason,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
+from agentflow.core.values import to_json
+from agentflow.providers import faults
+from agentflow.providers.wire import ToolNames, record, records
+
+MAX_TOOL_CALLS = 256
+"""Most tool calls of one answer; more is a model out of its mind or a server that means harm."""
+
+StopTable = Mapping[str, StopReason | type[ProviderError]]
+"""Stop reasons of a dialect in lower case, its imitators' too: what they mean, or the error they are."""
+
+
+class Decoder(Protocol):
+    """One dialect's reading of one answer."""
+
+    done: bool
+    """The terminal event was seen."""
+    notices: list[Notice]
+    """What is odd about the answer."""
+
+    def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
+        """Take one event, append its deltas to ``out``; False for a ping, which shows no progress."""
+        ...
+
+    def body(self, data: Any) -> ModelResponse:
+        """The answer to a plain request."""
+        ...
+
+    def finish(self, framed: bool = True) -> ModelResponse:
+        """The answer the events made. ``framed``: the body's end was marked by its length or a last chunk.
+
+        Raises IncompleteStream when the events do not make an answer: without a stop reason never, and without the
+        terminal event only when the body is framed.
+        """
+        ...
+
+    @property
+    def partial(self) -> str:
+        """The text so far."""
+        ...
+
+
+class BaseDecoder:
+    """What the decoders have in common.
+
+    Parameters: ``names`` of the tools on the wire and back; ``provider`` and ``model`` for errors.
+    """
+
+    stop_table: ClassVar[StopTable]
+
+    def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
+        self.done = False
+        self.unknown: int = 0
+        self.notices: list[Notice] = []
+        self._names = names
+        self._provider = provider
+        self._model = model
+
+    def _fail(self, body: Any) -> None:
+        raise faults.from_stream(body, provider=self._provider, model=self._model)
+
+    def _stop(self, reason: object, parts: Iterable[Part]) -> StopReason:
+        """What ``reason`` means. Raises for one that nobody knows, or that is a failure, with the text of ``parts``."""
+        meaning = self.stop_table.get(str(reason).lower())
+        if isinstance(meaning, str):
+            return meaning
+        said = f"{self._provider} stopped {self._model} with {clip(repr(reason), 100)}"
+        partial = "".join(part.text for part in parts if isinstance(part, TextPart))
+        if meaning is not None:
+            raise meaning(f"{said} before the answer was complete", partial=partial)
+        raise ProtocolError(
+            f"{said}, a reason that is not known to be an end",
+            code="provider/unknown-stop",
+            partial=partial,
+            hint="the answer may be cut short; tell us if this server means a whole answer by it",
+        )
+
+
+def incomplete(what: str, partial: str = "") -> IncompleteStream:
+    """The error for an answer that has no end."""
+    return IncompleteStream(f"the answer ended before the model had finished: {what}", partial=partial)
+
+
+def check_call_count(count: int) -> None:
+    """Raise ProtocolError when an answer has more tool calls than an answer may."""
+    if count > MAX_TOOL_CALLS:
+        raise ProtocolError(
+            f"the answer calls more than {MAX_TOOL_CALLS} tools, the most one answer may",
+            code="provider/too-many-calls",
+            hint="ask for fewer calls at a time",
+        )
+
+
+def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
+    """``parts`` with every tool call's id filled in and unique: a history with one id twice is refused by servers."""
+    check_call_count(sum(isinstance(part, ToolCallPart) for part in parts))
+    seen: set[str] = set()
+    unique: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            if not part.id or part.id in seen:
+                base = part.id or "call"
+                number = len(seen) + 1
+                while f"{base}_{number}" in seen:
+                    number += 1
+                part = ToolCallPart(f"{base}_{number}", part.name, part.arguments, None, part.invalid)
+            seen.add(part.id)
+        unique.append(part)
+    return tuple(unique)
+
+
+def deltas_of(parts: Iterable[Part]) -> list[ModelDelta]:
+    """A whole answer as if it had been streamed, one delta a part."""
+    deltas: list[ModelDelta] = []
+    for part in parts:
+        if isinstance(part, TextPart) and part.text:
+            deltas.append(ModelDelta(part.text))
+        elif isinstance(part, ThinkingPart) and part.text:
+            deltas.append(ModelDelta(thinking=part.text))
+        elif isinstance(part, ToolCallPart):
+            deltas.append(ModelDelta(tool_call_id=part.id, tool_name=part.name))
+            deltas.append(ModelDelta(tool_call_id=part.id, arguments=to_json(part.arguments)))
+    return deltas
+
+
+def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
+    """A tool call's arguments, JSON text or an object, as ``(arguments, problem)``; one of the two is empty.
+
+    No text means no arguments.
+    """
+    if not isinstance(value, str):
+        return check_arguments(value, tool)
+    if not value.strip():
+        return {}, ""
+    try:
+        parsed = jiter.from_json(value.encode("utf-8", "surrogatepass"), allow_inf_nan=False)
+    except ValueError as error:
+        return {}, f"the arguments for {tool} are not valid JSON ({error}); send one JSON object"
+    return check_arguments(parsed, tool)
+
+
+def check_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
+    """Parsed arguments as ``(arguments, problem)``: they must be an object."""
+    if isinstance(value, dict):
+        return cast(dict[str, Any], value), ""
+    kind = "null" if value is None else type(value).__name__
+    return {}, f"the arguments for {tool} are a JSON {kind}, not an object; send one JSON object"
+
+
+def argument_text(value: object) -> str:
+    """A piece of a streamed call's arguments: text as it is, an object (some servers send one) as JSON."""
+    return value if isinstance(value, str) else "" if value is None else to_json(value)
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content: a string, or a list of parts of which some have text (some servers send those)."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    if not isinstance(content, list):
+        raise TypeError(f"text expected, not {type(content).__name__}")
+    return "".join(_part_text(part) for part in cast(list[object], content))
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    piece = record(part)
+    return text_of(piece.get("text") or piece.get("refusal")) if piece.get("type") not in _THOUGHTS else ""
+
+
+_THOUGHTS = ("thinking", "reasoning", "reasoning_text")
+
+
+def thoughts_of(content: object) -> str:
+    """The thinking among the parts of a message's content."""
+    parts = records(content)
+    return "".join(
+        text_of(p.get("thinking") or p.get("text")) for p in map(record, parts) if p.get("type") in _THOUGHTS
+    )
+
+
+def count(value: object) -> int:
+    """A number of tokens as servers report it: nothing and nonsense count as none."""
+    return int(value) if isinstance(value, int | float) and 0 < value < 1e15 else 0
