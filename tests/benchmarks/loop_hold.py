@@ -1,0 +1,183 @@
+"""How long programs hold the event loop, and how much memory they take, at default limits: ``python loop_hold.py``.
+
+Each case of :mod:`tests.support.loop_cases` runs in a process of its own, under an ``asyncio.timeout(1)`` that the host
+sets. Beside it a task counts the turns of the loop and the processor time of the loop's thread between them, less what
+a full garbage collection takes, which is reported apart. Columns: the outcome (a value's type, an error code, or
+``timeout``), turns, p99 and longest hold in ms, longest collection in ms, growth of the process in MB, and how many ms of
+processor time passed between the end of the timeout and the end of the run.
+
+Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.support.loop_cases import CASES, Case
+
+HOLD_P99_MS = 25.0
+HOLD_WORST_MS = 100.0
+MEMORY_MB = 512 * 1.2
+ENDS_MS = 200.0
+
+
+class Ticker:
+    """Counts turns of the loop and the processor time between them."""
+
+    def __init__(self) -> None:
+        self.holds: list[float] = []
+        self.collections: list[float] = []
+        self._began = 0.0
+        self._pause = 0.0
+
+    def collected(self, phase: str, info: dict[str, int]) -> None:
+        """A callback for ``gc.callbacks``."""
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            taken = time.thread_time() - self._began
+            self._pause += taken
+            self.collections.append(taken)
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.holds.append(max(0.0, now - before - self._pause))
+            self._pause = 0.0
+            before = time.thread_time()
+
+
+async def measure(case: Case, timeout_s: float | None) -> dict[str, Any]:
+    """Run one case and give its figures."""
+    from agentflow import AgentFlow, ScriptedProvider
+
+    async def take(value: Any = None) -> int:
+        """A tool that takes anything.
+
+        Args:
+            value: what it takes
+        """
+        return 1
+
+    ticker = Ticker()
+    bindings = case.bindings()
+    replies = case.replies()
+    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take]) as flow:
+        await flow.run("(+ 1 2)")
+        gc.collect()
+        before = _resident()
+        gc.callbacks.append(ticker.collected)
+        beside = asyncio.create_task(ticker.run())
+        ended_late = 0.0
+        began = time.process_time()
+        try:
+            async with asyncio.timeout(timeout_s) as scope:
+                try:
+                    result = await flow.run(case.text, bindings=bindings, allow=case.allow)
+                    outcome = type(result.value).__name__
+                except BaseException as error:
+                    outcome = str(getattr(error, "code", type(error).__name__))
+                    if scope.when() is not None:
+                        ended_late = time.process_time() - began
+                    raise
+        except TimeoutError:
+            outcome = "timeout"
+        except Exception:
+            pass
+        cpu = time.process_time() - began
+        await asyncio.sleep(0)  # the ticker's turn: the last hold counts too
+        await asyncio.sleep(0)
+        beside.cancel()
+        await asyncio.wait([beside])
+        gc.callbacks.remove(ticker.collected)
+    holds = sorted(ticker.holds) or [0.0]
+    return {
+        "case": case.name,
+        "outcome": outcome,
+        "turns": len(holds),
+        "p99_ms": 1e3 * holds[min(len(holds) - 1, int(len(holds) * 0.99))],
+        "worst_ms": 1e3 * holds[-1],
+        "gc_ms": 1e3 * max(ticker.collections, default=0.0),
+        "growth_mb": max(0.0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before),
+        "cpu_ms": 1e3 * cpu,
+        "late_ms": 1e3 * max(0.0, ended_late - (timeout_s or 1e9)),
+    }
+
+
+def _resident() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def run_case(name: str, timeout_s: float | None = 1.0, patience_s: float = 60.0) -> dict[str, Any]:
+    """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
+    command += [] if timeout_s is not None else ["--no-timeout"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
+    except subprocess.TimeoutExpired:
+        return {"case": name, "outcome": "hung", "turns": 0, **dict.fromkeys(_FIGURES, patience_s * 1e3)}
+    if ended.returncode:
+        return {"case": name, "outcome": f"died ({ended.returncode})", "turns": 0, **dict.fromkeys(_FIGURES, 0.0)}
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+_FIGURES = ("p99_ms", "worst_ms", "gc_ms", "growth_mb", "cpu_ms", "late_ms")
+
+
+def passes(row: dict[str, Any], margin: float = 1.0) -> bool:
+    """Whether the figures of a case are within the bounds, times ``margin``; memory has no margin but its own."""
+    return (
+        row["turns"] > 0
+        and row["p99_ms"] <= HOLD_P99_MS * margin
+        and row["worst_ms"] <= HOLD_WORST_MS * margin
+        and row["growth_mb"] <= MEMORY_MB
+        and row["late_ms"] <= ENDS_MS * margin
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-timeout", action="store_true")
+    parser.add_argument("--child")
+    options = parser.parse_args()
+    timeout_s = None if options.no_timeout else 1.0
+    if options.child:
+        print(json.dumps(asyncio.run(measure(CASES[options.child], timeout_s))))
+        return
+    rows = [run_case(name, timeout_s) for name in options.names or CASES]
+    if options.json:
+        print(json.dumps(rows))
+        return
+    print(f"{'case':<26}{'outcome':<26}{'turns':>8}{'p99':>8}{'worst':>9}{'gc':>8}{'MB':>7}{'cpu':>8}{'late':>7}")
+    for row in rows:
+        mark = "" if passes(row) else "  <--"
+        print(
+            f"{row['case']:<26}{row['outcome'][:25]:<26}{row['turns']:>8}{row['p99_ms']:>8.1f}{row['worst_ms']:>9.1f}"
+            f"{row['gc_ms']:>8.1f}{row['growth_mb']:>7.0f}{row['cpu_ms']:>8.0f}{row['late_ms']:>7.0f}{mark}"
+        )
+    print(
+        f"{sum(map(passes, rows))} of {len(rows)} within {HOLD_P99_MS:g} / {HOLD_WORST_MS:g} ms and {MEMORY_MB:.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    main()
