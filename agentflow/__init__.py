@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from agentflow.core.values import Symbol
     from agentflow.executors.command_executor import CommandExecutor
     from agentflow.executors.file_access import FileAccessManager
-    from agentflow.executors.system_executors import SystemExecutorFunctions
-    from agentflow.handler.handler import BaseHandler
     from agentflow.handler.tools import tool
     from agentflow.lang.closure import Closure
     from agentflow.lang.environment import SexpEnvironment
@@ -43,15 +41,17 @@ if TYPE_CHECKING:
     from agentflow.lib.redact import Secret
     from agentflow.memory.system import MemorySystem
     from agentflow.providers.scripted import ScriptedProvider
-    from agentflow.runtime.evaluator import SexpEvaluator
     from agentflow.runtime.handle import RunResult, RunStream
-    from agentflow.tasks.system import TaskSystem
+    from agentflow.spec.evaluator import SexpEvaluator
+    from agentflow.spec.executors import SystemExecutorFunctions
+    from agentflow.spec.handler import BaseHandler
+    from agentflow.spec.task_system import TaskSystem
 
 _HOMES = {
     "AgentFlow": "app",
     "AgentflowError": "core.errors",
     "AssociativeMatchResult": "core.context",
-    "BaseHandler": "handler.handler",
+    "BaseHandler": "spec.handler",
     "CallContext": "core.call",
     "Closure": "lang.closure",
     "CommandExecutor": "executors.command_executor",
@@ -79,14 +79,14 @@ _HOMES = {
     "Session": "core.session",
     "SexpEnvironment": "lang.environment",
     "SexpEvaluationError": "core.errors",
-    "SexpEvaluator": "runtime.evaluator",
+    "SexpEvaluator": "spec.evaluator",
     "SexpSyntaxError": "core.errors",
     "SubtaskRequest": "core.requests",
     "Symbol": "core.values",
-    "SystemExecutorFunctions": "executors.system_executors",
+    "SystemExecutorFunctions": "spec.executors",
     "TaskError": "core.errors",
     "TaskResult": "core.results",
-    "TaskSystem": "tasks.system",
+    "TaskSystem": "spec.task_system",
     "TaskTemplate": "core.templates",
     "UnboundSymbolError": "core.errors",
     "Usage": "core.messages",

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
@@ -19,8 +19,8 @@ from agentflow.core.source import Source
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import DENIED, CommandPolicy
-from agentflow.executors.system_executors import SystemExecutorFunctions
-from agentflow.handler.handler import BaseHandler
+from agentflow.executors.system_tools import SystemTools
+from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.lang.card import language_card
@@ -34,14 +34,20 @@ from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.table import Router
-from agentflow.runtime.evaluator import SexpEvaluator
+from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult, RunStream
-from agentflow.runtime.programs import Programs
-from agentflow.runtime.run import Approver, Run, Runs
+from agentflow.runtime.programs import ProgramCheck
+from agentflow.runtime.run import Approver, Run
 from agentflow.settings import Settings, load_settings
+from agentflow.spec.evaluator import SexpEvaluator
+from agentflow.spec.executors import SystemExecutorFunctions
+from agentflow.spec.handler import BaseHandler
+from agentflow.spec.host import finder_of
+from agentflow.spec.joining import executing_call, in_run
+from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
-from agentflow.tasks.system import TaskSystem
 from agentflow.tasks.workflows import WorkflowLibrary
 from agentflow.tasks.xml import read_directory
 
@@ -105,6 +111,11 @@ class AgentFlow:
         self.redactor = Redactor.from_environment(os.environ, [api_key] if api_key else [])
 
         self.files = FileAccessManager(_existing(roots))
+        self.commands = CommandExecutor(
+            self.files,
+            policy=CommandPolicy(allow=settings.allow_commands, deny=(*DENIED, *settings.deny_commands)),
+            sandbox=sandbox or settings.sandbox,
+        )
         self.router = Router(
             model or settings.model,
             provider=provider,
@@ -113,13 +124,7 @@ class AgentFlow:
             settings=settings.model_settings,
             gate=settings.concurrency or DEFAULT_GATE,
         )
-        self.runs = Runs(services=lambda: self.evaluator, limits=self.limits, approver=approve, redactor=self.redactor)
-        self.commands = CommandExecutor(
-            self.files,
-            policy=CommandPolicy(allow=settings.allow_commands, deny=(*DENIED, *settings.deny_commands)),
-            sandbox=sandbox or settings.sandbox,
-        )
-        self.tools = ToolRegistry(opener=self.runs)
+        self.tools = ToolRegistry()
         prompts = TurnLoop(
             FallbackRouter(self.router, tuple(fallbacks) or tuple(settings.fallbacks)),
             self.tools,
@@ -127,32 +132,30 @@ class AgentFlow:
             fallback=FallbackProvider,
         )
         executor = AtomicTaskExecutor(prompts, self.files)
-        programs = Programs(lambda: self.evaluator)
-        ranker = (
-            LlmRanker(executor.run_template, lambda paths, strategy: self.memory_system.describe(paths, strategy))
-            if settings.rerank
-            else None
-        )
+        ranker = LlmRanker(executor.run_template) if settings.rerank else None
         self.memory_system: Any = memory if memory is not None else MemorySystem(files=self.files, ranker=ranker)
-        self.task_system = TaskSystem(
-            memory_system=self.memory_system,
-            executor=executor,
-            files=self.files,
-            commands=self.commands,
-            run_opener=self.runs,
-            decomposer=lambda: self.solver,
-            decompose=settings.decompose,
-        )
+        finder = finder_of(self.memory_system)
+        templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
         for template in read_directory(Path(directory)) if (directory := tasks or settings.tasks) else ():
-            self.task_system.register_template(template)
-        self.solver = Solver(
-            executor,
-            programs,
-            language_card(),
-            self.task_system,
-            self.tools,
-            find_workflow=lambda name: self.workflows.find(name),
+            templates.register_template(template)
+        for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
+            self.tools.add(built_in)
+        saved = workflows or settings.workflows
+        self.workflows = WorkflowLibrary(
+            ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
         )
+        self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows)
+        self.engine = Engine(
+            templates,
+            self.tools,
+            finder,
+            solver=self.solver,
+            workflows=self.workflows,
+            limits=self.limits,
+            approver=approve,
+            redactor=self.redactor,
+        )
+        self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
             self.task_system,
             self.memory_system,
@@ -162,24 +165,15 @@ class AgentFlow:
             turn_loop=prompts,
             file_manager=self.files,
             command_executor=self.commands,
-            run_opener=self.runs,
-            redact=self.redact,
+            redact=self.redactor.redact,
+            engine=self.engine,
         )
-        self.executors = SystemExecutorFunctions(self.memory_system, self.files, self.commands, self.handler)
-        for built_in in self.executors.tools():
-            self.tools.add(built_in)
-        saved = workflows or settings.workflows
-        self.workflows = WorkflowLibrary(programs, Path(saved) if saved else None)
-        self.evaluator = SexpEvaluator(
-            self.task_system,
-            self.handler,
-            self.memory_system,
-            runs=self.runs,
-            solver=self.solver,
-            workflows=self.workflows,
+        self.executors = SystemExecutorFunctions(
+            self.memory_system, self.files, self.commands, self.handler, engine=self.engine
         )
+        self.evaluator = SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
         for function in tools:
-            self.tool(function)
+            self.tools.add(function)
 
     async def __aenter__(self) -> AgentFlow:
         return self
@@ -205,7 +199,7 @@ class AgentFlow:
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Give every event of every later run to ``observer``, plain or async; call what is returned to end that."""
-        return self.runs.subscribe(observer)
+        return self.engine.subscribe(observer)
 
     def redact(self, value: T) -> T:
         """A text, or data of texts, without secrets: the value itself if it holds none, else a copy."""
@@ -223,7 +217,7 @@ class AgentFlow:
         ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name.
         Raises SexpSyntaxError and SexpEvaluationError with the place.
         """
-        return self.evaluator.compile(
+        return self.engine.compile(
             _source(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
         )
 
@@ -271,8 +265,8 @@ class AgentFlow:
 
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
-        async with self.runs.open_call("call", self.handler.session) as call:
-            return await self.evaluator.call_value(function, arguments, call)
+        async with in_run(self.engine, "call", self.handler.session) as call:
+            return await call.run.call_value(function, arguments, call)
 
     async def _main(
         self,
@@ -286,7 +280,7 @@ class AgentFlow:
         own: Subscriber | None,
     ) -> RunResult:
         grants = None if allow is None else frozenset(allow)
-        outer = current_call.get()
+        outer = executing_call()
         if outer is not None and outer.grants is not None:
             grants = outer.grants if grants is None else grants & outer.grants
         source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
@@ -297,7 +291,7 @@ class AgentFlow:
         compiled = await self._compiled(source, environment, grants, limits)
         if outer is not None and own is None and limits is None and isinstance(outer.run, Run):
             return await self._join(outer, outer.run, compiled, environment, bindings, session, grants)
-        async with self.runs.open(
+        async with self.engine.open(
             compiled.source.name,
             session=session,
             program=compiled.source.digest,
@@ -306,7 +300,7 @@ class AgentFlow:
             own=own,
             approver=approve,
         ) as (run, call):
-            value = await self.evaluator.evaluate(compiled, environment, call)
+            value = await self.engine.evaluate(compiled, environment, call)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
 
     async def _compiled(
@@ -319,8 +313,8 @@ class AgentFlow:
         """Compile on a worker thread what is long enough to hold the loop."""
         text = source if isinstance(source, str) else source.text
         if len(text) < LONG_SOURCE:
-            return self.evaluator.compile(source, env=env, grants=grants, limits=limits)
-        return await asyncio.to_thread(self.evaluator.compile, source, env=env, grants=grants, limits=limits)
+            return self.engine.compile(source, env=env, grants=grants, limits=limits)
+        return await asyncio.to_thread(self.engine.compile, source, env=env, grants=grants, limits=limits)
 
     async def _join(
         self,
@@ -343,7 +337,7 @@ class AgentFlow:
             subtask_chain=outer.subtask_chain,
             material=outer.material,
         )
-        value = await self.evaluator.evaluate(program, env, call)
+        value = await self.engine.evaluate(program, env, call)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
 
 

@@ -50,6 +50,8 @@ class Flow(Protocol):
     """The part of AgentFlow that the shell uses."""
 
     @property
+    def engine(self) -> Any: ...
+    @property
     def evaluator(self) -> Any: ...
     def subscribe(self, observer: Callable[[Any], Any]) -> Callable[[], None]: ...
 
@@ -69,9 +71,7 @@ def is_complete(text: str) -> bool:
 
 def names_in_sight(flow: Flow, env: SexpEnvironment) -> list[str]:
     """All names to complete: variables, tasks and tools, primitives, special forms."""
-    performer = getattr(flow.evaluator, "performer", None)
-    registered: Iterable[str] = performer.known_names() if performer is not None else ()
-    return sorted({*env.names(), *registered, *PRIMITIVES, *FORMS})
+    return sorted({*env.names(), *flow.engine.effects.known_names(), *PRIMITIVES, *FORMS})
 
 
 class PromptEditor:
@@ -171,10 +171,10 @@ class Shell:
             return "write ,doc NAME"
         if name in self.env:
             return f"{name} is {print_value(self.env.lookup(name), limit=2_000)}"
-        performer = getattr(self.flow.evaluator, "performer", None)
-        kind = performer.kind_of(name) if performer is not None else None
-        if performer is not None and kind is not None:
-            parameters = " ".join(f"({each} ...)" for each in performer.parameters_of(name) or ())
+        names = self.flow.engine.effects
+        kind = names.kind_of(name)
+        if kind is not None:
+            parameters = " ".join(f"({each} ...)" for each in names.parameters_of(name) or ())
             return f"({name}{' ' if parameters else ''}{parameters})\n  {kind}"
         return describe(name)
 

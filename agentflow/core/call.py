@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time as _time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
@@ -48,8 +48,10 @@ from agentflow.core.session import Session
 from agentflow.core.source import Span
 
 if TYPE_CHECKING:
+    from agentflow.core.errors import AgentflowError
     from agentflow.core.requests import SubtaskRequest
     from agentflow.core.results import TaskResult
+    from agentflow.core.templates import TaskTemplate
 
 E = TypeVar("E", bound=EventBase)
 
@@ -79,13 +81,70 @@ class ApprovalRequest:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class RunPort(Protocol):
+class RunServices(Protocol):
+    """What things inside a run may ask it to start. The engine that opened the run does it."""
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        """Run what a CONTINUATION asks for, nested under ``call``."""
+        ...
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        """Call a Closure or Python callable within this run."""
+        ...
+
+    async def take_over(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult | None:
+        """Have a model write a program for ``goal``, the work of a task that ran out of context or output, and run it.
+
+        Gives its result, ``failed`` with the attempts when none worked within ``rounds``, or None when nothing here
+        writes programs.
+        """
+        ...
+
+    def check_program(
+        self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
+    ) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
+        ``names`` bound; empty when it may run within ``call``."""
+        ...
+
+    async def run_program(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any:
+        """Run a program text within ``call``, ``inputs`` bound as its variables.
+
+        ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. Raises what
+        the program raises.
+        """
+        ...
+
+
+class RunPort(RunServices, Protocol):
     """What calls below the language need of the run they belong to. The runtime implements it."""
 
     @property
     def run_id(self) -> str: ...
     @property
     def limits(self) -> Limits: ...
+    @property
+    def budget(self) -> object:
+        """What the run may still use of steps, effects and branches: the runtime's own affair, None without one."""
+        ...
+
     @property
     def listening(self) -> bool:
         """Whether anybody takes the events that only exist for watching (deltas)."""
@@ -113,16 +172,8 @@ class RunPort(Protocol):
         """Add what a model call cost. Raises LimitExceeded when the run is over its tokens or money."""
         ...
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run what a CONTINUATION asks for, nested under ``call``."""
-        ...
-
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
         """Ask the run's approver. False without one."""
-        ...
-
-    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
-        """Call a Closure or Python callable within this run."""
         ...
 
 

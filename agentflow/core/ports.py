@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -22,7 +22,6 @@ from agentflow.core.messages import (
 )
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 
 Observer = Callable[[Event], None | Awaitable[None]]
@@ -182,11 +181,25 @@ class MemoryPort(Protocol):
         ...
 
 
-class Ranker(Protocol):
-    """Scores candidates against a text."""
+class ContextFinder(Protocol):
+    """Memory as services ask it: within a call."""
 
-    async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
-        """``(path, score in 0..1)`` of the best ``limit`` candidates, best first."""
+    async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
+        """What is relevant, best first; ``error`` set when the lookup failed."""
+        ...
+
+
+class Ranker(Protocol):
+    """Orders candidates by how well they answer a question."""
+
+    async def rank(
+        self, question: ContextGenerationInput, candidates: Mapping[str, str], call: CallContext | None
+    ) -> list[tuple[str, float]]:
+        """``(path, score in 0..1)`` of the best ``question.max_results`` candidates, best first.
+
+        ``candidates`` maps paths to what describes them, by ``question.matching_strategy``. ``call`` is where in a run
+        that is; None outside of one.
+        """
         ...
 
 
@@ -245,13 +258,34 @@ class CommandResult:
     code: str | None = None
 
 
-class CommandPort(Protocol):
-    """Processes, under policy and sandbox."""
+class HostCommandPort(Protocol):
+    """Processes as the specification has them. Anything with these methods can be a face's command executor."""
 
     async def execute_command_safely(
         self, command: str | Sequence[str], cwd: str | None = None, timeout: float | None = None
     ) -> CommandResult:
         """Run a command. Refusals, failures and time-outs are results, not exceptions."""
+        ...
+
+    def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
+        """Absolute paths of the existing files the output names, one a line."""
+        ...
+
+
+class CommandPort(Protocol):
+    """Processes, under policy and sandbox."""
+
+    async def execute_command_safely(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> CommandResult:
+        """Run a command with the authority of ``call``, None being the host's.
+
+        Refusals, failures and time-outs are results, not exceptions.
+        """
         ...
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
@@ -269,6 +303,10 @@ class TemplatePort(Protocol):
         """Run an atomic task within ``call``: context, files, prompt, output. Publishes Task events."""
         ...
 
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        """Run what a CONTINUATION asks for, nested under ``call``. Publishes Subtask events."""
+        ...
+
 
 class EvaluatorPort(Protocol):
     """The evaluator as task system and handler see it."""
@@ -276,23 +314,25 @@ class EvaluatorPort(Protocol):
     async def evaluate_string(self, sexp_string: str, initial_env: Any = None) -> Any: ...
 
 
+class DataContextPort(Protocol):
+    """What sessions are primed with, as the system tools see it."""
+
+    async def prime(self, query: str | None, initial_files: list[str] | None, call: CallContext) -> DataContext:
+        """Prime ``call.session``. Raises TaskError (context_priming_failure)."""
+        ...
+
+    def clear(self, call: CallContext) -> None:
+        """Forget what ``call.session`` was primed with."""
+        ...
+
+
 class HandlerPort(Protocol):
     """The handler as executors and evaluator see it."""
 
-    @property
-    def session(self) -> Session: ...
     async def prime_data_context(
         self, query: str | None = None, initial_files: list[str] | None = None
     ) -> DataContext: ...
     def clear_data_context(self) -> None: ...
-
-
-class RunOpener(Protocol):
-    """Opens a run for a public method that was called outside of one."""
-
-    def open_call(self, name: str, session: Session | None = None) -> Any:
-        """An async context manager giving a CallContext."""
-        ...
 
 
 ByteSource = AsyncIterator[bytes]

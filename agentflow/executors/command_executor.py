@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentflow.core.call import ApprovalRequest, CallContext, current_call
+from agentflow.core.call import ApprovalRequest, CallContext
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import CommandResult
 from agentflow.executors import git_hardening
@@ -169,25 +169,18 @@ class CommandExecutor:
     # -- running ------------------------------------------------------------------------------------------------
 
     async def execute_command_safely(
-        self, command: str | Sequence[str], cwd: str | None = None, timeout: float | None = None
-    ) -> CommandResult:
-        """Run a command to its end.
-
-        ``command`` is a text (split with shlex) or an argument vector; ``cwd`` a directory within the roots (default:
-        the first root); ``timeout`` seconds. Refusals, failures and time-outs are results with ``reason`` and ``code``
-        set, not exceptions. Inside a tool the command has the authority of that tool's call, elsewhere the host's.
-        """
-        return await self.run(command, cwd=cwd, timeout=timeout, call=current_call.get())
-
-    async def run(
         self,
         command: str | Sequence[str],
-        *,
         cwd: str | None = None,
         timeout: float | None = None,
         call: CallContext | None = None,
     ) -> CommandResult:
-        """:meth:`execute_command_safely` with the authority of ``call`` (None: the host's)."""
+        """Run a command to its end.
+
+        ``command`` is a text (split with shlex) or an argument vector; ``cwd`` a directory within the roots (default:
+        the first root); ``timeout`` seconds; ``call`` whose authority the command has, None being the host's. Refusals,
+        failures and time-outs are results with ``reason`` and ``code`` set, not exceptions.
+        """
         began = time.perf_counter()
         try:
             limit = self._timeout(timeout)

@@ -1,6 +1,5 @@
 """Handler: conversations with models. Prompts, the loop of model calls and tool calls, and the tools themselves.
 
 Reaches models, executors and runs through the ports of ``core`` only. Start with
-:mod:`agentflow.handler.turn_loop`; :mod:`agentflow.handler.tool_registry` runs the tools, and
-:mod:`agentflow.handler.handler` is the specification's BaseHandler on top of both.
+:mod:`agentflow.handler.turn_loop`; :mod:`agentflow.handler.tool_registry` runs the tools.
 """

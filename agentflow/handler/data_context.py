@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, TaskError
-from agentflow.core.ports import FilePort, MemoryPort
+from agentflow.core.ports import ContextFinder, FilePort
 
 MAX_CHARACTERS = 400_000
 """Text a data context holds at most; what is beyond it is left out and said so in the summary."""
 
 
+@dataclass(frozen=True, slots=True)
+class DataContexts:
+    """Primes sessions; the :class:`~agentflow.core.ports.DataContextPort`."""
+
+    memory: ContextFinder | None
+    files: FilePort | None
+
+    async def prime(self, query: str | None, initial_files: Sequence[str] | None, call: CallContext) -> DataContext:
+        """Put what is found for ``query`` and in ``initial_files`` ahead of every later prompt of ``call.session``.
+
+        Replaces what was there. Raises TaskError (context_priming_failure); then nothing has changed.
+        """
+        primed = await gather(self.memory, self.files, query, initial_files, call)
+        call.session.data_context = primed
+        return primed
+
+    def clear(self, call: CallContext) -> None:
+        """Forget what ``call.session`` was primed with."""
+        call.session.data_context = None
+
+
 async def gather(
-    memory: MemoryPort | None,
+    memory: ContextFinder | None,
     files: FilePort | None,
     query: str | None,
     paths: Sequence[str] | None,
+    call: CallContext,
     *,
     max_characters: int = MAX_CHARACTERS,
 ) -> DataContext:
@@ -27,7 +51,7 @@ async def gather(
     """
     if not query and not paths:
         raise _failure("there is nothing to prime with", hint="give a query, or initial_files, or both")
-    found = await _look_up(memory, query, paths) if query else AssociativeMatchResult()
+    found = await _look_up(memory, query, paths, call) if query else AssociativeMatchResult()
     skipped: list[str] = []
     items: dict[str, MatchItem] = {}
     for path in paths or ():
@@ -48,12 +72,14 @@ async def gather(
     return DataContext(source_query=query, items=kept, overall_summary=summary)
 
 
-async def _look_up(memory: MemoryPort | None, query: str, paths: Sequence[str] | None) -> AssociativeMatchResult:
+async def _look_up(
+    memory: ContextFinder | None, query: str, paths: Sequence[str] | None, call: CallContext
+) -> AssociativeMatchResult:
     if memory is None:
         raise _failure("a query needs a memory system, and this handler has none", hint="give initial_files instead")
     asked = ContextGenerationInput(query=query, target_files=list(paths or ()))
     try:
-        found = await memory.get_relevant_context_for(asked)
+        found = await memory.find(asked, call)
     except TaskError:
         raise
     except AgentflowError as error:

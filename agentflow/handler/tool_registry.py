@@ -12,8 +12,7 @@ from typing import Any, cast
 from agentflow.core.call import ApprovalRequest, CallContext, HostCode, Scope
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
-from agentflow.core.local_run import LocalOpener
-from agentflow.core.ports import RunOpener, Tool
+from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
@@ -33,17 +32,16 @@ RETRY_MOST_S = 5.0
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
 
-    Parameters: ``opener`` gives a run to executors called by hand, outside of one. ``specs`` maps names to the
-    specification's dicts and ``executors`` names to callables of one arguments dict; both are read, not written to.
+    ``specs`` maps names to the specification's dicts, ``executors`` those registered with an executor of one arguments
+    dict to it; both are read, not written to.
     """
 
-    def __init__(self, *, opener: RunOpener | None = None) -> None:
+    def __init__(self) -> None:
         self.specs: dict[str, dict[str, Any]] = {}
         self.executors: dict[str, Callable[..., Any]] = {}
         self._tools: dict[str, Tool] = {}
         self._sorted: list[str] = []
         self._schemas: dict[str, Schema | None] = {}
-        self._opener = opener or LocalOpener()
 
     def add(self, tool: Tool | Callable[..., Any]) -> Tool:
         """Register a Tool, or a typed function (see :func:`agentflow.tool`); one of the same name is replaced.
@@ -51,7 +49,8 @@ class ToolRegistry:
         Raises ConfigurationError for a function that cannot be a tool.
         """
         made = tool if isinstance(tool, Tool) else tool_from_function(tool)
-        self._put(made, self._by_hand(made.name))
+        self._put(made)
+        self.executors.pop(made.name, None)
         return made
 
     def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
@@ -59,26 +58,20 @@ class ToolRegistry:
 
         One of the same name is replaced. Raises ConfigurationError naming what is wrong with the spec.
         """
-        self._put(tool_from_spec(spec, executor), executor, dict(spec))
+        tool = tool_from_spec(spec, executor)
+        self._put(tool, dict(spec))
+        self.executors[tool.name] = executor
 
-    def _put(self, tool: Tool, executor: Callable[..., Any], spec: dict[str, Any] | None = None) -> None:
+    def _put(self, tool: Tool, spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
         self._tools[tool.name] = tool
         self._sorted = []
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
-        self.executors[tool.name] = executor
         self.specs[tool.name] = spec or {
             "name": shown.name,
             "description": shown.description,
             "input_schema": shown.input_schema,
         }
-
-    def _by_hand(self, name: str) -> Callable[..., Any]:
-        async def execute(params: dict[str, Any]) -> TaskResult:
-            async with self._opener.open_call(name) as call:
-                return await self.execute(name, params, call)
-
-        return execute
 
     def remove(self, name: str) -> bool:
         """Forget a tool. Whether there was one."""

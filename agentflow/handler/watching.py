@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from agentflow.core.call import ApprovalRequest, CallContext, RunPort
+from agentflow.core.call import CallContext, RunPort
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
-from agentflow.core.messages import Usage
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
 
 ALLOWANCE = 64
 """Events a reader may be behind before the producer waits for it."""
@@ -24,6 +20,14 @@ class WatchedRun:
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self.next_seq = run.next_seq
+        self.charge_model_call = run.charge_model_call
+        self.charge_usage = run.charge_usage
+        self.approve = run.approve
+        self.run_subtask = run.run_subtask
+        self.call_value = run.call_value
+        self.take_over = run.take_over
+        self.check_program = run.check_program
+        self.run_program = run.run_program
 
     @property
     def run_id(self) -> str:
@@ -34,6 +38,11 @@ class WatchedRun:
     def limits(self) -> Limits:
         """The run's limits."""
         return self._run.limits
+
+    @property
+    def budget(self) -> object:
+        """The run's budget."""
+        return self._run.budget
 
     @property
     def listening(self) -> bool:
@@ -68,26 +77,6 @@ class WatchedRun:
     def end(self) -> None:
         """No more events will come."""
         self.queue.put_nowait(None)
-
-    def charge_model_call(self) -> None:
-        """Count a model call on the run."""
-        self._run.charge_model_call()
-
-    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Charge the run."""
-        self._run.charge_usage(usage, cost_usd)
-
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Have the run do it; its events come here too, since ``call`` belongs to this run."""
-        return await self._run.run_subtask(request, call)
-
-    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the run's approver."""
-        return await self._run.approve(request, call)
-
-    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
-        """Have the run do it."""
-        return await self._run.call_value(function, arguments, call)
 
 
 def watch(call: CallContext, *content: object) -> tuple[WatchedRun, CallContext]:

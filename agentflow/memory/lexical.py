@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+from agentflow.core.call import CallContext
+from agentflow.core.context import ContextGenerationInput
 from agentflow.memory.index import FileIndex
 
 
@@ -17,12 +19,13 @@ class LexicalRanker:
     def __init__(self, index: FileIndex) -> None:
         self._index = index
 
-    async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
-        """``(path, score in 0..1)`` of the best ``limit`` candidates, best first.
+    async def rank(
+        self, question: ContextGenerationInput, candidates: Mapping[str, str], call: CallContext | None
+    ) -> list[tuple[str, float]]:
+        """``(path, score in 0..1)`` of the best candidates, best first.
 
-        Candidates that are not indexed, or share no term with ``text``, are left out.
+        Candidates that are not indexed, or share no term with the question, are left out.
         """
-        allowed = set(candidates)
-        matches = await self._index.search(text, max(limit, 2_000))
+        matches = await self._index.search(question.text, max(question.max_results, 2_000))
         scored = ((os.path.join(item.file.root, item.file.path), item.score) for item in matches)
-        return [(path, score) for path, score in scored if path in allowed][:limit]
+        return [(path, score) for path, score in scored if path in candidates][: question.max_results]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext
+from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import TaskError
 from agentflow.core.results import TaskResult
 from agentflow.memory.sharding import shards
 
-RunTask = Callable[[str, dict[str, Any], CallContext | None], Awaitable[TaskResult]]
+RunTask = Callable[[str, dict[str, Any], CallContext], Awaitable[TaskResult]]
 """``(template name, inputs, call or None)``: runs a template."""
-
-Describe = Callable[[Sequence[str], str], Awaitable[Mapping[str, str]]]
-"""``(paths, strategy)``: the text a model is shown for each path; see :meth:`MemorySystem.describe`."""
 
 TEMPLATES: dict[str, str] = {
     "content": "atomic:associative_matching",
@@ -35,9 +33,8 @@ class RerankFailed(TaskError):
 class LlmRanker:
     """The :class:`~agentflow.core.ports.Ranker` that asks a model.
 
-    Parameters: ``run_task`` runs a template; ``describe`` gives the text shown for each candidate; ``strategy`` content
-    or metadata; ``budget_tokens`` estimated tokens per shard; ``concurrency`` shards asked at once; ``templates``
-    overrides the template names. The template is given ``query``, ``metadata`` (a JSON list of ``{path, text}``) and
+    Parameters: ``run_task`` runs a template; ``budget_tokens`` estimated tokens per shard; ``concurrency`` shards asked
+    at once; ``templates`` overrides the template names by strategy. The template is given ``query``, ``metadata`` (a JSON list of ``{path, text}``) and
     ``max_results``; it answers with a JSON list of ``{path, score, relevance}``, or an object that holds one under
     ``matches`` or ``files``.
     """
@@ -45,28 +42,30 @@ class LlmRanker:
     def __init__(
         self,
         run_task: RunTask,
-        describe: Describe,
         *,
-        strategy: Literal["content", "metadata"] = "content",
         budget_tokens: int = 12_000,
         concurrency: int = 8,
         templates: Mapping[str, str] | None = None,
     ) -> None:
         self._run_task = run_task
-        self._describe = describe
-        self._strategy = strategy
         self._budget = budget_tokens
         self._concurrency = concurrency
-        self._template = {**TEMPLATES, **(templates or {})}[strategy]
+        self._templates = {**TEMPLATES, **(templates or {})}
 
-    async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
-        """``(path, score in 0..1)`` of the best ``limit`` candidates, best first; ties keep the candidates' order.
+    async def rank(
+        self, question: ContextGenerationInput, candidates: Mapping[str, str], call: CallContext | None
+    ) -> list[tuple[str, float]]:
+        """``(path, score in 0..1)`` of the best candidates, best first; ties keep the candidates' order.
 
         Paths the model invented are dropped, scores outside 0..1 are clipped. If an answer cannot be read, the model is
         asked once more. Raises RerankFailed; limits and cancellation pass through.
         """
-        described = await self._describe(candidates, self._strategy)
-        parts = shards({path: described.get(path, "") for path in candidates}, self._budget)
+        if call is None:
+            raise RerankFailed(
+                "a model can be asked to rank within a run only",
+                hint="ask through get_context, flow.executors or flow.task_system, which open one",
+            )
+        parts = shards(candidates, self._budget)
         gate = asyncio.Semaphore(self._concurrency)
         failures: list[RerankFailed] = []
         answers: list[dict[str, float]] = [{} for _ in parts]
@@ -74,7 +73,7 @@ class LlmRanker:
         async def ask(index: int, shard: dict[str, str]) -> None:
             async with gate:
                 try:
-                    answers[index] = await self._ask(text, shard, limit)
+                    answers[index] = await self._ask(question, shard, call)
                 except RerankFailed as failure:
                     failures.append(failure)
 
@@ -88,19 +87,22 @@ class LlmRanker:
             raise failures[0]
         scores = {path: score for answer in answers for path, score in answer.items()}
         order = {path: index for index, path in enumerate(candidates)}
-        return sorted(scores.items(), key=lambda item: (-item[1], order[item[0]]))[:limit]
+        return sorted(scores.items(), key=lambda item: (-item[1], order[item[0]]))[: question.max_results]
 
-    async def _ask(self, text: str, shard: dict[str, str], limit: int) -> dict[str, float]:
+    async def _ask(
+        self, question: ContextGenerationInput, shard: dict[str, str], call: CallContext
+    ) -> dict[str, float]:
+        template = self._templates[question.matching_strategy]
         listing = json.dumps([{"path": path, "text": content} for path, content in shard.items()], ensure_ascii=False)
-        inputs = {"query": text, "metadata": listing, "max_results": limit}
+        inputs = {"query": question.text, "metadata": listing, "max_results": question.max_results}
         problem = ""
         for _ in range(2):
-            result = await self._run_task(self._template, inputs, current_call.get())
+            result = await self._run_task(template, inputs, call)
             if result.failed:
                 raise RerankFailed(
                     f"the re-ranking task failed: {result.content}",
                     hint="memory goes on without a ranker: leave ranker= unset, or mend the model's settings",
-                    details={"template": self._template},
+                    details={"template": template},
                 )
             try:
                 return _ranking(result, shard)
@@ -109,7 +111,7 @@ class LlmRanker:
         raise RerankFailed(
             f"the model's ranking could not be read, twice: {problem}",
             hint="use a model that follows a JSON format, or leave ranker= unset",
-            details={"template": self._template},
+            details={"template": template},
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import time
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.ports import FilePort, Ranker
@@ -135,31 +137,36 @@ class MemorySystem:
         return await self.get_relevant_context_for(ContextGenerationInput(query=query, inherited_context=context))
 
     async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
-        """The files relevant to ``input``, best first, each with its best-matching lines.
+        """The files relevant to ``input``: :meth:`find` outside of a run."""
+        return await self.find(input)
+
+    async def find(self, question: ContextGenerationInput, call: CallContext | None = None) -> AssociativeMatchResult:
+        """The files relevant to ``question``, best first, each with its best-matching lines.
 
         ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
-        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root
-        cannot be read or the re-ranker failed twice; the order is then the lexical one. With ``fresh_context``
-        disabled nothing is looked up. Raises only cancellation and errors of the ranker's run (limits, providers).
+        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set when a root
+        cannot be read or the re-ranker failed twice; then the lexical order holds. A re-ranker that asks a model does
+        so within ``call``. ``fresh_context`` disabled looks nothing up. Raises nothing but cancellation and errors of the
+        ranker's run (limits, providers).
         """
-        if input.fresh_context == "disabled":
-            return AssociativeMatchResult(context_summary=input.inherited_context)
+        if question.fresh_context == "disabled":
+            return AssociativeMatchResult(context_summary=question.inherited_context)
         try:
             await self._refresh()
-            ranked, terms = await self._found(input)
+            ranked, terms = await self._found(question)
         except AgentflowError as error:
             return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
         problem: str | None = None
         if self.ranker is not None and ranked:
-            ranked, problem = await self._reranked(self.ranker, input, ranked)
-        matches = await self._matches(ranked[: input.max_results], terms)
-        matches = await self._with_stated(input, matches)
+            ranked, problem = await self._reranked(self.ranker, question, ranked, call)
+        matches = await self._matches(ranked[: question.max_results], terms)
+        matches = await self._with_stated(question, matches)
         skipped = [
             {"path": os.path.join(root, path), "reason": reason}
             for root, path, reason in (await self.index.skipped())[:_SHOWN_SKIPS]
         ]
         return AssociativeMatchResult(
-            context_summary=summary(input.text, matches), matches=matches, error=problem, skipped=skipped
+            context_summary=summary(question.text, matches), matches=matches, error=problem, skipped=skipped
         )
 
     async def search(self, query: str, k: int = 20) -> list[MatchItem]:
@@ -236,11 +243,13 @@ class MemorySystem:
         return ranked, terms
 
     async def _reranked(
-        self, ranker: Ranker, input: ContextGenerationInput, ranked: list[Ranked]
+        self, ranker: Ranker, question: ContextGenerationInput, ranked: list[Ranked], call: CallContext | None
     ) -> tuple[list[Ranked], str | None]:
         by_path = {os.path.join(item.file.root, item.file.path): item for item in ranked[: self._candidates]}
+        described = await self.describe(list(by_path), question.matching_strategy)
         try:
-            order = await ranker.rank(input.text, list(by_path), input.max_results)
+            with HostCode(call) if call is not None else contextlib.nullcontext():
+                order = await ranker.rank(question, described, call)
         except RerankFailed as failure:
             return ranked, failure.message
         best: list[Ranked] = []

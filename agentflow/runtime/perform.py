@@ -25,7 +25,7 @@ from agentflow.core.effects import (
 )
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
-from agentflow.core.ports import MemoryPort, TemplatePort, ToolPort
+from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -37,9 +37,21 @@ _log = logging.getLogger(__name__)
 
 
 class SolverPort(Protocol):
-    """Carries out ``solve``."""
+    """Carries out ``solve``, and takes over tasks that ran out of context or output."""
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult: ...
+    async def decompose(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult:
+        """What :meth:`~agentflow.core.call.RunPort.take_over` does."""
+        ...
 
 
 class WorkflowPort(Protocol):
@@ -57,7 +69,7 @@ class EffectRunner:
 
     tasks: TemplatePort
     tools: ToolPort
-    memory: MemoryPort | None
+    memory: ContextFinder | None
     request_from_arguments: Callable[[TaskTemplate, dict[str, Any]], SubtaskRequest]
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
@@ -160,8 +172,7 @@ class EffectRunner:
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
         with call.scope(ContextStarted, input=request) as scope:
-            with HostCode(scope.call):  # a ranker may ask a model: within this run
-                found = await self.memory.get_relevant_context_for(request)
+            found = await self.memory.find(request, scope.call)
             scope.set(paths=tuple(found.file_paths))
             if found.error is not None:
                 raise SexpEvaluationError(f"context lookup failed: {found.error}", code="context/failed", span=span)

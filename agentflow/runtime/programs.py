@@ -1,55 +1,24 @@
-"""Programs that come from elsewhere (a model, a workflow file): checked first, then run at a place of a run."""
+"""Checking programs before there is an engine that could run them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
-from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.evaluator import budget_of
-from agentflow.runtime.hops import on_fresh_task
-from agentflow.runtime.strand import run_program
-
-if TYPE_CHECKING:
-    from agentflow.runtime.evaluator import SexpEvaluator
+from agentflow.core.limits import Limits
+from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.lang.program import check_program
+from agentflow.runtime.perform import EffectRunner
+from agentflow.tasks.inputs import request_from_arguments
 
 
-class Programs:
-    """Checks and runs program texts for the task system.
+class ProgramCheck:
+    """Checks program texts against the tasks and tools there are: what a library of workflows checks with."""
 
-    Parameters: ``evaluator`` gives the evaluator when a program is there to be checked or run: it is built last, since
-    it can start everything the task system can.
-    """
-
-    def __init__(self, evaluator: Callable[[], SexpEvaluator]) -> None:
-        self._evaluator = evaluator
+    def __init__(self, tasks: TemplatePort, tools: ToolPort, limits: Limits) -> None:
+        self._effects = EffectRunner(tasks, tools, None, request_from_arguments)
+        self._limits = limits
 
     def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        return self._evaluator().diagnostics(text, grants=allow, bindings=names)
-
-    async def run(
-        self,
-        text: str,
-        allow: frozenset[str] | None,
-        inputs: Mapping[str, Any],
-        call: CallContext,
-        *,
-        steps: int | None = None,
-    ) -> Any:
-        """Run a program, numbered below ``call``; ``inputs`` are its variables; ``allow`` None: the call's authority.
-
-        ``steps`` bounds it below what the run has left. Raises what the program raises.
-        """
-        place = call.at(call.next_path("program", text, inputs), grants=allow)
-        evaluator = self._evaluator()
-        env = SexpEnvironment(dict(inputs))
-        program = evaluator.compile(text, env=env, grants=place.grants)
-        budget = budget_of(place)
-        if steps is not None:
-            budget = Budget(budget.limits, parent=budget, steps=steps)
-        # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
-        return await on_fresh_task(run_program(program, env, performer=evaluator.performer, call=place, budget=budget))
+        return check_program(text, kinds=self._effects.kind_of, limits=self._limits, allow=allow, env_names=names)

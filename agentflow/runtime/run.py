@@ -9,22 +9,19 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn
 
-from agentflow.core.call import ApprovalRequest, CallContext, current_call
+from agentflow.core.call import ApprovalRequest, CallContext, RunServices
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.events import Event, ModelFinished, RunFinished, RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.lib.start_throttle import StartThrottle
-from agentflow.observe.stream import Fanout, Observer, Subscriber
+from agentflow.observe.stream import Fanout
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.redaction import EventRedactor
 
@@ -38,13 +35,6 @@ OBSERVER_GRACE_S = 5.0
 """Seconds async observers may go on reading after the run has ended."""
 CANCELLED_GRACE_S = 0.1
 """The same after a cancellation, which must end soon but with its Finished events."""
-
-
-class RunServices(Protocol):
-    """What a run may start: tied to the flow's components in the one place that knows them all."""
-
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult: ...
-    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext, budget: Budget) -> Any: ...
 
 
 class Run:
@@ -69,13 +59,17 @@ class Run:
         self.usage = _NO_USAGE
         self.cost_usd: float | None = 0.0
         self.model_calls = 0
-        self._services = services
         self._fanout = fanout
         self._approver = approver
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.listening else None
         self._approval_turn = asyncio.Lock()
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
+        self.run_subtask = services.run_subtask
+        self.call_value = services.call_value
+        self.take_over = services.take_over
+        self.check_program = services.check_program
+        self.run_program = services.run_program
 
     @property
     def listening(self) -> bool:
@@ -135,14 +129,6 @@ class Run:
         if usd is not None and cost is not None and (cost > usd or (cost >= usd and not exceeded)):
             raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run the subtask a model asked for."""
-        return await self._services.run_subtask(request, call)
-
-    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
-        """Call a Closure or Python callable within this run."""
-        return await self._services.call_value(function, arguments, call, self.budget)
-
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
         """Ask the approver, one question at a time. False without one."""
         if self._approver is None:
@@ -157,86 +143,8 @@ def new_run_id() -> str:
     return f"r{int(time.time() * 1000):011x}{os.urandom(6).hex()}"
 
 
-@dataclass
-class Runs:
-    """Opens runs: what they share across a flow.
-
-    ``limits`` are the defaults, ``services`` gives the components a run may call on (asked for when a run opens, since
-    those components themselves open runs), ``approver`` answers approval requests, ``redactor`` takes secrets out
-    of events and errors.
-    """
-
-    services: Callable[[], RunServices]
-    limits: Limits = field(default_factory=Limits)
-    approver: Approver | None = None
-    observers: list[Observer] = field(default_factory=list[Observer])
-    redactor: Redactor | None = None
-    _throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-
-    def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Give every event of every later run to ``observer``; the returned function ends that."""
-        self.observers.append(observer)
-
-        def unsubscribe() -> None:
-            self._drop(observer)
-
-        return unsubscribe
-
-    def _drop(self, observer: Observer) -> None:
-        self.observers = [other for other in self.observers if other is not observer]
-
-    @contextlib.asynccontextmanager
-    async def open_call(self, name: str, session: Session | None = None) -> AsyncGenerator[CallContext, None]:
-        """The call that is executing, when there is one; else a run of its own around the block."""
-        call = current_call.get()
-        if call is not None:
-            yield call
-            return
-        async with self.open(name, session=session) as (_, call):
-            yield call
-
-    def open(
-        self,
-        name: str,
-        *,
-        session: Session | None = None,
-        program: str | None = None,
-        limits: Limits | None = None,
-        grants: frozenset[str] | None = None,
-        own: Subscriber | None = None,
-        approver: Approver | None = None,
-        run_id: str | None = None,
-    ) -> OpenRun:
-        """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
-
-        Gives the run and its outermost call. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
-        time is up.
-        """
-        session = session if session is not None else Session()
-        fanout = Fanout(tuple(self.observers), own, self._drop)
-        run = Run(
-            limits=limits or self.limits,
-            services=self.services(),
-            fanout=fanout,
-            approver=approver or self.approver,
-            run_id=run_id,
-            redactor=self.redactor,
-        )
-        root = CallContext(run, session=session, grants=grants)
-        return OpenRun(run, root, fanout, self._throttle_here(), self.redactor, name, program)
-
-    def _throttle_here(self) -> StartThrottle:
-        loop = asyncio.get_running_loop()
-        known = self._throttle
-        if known is None or known[0] is not loop:
-            known = self._throttle = (loop, StartThrottle(loop))
-        return known[1]
-
-
 class OpenRun:
-    """A run around a block, made by :meth:`Runs.open`.
+    """A run around a block, made by :meth:`~agentflow.runtime.engine.Engine.open`.
 
     A class, not a generator: a run that calls one model is opened as often as that model is called, and the nested
     generators of ``asynccontextmanager`` cost more than all the rest of opening one. Of many runs opened in one iteration of
@@ -363,4 +271,4 @@ async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
         raise failure
 
 
-__all__ = ["Approver", "Run", "RunFinished", "RunServices", "Runs", "new_run_id"]
+__all__ = ["Approver", "OpenRun", "Run", "RunFinished", "RunServices", "new_run_id"]

@@ -14,7 +14,7 @@ from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
-from agentflow.core.ports import CommandPort, FilePort, MemoryPort
+from agentflow.core.ports import CommandPort, ContextFinder, FilePort
 from agentflow.core.records import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import TaskTemplate
@@ -49,7 +49,7 @@ class FoundPaths:
 class ContextSources:
     """Asks memory, files and commands, whichever are there."""
 
-    memory: MemoryPort | None = None
+    memory: ContextFinder | None = None
     files: FilePort | None = None
     commands: CommandPort | None = None
 
@@ -58,9 +58,9 @@ class ContextSources:
         return self.files.absolute(path) if self.files is not None else os.path.abspath(path)
 
     async def ask(
-        self, question: ContextGenerationInput, call: CallContext | None, memory: MemoryPort | None = None
+        self, question: ContextGenerationInput, call: CallContext, memory: ContextFinder | None = None
     ) -> AssociativeMatchResult:
-        """Ask memory, with Context events when there is a call.
+        """Ask memory, between Context events.
 
         Raises TaskError: dependency_error without a memory, context_retrieval_failure when it fails or says it did.
         """
@@ -72,12 +72,8 @@ class ContextSources:
                 code="tasks/no-memory",
                 hint="give the task system a memory_system, or say fresh_context 'disabled'",
             )
-        if call is None:
-            return await _answer(memory, question)
         with call.scope(ContextStarted, input=question) as scope:
-            # A memory that ranks with a model does so within this run.
-            with HostCode(scope.call):
-                found = await _answer(memory, question)
+            found = await _answer(memory, question, scope.call)
             scope.set(paths=tuple(found.file_paths))
             return found
 
@@ -87,9 +83,9 @@ class ContextSources:
         question: object = None,
         source: Mapping[str, Any] | None = None,
         *,
-        memory: MemoryPort | None = None,
+        call: CallContext,
+        memory: ContextFinder | None = None,
         runner: PathCommandRunner | None = None,
-        call: CallContext | None = None,
     ) -> FoundPaths:
         """The union of all sources: ``literal`` paths, a ``question`` to memory, and a ``file_paths_source``.
 
@@ -114,7 +110,9 @@ class ContextSources:
                     raise _bad_source("a description source has no 'description'")
                 self._add(found, (await self.ask(ContextGenerationInput(query=text), call, memory)).file_paths)
             elif kind == "command":
-                self._add(found, await self._command(str(source.get("command") or source.get("value") or ""), runner))
+                self._add(
+                    found, await self._command(str(source.get("command") or source.get("value") or ""), runner, call)
+                )
             elif kind != "literal":
                 raise _bad_source(f"a source of type {kind!r} is unknown: literal, description or command")
         except TaskError as error:
@@ -131,7 +129,7 @@ class ContextSources:
             if absolute not in found.paths:
                 found.paths.append(absolute)
 
-    async def _command(self, command: str, runner: PathCommandRunner | None) -> list[str]:
+    async def _command(self, command: str, runner: PathCommandRunner | None, call: CallContext) -> list[str]:
         if not command.strip():
             raise _bad_source("a command source has no 'command'")
         if self.commands is not None:
@@ -147,14 +145,15 @@ class ContextSources:
                 code="tasks/no-commands",
             )
         try:
-            return await runner.execute_file_path_command(command)
+            with HostCode(call):
+                return await runner.execute_file_path_command(command)
         except AgentflowError as error:
             raise _lookup_failed(f"the command {command!r} failed: {error.message}") from error
 
 
-async def _answer(memory: MemoryPort, question: ContextGenerationInput) -> AssociativeMatchResult:
+async def _answer(memory: ContextFinder, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
     try:
-        found = await memory.get_relevant_context_for(question)
+        found = await memory.find(question, call)
     except (LimitExceeded, TaskError):
         raise
     except Exception as error:  # memory may be anybody's object: whatever it raises is the failed lookup

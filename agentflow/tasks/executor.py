@@ -13,7 +13,6 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
-from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import TaskResult, complete_result
@@ -184,14 +183,11 @@ class AtomicTaskExecutor:
 
         return FunctionCalls(builtin, run, depth=depth)
 
-    async def run_template(self, name: str, inputs: Mapping[str, Any], call: CallContext | None = None) -> TaskResult:
+    async def run_template(self, name: str, inputs: Mapping[str, Any], call: CallContext) -> TaskResult:
         """Run a built-in template by its ``type:subtype``, with no context, no history and no tools.
 
-        What memory's ranker asks the model with; without a ``call``, in a run of its own. A failure is a FAILED result.
+        What memory's ranker asks the model with. A failure is a FAILED result.
         """
-        if call is None:
-            async with LocalOpener().open_call(f"task {name}") as opened:
-                return await self.run_template(name, inputs, opened)
         compiled = builtin(name)
         if compiled is None:
             return TaskResult.failure(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.ports import MemoryPort, PromptRunner
+from agentflow.core.ports import ContextFinder, PromptRunner
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
@@ -24,7 +24,7 @@ class TaskOptions:
     ``functions`` the function calls around this one; ``depth`` how deep the caller was nested.
     """
 
-    memory: MemoryPort | None = None
+    memory: ContextFinder | None = None
     prompts: PromptRunner | None = None
     available_models: Sequence[str] | None = None
     inherited_context: str = ""

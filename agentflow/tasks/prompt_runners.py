@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, HostCode
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
@@ -89,7 +89,7 @@ class _ExecutesPrompts(Protocol):
 
 
 class HandlerPrompts:
-    """A handler that only has ``execute_prompt(text, system_prompt=...) -> TaskResult``, as a turn loop."""
+    """A handler that only has ``execute_prompt(text, system=...) -> TaskResult``, as a turn loop."""
 
     def __init__(self, handler: _ExecutesPrompts) -> None:
         self._handler = handler
@@ -97,7 +97,8 @@ class HandlerPrompts:
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Send the prompt's text through the handler. Raises the error of a FAILED answer."""
         text = "".join(part.text for part in prompt.parts if isinstance(part, TextPart))
-        answer = TaskResult.of(await self._handler.execute_prompt(text, system_prompt=prompt.system or None))
+        with HostCode(call):
+            answer = TaskResult.of(await self._handler.execute_prompt(text, system=prompt.system))
         if answer.failed:
             answer.value()
         response = ModelResponse((TextPart(answer.content),), "end", answer.usage, str(answer.notes.get("model", "")))
@@ -126,7 +127,7 @@ def prompts_of(handler: object) -> PromptRunner:
     """A handler as something that runs prompts. Raises ConfigurationError when it can do neither of the two ways."""
     if callable(getattr(handler, "run_prompt", None)):
         return cast(PromptRunner, handler)
-    loop = getattr(handler, "turn_loop", None)
+    loop = getattr(handler, "prompts", None)
     if callable(getattr(loop, "run_prompt", None)):
         return cast(PromptRunner, loop)
     if isinstance(handler, _ExecutesPrompts):
@@ -134,5 +135,5 @@ def prompts_of(handler: object) -> PromptRunner:
     raise ConfigurationError(
         f"a {type(handler).__name__} is no handler: it has neither run_prompt nor execute_prompt",
         code="tasks/no-handler",
-        hint="pass a BaseHandler, or anything with async execute_prompt(text, system_prompt=...)",
+        hint="pass a BaseHandler, or anything with async execute_prompt(text, system=...)",
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from agentflow.core.call import CallContext, LazyFingerprint
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
@@ -24,23 +24,6 @@ from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.template import text_of
 
 
-class Decomposer(Protocol):
-    """Takes over a task that ran out of context or output: has a model write a program for it, and runs that."""
-
-    async def decompose(
-        self,
-        compiled: CompiledTemplate,
-        request: SubtaskRequest,
-        goal: str,
-        failed: TaskResult,
-        call: CallContext,
-        *,
-        rounds: int,
-    ) -> TaskResult:
-        """The result of a program for ``goal``, written in at most ``rounds`` rounds; ``failed`` when none works."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
     """Runs compiled templates. Holds no state of a call. ``decompose`` serves templates that do not say their own."""
@@ -48,7 +31,6 @@ class TaskRunner:
     registry: TemplateRegistry
     executor: AtomicTaskExecutor
     sources: ContextSources
-    decomposer: Callable[[], Decomposer] | None = None
     decompose: int = 0
 
     def find(self, request: SubtaskRequest) -> CompiledTemplate | None:
@@ -92,11 +74,13 @@ class TaskRunner:
             execution = await self._execute(compiled, request, scope.call, options)
             result = execution.result
             rounds = self._rounds(compiled, result)
-            if rounds and self.decomposer is not None:
-                result = await self.decomposer().decompose(
-                    compiled, request, execution.goal, result, scope.call, rounds=rounds
+            if rounds:
+                own = result.usage
+                taken = await call.run.take_over(
+                    compiled.template, request, execution.goal, result, scope.call, rounds=rounds
                 )
-                result.with_usage(execution.result.usage + result.usage)
+                if taken is not None:
+                    result = taken.with_usage(own + taken.usage)
             if call.run.listening:
                 scope.set(name=compiled.name, result=result, usage=result.usage, cost_usd=execution.cost_usd)
                 if result.failed:

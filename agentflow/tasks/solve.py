@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -22,10 +22,9 @@ from agentflow.core.messages import Usage
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.templates import Parameter
+from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.registry import CompiledTemplate
 from agentflow.tasks.template import text_of
 
 MAX_PROGRAM = 100_000
@@ -35,28 +34,6 @@ DEFAULT_ROUNDS = 3
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
 
-class ProgramChecker(Protocol):
-    """Checks and runs program texts. The runtime implements it."""
-
-    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
-        ``names`` bound; empty when it may run."""
-        ...
-
-    async def run(
-        self,
-        text: str,
-        allow: frozenset[str] | None,
-        inputs: Mapping[str, Any],
-        call: CallContext,
-        *,
-        steps: int | None = None,
-    ) -> Any:
-        """Run a checked program within ``call``, ``inputs`` bound as its variables. ``allow`` None: the call's own
-        authority; ``steps`` bounds it below what the run has left. Raises what the program raises."""
-        ...
-
-
 class NamedProgram(Protocol):
     """What is told of a saved workflow."""
 
@@ -64,6 +41,12 @@ class NamedProgram(Protocol):
     def params(self) -> Mapping[str, Parameter]: ...
     @property
     def description(self) -> str: ...
+
+
+class NamedPrograms(Protocol):
+    """The saved workflows."""
+
+    def find(self, name: str) -> NamedProgram | None: ...
 
 
 @dataclass(slots=True)
@@ -79,18 +62,17 @@ class _Round:
 class Solver:
     """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
 
-    Parameters: ``executor`` asks the model; ``checker`` checks and runs programs; ``card`` describes the language on a
-    page; ``templates`` and ``tools`` say what the granted names are; ``max_steps`` bounds one program, so that an endless
-    loop costs a round and not the run; ``find_workflow`` looks up saved workflows that may be granted too.
+    Parameters: ``executor`` asks the model; ``card`` describes the language on a page; ``templates``, ``tools`` and
+    ``workflows`` say what the granted names are; ``max_steps`` bounds one program, so that an endless loop costs a round
+    and not the run. The run of the call checks and runs the programs.
     """
 
     executor: AtomicTaskExecutor
-    checker: ProgramChecker
     card: str
     templates: TemplatePort
     tools: ToolPort | None = None
+    workflows: NamedPrograms | None = None
     max_steps: int = 1_000_000
-    find_workflow: Callable[[str], NamedProgram | None] | None = None
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
         """Have a program written for ``effect.goal`` and run it.
@@ -121,7 +103,7 @@ class Solver:
 
     async def decompose(
         self,
-        compiled: CompiledTemplate,
+        template: TaskTemplate,
         request: SubtaskRequest,
         goal: str,
         failed: TaskResult,
@@ -135,16 +117,15 @@ class Solver:
         names, its files as ``files``. When no program succeeds, the original failure is given, with the attempt in
         ``notes["decomposition"]``.
         """
-        template = compiled.template
         files = list(request.file_paths or template.file_paths)
-        allow = (compiled.name, *(template.tools or ()))
+        allow = (template.name, *(template.tools or ()))
         told = (
-            f"{clip(goal, 8_000)}\n\nOne call of '{compiled.name}' could not do it: {failed.content}. "
+            f"{clip(goal, 8_000)}\n\nOne call of '{template.name}' could not do it: {failed.content}. "
             "Split the inputs or the files, call it on the parts, and combine what it gives."
         )
         # The call is this task's own and ends with it: what its caller could ask for, its program may ask for again,
         # in parts that inherit nothing of the whole.
-        call.grants = None if call.grants is None else call.grants | {compiled.name}
+        call.grants = None if call.grants is None else call.grants | {template.name}
         call.material = None
         inputs = {**request.inputs, **({"files": files} if files else {})}
         solved = await self.solve(Solve(told, allow, rounds, inputs), call)
@@ -208,13 +189,13 @@ class Solver:
         if len(attempt.program) > MAX_PROGRAM:
             attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
             return None
-        faults = self.checker.check(attempt.program, allow, frozenset(inputs))
+        faults = call.run.check_program(attempt.program, allow, frozenset(inputs), call)
         if faults:
             attempt.errors.extend(fault.render() for fault in list(faults)[:20])
             return None
         attempt.stage = "running"
         try:
-            value = await self.checker.run(attempt.program, allow, inputs, call, steps=self.max_steps)
+            value = await call.run.run_program(attempt.program, allow, inputs, call, steps=self.max_steps)
         except LimitExceeded as error:
             if error.limit != "steps" or error.allowed != self.max_steps:
                 raise  # a limit of the run
@@ -253,7 +234,7 @@ class Solver:
             properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
             params = "".join(f" ({key} {_type(given)})" for key, given in properties.items())
             return f"({name}{params}) tool: {_line(tool.spec.description)}"
-        workflow = self.find_workflow(name) if self.find_workflow is not None else None
+        workflow = self.workflows.find(name) if self.workflows is not None else None
         if workflow is not None:
             return f"(call-workflow {name}{_params(workflow.params)}) workflow: {_line(workflow.description)}"
         return None

@@ -25,7 +25,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -39,7 +39,6 @@ from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_inputs
-from agentflow.tasks.solve import ProgramChecker
 
 MAGIC = ";;; agentflow workflow 1"
 MAX_FILE_BYTES = 4_000_000
@@ -126,10 +125,20 @@ def parse_workflow(text: str, source: str = "workflow") -> Workflow:
     return make_workflow({**header, "program": "\n".join(lines[end:]).strip()}, source)
 
 
+class ProgramChecker(Protocol):
+    """Checks program texts against the names there are. The runtime implements it."""
+
+    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
+        ``names`` bound; empty when it may run."""
+        ...
+
+
 class WorkflowLibrary:
     """The workflows of a directory.
 
-    Parameters: ``directory`` where their files are (None: kept in memory only); ``checker`` checks and runs programs.
+    Parameters: ``checker`` checks the programs that are saved; ``directory`` where their files are (None: kept in memory
+    only). The run of a call runs them.
     """
 
     def __init__(self, checker: ProgramChecker, directory: str | Path | None = None) -> None:
@@ -228,7 +237,7 @@ class WorkflowLibrary:
         allow = None if workflow.allow is None else frozenset(workflow.allow)
         if allow is not None and call.grants is not None:
             allow &= call.grants
-        value = await self.checker.run(workflow.program, allow, values, call)
+        value = await call.run.run_program(workflow.program, allow, values, call)
         made = TaskResult.of(value)
         result = made.model_copy(update={"notes": {**made.notes, "workflow": workflow.name}}) if made is value else made
         result.notes["workflow"] = workflow.name

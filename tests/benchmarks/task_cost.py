@@ -12,12 +12,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow.core.call import CallContext
-from agentflow.core.local_run import LocalRun
 from agentflow.core.messages import ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome
+from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.inputs import request_from_arguments
-from agentflow.tasks.system import TaskSystem
 from tests.benchmarks.timing import medians
+from tests.support.fakes import FakeRun
 
 ROUNDS, TASKS = 9, 500
 
@@ -36,11 +36,11 @@ async def main() -> None:
     system.register_template({"name": "t", "params": {"x": "string"}, "instructions": "Say {{x}}"})
     template = system.find_template("t")
     assert template is not None
-    call = CallContext(LocalRun())
+    call = FakeRun(listening=False).call()
     prompt = Prompt(parts=(TextPart("Say hi"),))
     taken = await medians(
         {
-            "task": lambda: system.run_request(request_from_arguments(template, {"x": "hi"}), call),
+            "task": lambda: system.service.run_request(request_from_arguments(template, {"x": "hi"}), call),
             "bare": lambda: prompts.run_prompt(prompt, call),
         },
         ROUNDS,

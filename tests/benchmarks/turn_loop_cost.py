@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+
 from agentflow.core.call import CallContext
-from agentflow.core.local_run import LocalRun
 from agentflow.core.messages import (
     Message,
     ModelDelta,
@@ -33,6 +33,7 @@ from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
 from tests.benchmarks.timing import Work, medians
+from tests.support.fakes import FakeRun
 
 TURNS, CHUNKS, ROUNDS = 5, 2_000, 25
 
@@ -65,19 +66,20 @@ class Instant:
     async def aclose(self) -> None: ...
 
 
-class Listening(LocalRun):
+class Listening(FakeRun):
     """A run somebody watches."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen = 0
 
-    @property
-    def listening(self) -> bool:
-        return True
-
     def publish(self, event: Any) -> None:
         self.seen += 1
+
+
+def unwatched() -> FakeRun:
+    """A run nobody watches."""
+    return FakeRun(listening=False)
 
 
 async def add(a: int, b: int) -> int:
@@ -102,7 +104,7 @@ async def by_hand(provider: Instant, history: tuple[Message, ...]) -> None:
             messages.append(user(str(await add(**part.arguments))))
 
 
-def bench_loop(turns: int, chunks: int, run: Callable[[], LocalRun], history: int = 0) -> tuple[Any, Any]:
+def bench_loop(turns: int, chunks: int, run: Callable[[], FakeRun], history: int = 0) -> tuple[Any, Any]:
     registry = ToolRegistry()
     registry.add(add)
     provider = Instant(turns, chunks)
@@ -136,15 +138,15 @@ async def report(name: str, ours: Work, base: Work, times: int, per: int = 1) ->
 
 
 async def main() -> None:
-    await report("one call", *bench_loop(0, 1, LocalRun), times=40)
-    await report("one call after 300 messages", *bench_loop(0, 1, LocalRun, 300), times=20)
-    await report("five tool turns", *bench_loop(TURNS, 1, LocalRun), times=20)
-    await report("per chunk, nobody listening", *bench_loop(0, CHUNKS, LocalRun), times=2, per=CHUNKS)
+    await report("one call", *bench_loop(0, 1, unwatched), times=40)
+    await report("one call after 300 messages", *bench_loop(0, 1, unwatched, 300), times=20)
+    await report("five tool turns", *bench_loop(TURNS, 1, unwatched), times=20)
+    await report("per chunk, nobody listening", *bench_loop(0, CHUNKS, unwatched), times=2, per=CHUNKS)
     await report("per chunk, events delivered", *bench_loop(0, CHUNKS, Listening), times=2, per=CHUNKS)
     registry = ToolRegistry()
     registry.add(add)
     registry.register({"name": "plain", "input_schema": {"type": "object"}}, lambda_tool)
-    call = CallContext(LocalRun())
+    call = unwatched().call()
 
     async def typed() -> None:
         await registry.execute("add", {"a": 1, "b": 2}, call)

@@ -11,9 +11,9 @@ import pytest
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt
 from agentflow.core.session import Session
-from agentflow.handler.handler import BaseHandler
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.spec.handler import BaseHandler
 from tests.support.fakes import FakeProvider, FakeRouter, FakeRun, check_strictly, tool_calls
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from agentflow.core.results import TaskResult
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.memory import FileIndex, LexicalRanker, LlmRanker, MemorySystem
 from tests.support.fake_memory import FakeMemory
+from tests.support.fakes import FakeRun
 from tests.support.repository import write
 
 FILES = {"pelican.py": "def pelican(): 'a pelican eats fish'", "heron.py": "def heron(): 'fish'", "none.py": "x = 1"}
@@ -34,6 +35,16 @@ async def scoring_model(template: str, inputs: dict[str, Any], call: CallContext
     return TaskResult(content=json.dumps([score for score in scores if score["score"]]))
 
 
+class InRun:
+    """A memory asked within a run, as services ask it."""
+
+    def __init__(self, memory: MemorySystem) -> None:
+        self.memory = memory
+
+    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
+        return await self.memory.find(input, FakeRun().call())
+
+
 @pytest.fixture(params=["lexical", "reranked", "fake"])
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MemoryPort]:
     write(tmp_path, FILES)
@@ -43,21 +54,20 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     async with MemorySystem(roots=[tmp_path]) as system:
         if request.param == "reranked":
-            system.ranker = LlmRanker(scoring_model, system.describe)
+            system.ranker = LlmRanker(scoring_model)
+            yield InRun(system)
+            return
         yield system
 
 
 @pytest.fixture(params=["lexical", "model"])
-async def ranker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Ranker, list[str]]]:
+async def ranker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Ranker, dict[str, str]]]:
     write(tmp_path, FILES)
     index = FileIndex()
     await index.update(tmp_path)
     paths = [os.path.join(row.root, row.path) for row in await index.files()]
-
-    async def describe(some: Sequence[str], strategy: str) -> Mapping[str, str]:
-        return {path: FILES[os.path.basename(path)] for path in some}
-
-    yield LexicalRanker(index) if request.param == "lexical" else LlmRanker(scoring_model, describe), paths
+    candidates = {path: FILES[os.path.basename(path)] for path in paths}
+    yield LexicalRanker(index) if request.param == "lexical" else LlmRanker(scoring_model), candidates
     await index.aclose()
 
 
@@ -80,14 +90,15 @@ async def test_the_same_question_gives_the_same_answer(memory: MemoryPort) -> No
     assert all(other.file_paths == first.file_paths for other in others)
 
 
-async def test_a_ranker_orders_candidates_by_score(ranker: tuple[Ranker, list[str]]) -> None:
-    """At most ``limit``, best first, scores in 0..1, nothing that was no candidate."""
-    rank, paths = ranker
-    order = await rank.rank("pelican", paths, 2)
+async def test_a_ranker_orders_candidates_by_score(ranker: tuple[Ranker, dict[str, str]]) -> None:
+    """At most ``max_results``, best first, scores in 0..1, nothing that was no candidate."""
+    rank, candidates = ranker
+    question = ContextGenerationInput(query="pelican", max_results=2)
+    order = await rank.rank(question, candidates, FakeRun().call())
     assert os.path.basename(order[0][0]) == "pelican.py" and len(order) <= 2
-    assert all(path in paths and 0 <= score <= 1 for path, score in order)
+    assert all(path in candidates and 0 <= score <= 1 for path, score in order)
     assert [score for _, score in order] == sorted((score for _, score in order), reverse=True)
-    assert await rank.rank("pelican", [], 2) == []
+    assert await rank.rank(question, {}, FakeRun().call()) == []
 
 
 @pytest.mark.parametrize("rank", [LexicalSentenceRanker()])

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import ApprovalRequest, CallContext, current_call
+from agentflow.core.call import HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.errors import FileFailure, LimitExceeded
-from agentflow.core.events import ContextFinished, ContextStarted, Event
-from agentflow.core.local_run import LocalRun
+from agentflow.core.events import ContextFinished, ContextStarted
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager, digest_of
 from agentflow.executors.policy import CommandPolicy
-from agentflow.executors.system_executors import SystemExecutorFunctions
+from agentflow.spec.executors import SystemExecutorFunctions
 from tests.hostile.backends import granted
+from tests.support.fakes import FakeRun
 
 
 class Memory:
@@ -54,27 +54,6 @@ class Handler:
 
     def clear_data_context(self) -> None:
         self.session.data_context = None
-
-
-class Watched(LocalRun):
-    """A run that keeps its events and answers approvals."""
-
-    def __init__(self, answer: bool = False) -> None:
-        super().__init__()
-        self.events: list[Event] = []
-        self.asked: list[ApprovalRequest] = []
-        self._answer = answer
-
-    @property
-    def listening(self) -> bool:
-        return True
-
-    def publish(self, event: Event) -> None:
-        self.events.append(event)
-
-    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        self.asked.append(request)
-        return self._answer
 
 
 @pytest.fixture
@@ -131,9 +110,9 @@ async def test_limits_of_the_run_go_through(executors: SystemExecutorFunctions, 
 
 async def test_context_events_are_paired(executors: SystemExecutorFunctions) -> None:
     """As a tool it publishes ContextStarted and ContextFinished with the paths."""
-    run = Watched()
+    run = FakeRun()
     tool = next(tool for tool in executors.tools() if tool.name == "system:get_context")
-    await tool.call({"query": "q"}, CallContext(run))
+    await tool.call({"query": "q"}, run.call())
     started, finished = run.events
     assert isinstance(started, ContextStarted) and started.input is not None and started.input.query == "q"
     assert isinstance(finished, ContextFinished) and finished.started == started.seq
@@ -295,18 +274,15 @@ async def test_tools_are_described(executors: SystemExecutorFunctions) -> None:
 
 
 async def test_host_and_granted_authority(executors: SystemExecutorFunctions) -> None:
-    """The host's calls need no approval; a granted call needs a rule or an approver, also through current_call."""
+    """The host's calls need no approval; a granted call needs a rule or an approver, also from within host code."""
     shell = next(tool for tool in executors.tools() if tool.name == "system:execute_shell_command")
     assert not (await executors.execute_shell_command({"command": "true"})).failed
-    assert not (await shell.call({"command": "true"}, CallContext(LocalRun()))).failed
+    assert not (await shell.call({"command": "true"}, FakeRun().call())).failed
     refused = await shell.call({"command": "true"}, granted())
     assert error_of(refused)["reason"] == "input_validation_failure" and "approved" in refused.content
     assert not (await shell.call({"command": "echo x"}, granted())).failed
-    run = Watched(answer=True)
-    assert not (await shell.call({"command": "true"}, CallContext(run, grants=frozenset()))).failed
-    assert run.asked[0].text.startswith("true\n") and run.asked[0].digest
-    token = current_call.set(granted())
-    try:
+    run = FakeRun(approve=True)
+    assert not (await shell.call({"command": "true"}, run.call(grants=frozenset()))).failed
+    assert run.approvals[0].text.startswith("true\n") and run.approvals[0].digest
+    with HostCode(granted()):
         assert (await executors.execute_shell_command({"command": "true"})).failed
-    finally:
-        current_call.reset(token)

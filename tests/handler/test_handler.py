@@ -20,9 +20,9 @@ from agentflow.core.ports import CommandResult, FileText
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig
-from agentflow.handler.handler import BaseHandler
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.spec.handler import BaseHandler
 from tests.support.fakes import FakeProvider, FakeRouter, FakeRun, tool_calls
 
 ECHO = {"name": "echo", "description": "Echoes.", "input_schema": {"type": "object", "properties": {"text": {}}}}
@@ -85,7 +85,7 @@ class TestConstruction:
         """Without a provider it is built without key or network, registries and history empty; a prompt then says so."""
         alone = BaseHandler(None, None)
         assert alone.registered_tools == {} and alone.tool_executors == {} and alone.conversation_history == []
-        assert isinstance(alone.registered_tools, dict) and alone.direct_tool_executors is alone.tool_executors
+        assert isinstance(alone.registered_tools, dict) and alone.direct_tool_executors == alone.tool_executors
         assert alone.debug_mode is False and alone.base_system_prompt
         result = await alone.execute_prompt("hi")
         assert result.notes["error"]["reason"] == "configuration_error"
@@ -107,6 +107,18 @@ class TestConstruction:
 
 class TestTools:
     """Tools as document 5 registers them."""
+
+    async def test_executors_by_hand(self) -> None:
+        """The executor of a typed function can be called with one dict, outside of any run; the model can call it too."""
+
+        async def add(a: int) -> int:
+            return a + 1
+
+        made = handler()
+        made.add_tool(add)
+        assert (await made.tool_executors["add"]({"a": 1})).content == "2"
+        made.register_tool({"name": "add"}, lambda params: "replaced")
+        assert made.tool_executors["add"]({}) == "replaced"
 
     async def test_registered(self) -> None:
         """A registered tool is in both registries and the model can call it."""
@@ -304,15 +316,22 @@ class TestCommands:
         """Only a command that succeeded gives paths."""
         assert await handler(command_executor=Commands(result)).execute_file_path_command("ls") == paths
 
-    async def test_without_executor(self) -> None:
-        """Without a command executor there are no paths."""
-        assert await handler().execute_file_path_command("ls") == []
+    async def test_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A handler built alone has a file manager and a command executor over the working directory."""
+        (tmp_path / "a.txt").write_text("alpha")
+        monkeypatch.chdir(tmp_path)
+        alone = handler()
+        assert (await alone.file_manager.read("a.txt")).text == "alpha"
+        assert await alone.execute_file_path_command("ls") == [str(tmp_path / "a.txt")]
+        await alone.aclose()
+        with pytest.raises(FileFailure, match="closed"):
+            await alone.file_manager.read("a.txt")
 
 
 def test_debug(caplog: pytest.LogCaptureFixture) -> None:
     """Debug lines are logged with their prefix when the mode is on, redacted; turning it on or off is logged."""
     made = handler(redact=lambda text: text.replace("sk-1", "***"))
-    with caplog.at_level(logging.DEBUG, "agentflow.handler"):
+    with caplog.at_level(logging.DEBUG, "agentflow.spec.handler"):
         made.log_debug("unseen")
         made.set_debug_mode(False)
         assert caplog.text == ""

@@ -368,15 +368,6 @@ class TestSpecificationRegistration:
         assert (await run(tools, "where", {})).content.startswith("0/")
 
 
-async def test_executors_by_hand() -> None:
-    """``executors[name]`` of a typed function can be called with one dict, outside of any run."""
-
-    async def add(a: int) -> int:
-        return a + 1
-
-    assert (await registry(add).executors["add"]({"a": 1})).content == "2"
-
-
 async def test_ready_tools() -> None:
     """A Tool object registers as it is; its call gets the arguments and the call."""
 

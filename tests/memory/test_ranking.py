@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentflow.core.context import ContextGenerationInput
 from agentflow.memory import FileIndex, LexicalRanker
 from agentflow.memory.rules import is_binary, language
 from agentflow.memory.symbols import symbols
@@ -77,7 +78,8 @@ async def test_the_lexical_ranker_orders_candidates(index: FileIndex, tmp_path: 
     write(tmp_path, {"a.py": "pelican", "b.py": "pelican pelican", "c.py": "heron"})
     await index.update(tmp_path)
     top = (await index.files())[0].root
-    order = await LexicalRanker(index).rank("pelican", [f"{top}/a.py", f"{top}/c.py", f"{top}/gone.py"], 5)
+    candidates = dict.fromkeys([f"{top}/a.py", f"{top}/c.py", f"{top}/gone.py"], "")
+    order = await LexicalRanker(index).rank(ContextGenerationInput(query="pelican"), candidates, None)
     assert [path for path, _ in order] == [f"{top}/a.py"]
 
 

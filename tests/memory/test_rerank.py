@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.core.call import CallContext
+from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.results import TaskResult
 from agentflow.memory import LlmRanker, RerankFailed
 from agentflow.memory.sharding import estimated_tokens, shards
+from tests.support.fakes import FakeRun
 
 
 class Model:
@@ -41,8 +43,13 @@ class Model:
         return TaskResult(content=value if isinstance(value, str) else json.dumps(value))
 
 
-async def describe(paths: Sequence[str], strategy: str) -> Mapping[str, str]:
-    return {path: f"{strategy} of {path} " * 40 for path in paths}
+def described(*paths: str) -> dict[str, str]:
+    return {path: f"text of {path} " * 40 for path in paths}
+
+
+async def rank(model: Model, *paths: str, limit: int = 5, strategy: str = "content", **options: Any) -> Any:
+    question = ContextGenerationInput(query="q", matching_strategy=strategy, max_results=limit)  # type: ignore[arg-type]
+    return await LlmRanker(model, **options).rank(question, described(*paths), FakeRun().call())
 
 
 def by_length(inputs: dict[str, Any]) -> list[dict[str, Any]]:
@@ -53,7 +60,7 @@ def by_length(inputs: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_the_models_scores_order_the_candidates() -> None:
     """Best first, ties in the order given, at most ``limit``; scores are clipped, made-up paths dropped."""
     model = Model([{"path": "b", "score": 0.9}, {"path": "nope", "score": 1}, {"path": "a", "score": 7}])
-    order = await LlmRanker(model, describe).rank("q", ["a", "b", "c"], 5)
+    order = await rank(model, "a", "b", "c")
     assert order == [("a", 1.0), ("b", 0.9)]
     template, inputs = model.asked[0]
     assert template == "atomic:associative_matching" and inputs["query"] == "q" and inputs["max_results"] == 5
@@ -61,18 +68,17 @@ async def test_the_models_scores_order_the_candidates() -> None:
 
 
 async def test_the_metadata_strategy_has_a_template_of_its_own() -> None:
-    """And is shown the metadata."""
+    """It is chosen by the question."""
     model = Model({"matches": [{"path": "a", "score": 0.5}]})
-    assert await LlmRanker(model, describe, strategy="metadata").rank("q", ["a"], 5) == [("a", 0.5)]
+    assert await rank(model, "a", strategy="metadata") == [("a", 0.5)]
     assert model.asked[0][0] == "atomic:associative_matching_metadata"
-    assert "metadata of a" in model.asked[0][1]["metadata"]
 
 
 async def test_shares_are_asked_at_the_same_time() -> None:
     """Many candidates become several requests that run together, at most ``concurrency``, joined into one order."""
     model = Model(by_length)
     paths = ["x" * n for n in range(1, 10)]
-    order = await LlmRanker(model, describe, budget_tokens=400, concurrency=3).rank("q", paths, 4)
+    order = await rank(model, *paths, limit=4, budget_tokens=400, concurrency=3)
     assert len(model.asked) > 3 and model.most == 3
     assert order == [("x" * n, n / 10) for n in (9, 8, 7, 6)]
 
@@ -81,9 +87,9 @@ async def test_shares_are_asked_at_the_same_time() -> None:
 async def test_an_answer_that_is_no_ranking_is_asked_for_once_more(bad: str) -> None:
     """The second answer counts; a second bad one is reported."""
     good = [{"path": "a", "score": 0.5}]
-    assert await LlmRanker(Model(bad, good), describe).rank("q", ["a"], 5) == [("a", 0.5)]
+    assert await rank(Model(bad, good), "a") == [("a", 0.5)]
     with pytest.raises(RerankFailed) as caught:
-        await LlmRanker(Model(bad, bad), describe).rank("q", ["a"], 5)
+        await rank(Model(bad, bad), "a")
     assert caught.value.code == "memory/rerank" and caught.value.reason == "context_matching_failure"
 
 
@@ -91,17 +97,25 @@ async def test_a_failed_task_is_reported_and_limits_pass() -> None:
     """A FAILED result becomes RerankFailed with its message; a limit of the run goes through as it is."""
     failed = TaskResult.failure("llm_error", "no credit left")
     with pytest.raises(RerankFailed, match="no credit left"):
-        await LlmRanker(Model(failed), describe).rank("q", ["a"], 5)
+        await rank(Model(failed), "a")
     limit = LimitExceeded("too many tokens", limit="tokens", allowed=1)
     with pytest.raises(LimitExceeded) as caught:
-        await LlmRanker(Model(limit), describe).rank("q", ["a"], 5)
+        await rank(Model(limit), "a")
     assert caught.value is limit
+
+
+async def test_outside_of_a_run_no_model_is_asked() -> None:
+    """A model call needs a run to be charged to."""
+    model = Model([{"path": "a", "score": 0.5}])
+    with pytest.raises(RerankFailed, match="within a run"):
+        await LlmRanker(model).rank(ContextGenerationInput(query="q"), described("a"), None)
+    assert model.asked == []
 
 
 async def test_no_candidates_ask_nobody() -> None:
     """An empty list costs no model call."""
     model = Model("x")
-    assert await LlmRanker(model, describe).rank("q", [], 5) == [] and model.asked == []
+    assert await rank(model) == [] and model.asked == []
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=3_000), max_size=30), st.integers(100, 2_000))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import ConfigurationError, DataError
 from agentflow.memory import MemorySystem, RerankFailed
@@ -175,11 +176,13 @@ class Reversing:
         self.error = error
         self.asked: list[tuple[str, list[str]]] = []
 
-    async def rank(self, text: str, candidates: Sequence[str], limit: int) -> list[tuple[str, float]]:
-        self.asked.append((text, list(candidates)))
+    async def rank(
+        self, question: ContextGenerationInput, candidates: Mapping[str, str], call: CallContext | None
+    ) -> list[tuple[str, float]]:
+        self.asked.append((question.text, list(candidates)))
         if self.error is not None:
             raise self.error
-        return [("/made/up", 1.0), *((path, 1.5) for path in reversed(candidates))][:limit]
+        return [("/made/up", 1.0), *((path, 1.5) for path in reversed(list(candidates)))][: question.max_results]
 
 
 async def test_a_ranker_reorders_the_candidates(tmp_path: Path) -> None:

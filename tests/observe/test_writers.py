@@ -10,7 +10,6 @@ from pathlib import Path
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConnectionLost
 from agentflow.core.events import Event, Log, TaskStarted
-from agentflow.core.local_run import LocalRun
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
@@ -18,23 +17,11 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter, event_line
-
-
-class Watched(LocalRun):
-    """A run that keeps its events."""
-
-    listening = True  # pyright: ignore
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[Event] = []
-
-    def publish(self, event: Event) -> None:
-        self.events.append(event)
+from tests.support.fakes import FakeRun
 
 
 def events_of_a_task() -> list[Event]:
-    run = Watched()
+    run = FakeRun()
     call = CallContext(run, span=Source("p.sexp", "(ask (x 1))").span(0, 11))
     with call.scope(TaskStarted, name="ask", request=SubtaskRequest(name="ask", inputs={"x": "\x1b[2Jhello"})) as scope:
         scope.call.log("inside")
@@ -61,7 +48,7 @@ async def test_every_line_is_json_with_the_header(tmp_path: Path) -> None:
 
 def test_errors_in_events_are_data() -> None:
     """An exception in a Finished event becomes its code, message and details."""
-    run = Watched()
+    run = FakeRun()
     call = CallContext(run)
     try:
         with call.scope(TaskStarted, name="ask"):

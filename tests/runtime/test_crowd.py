@@ -7,16 +7,16 @@ from typing import Any, cast
 
 from agentflow.core.call import LazyFingerprint
 from agentflow.core.session import Session
-from agentflow.runtime.run import Runs
+from agentflow.runtime.engine import Engine
 
 
 async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
     """Runs opened in one turn of the loop begin in order, a few in each turn, and others have theirs between."""
-    runs = Runs(services=lambda: cast(Any, None))
+    engine = Engine(cast(Any, None), cast(Any, None))
     began: list[int | None] = []
 
     async def one(number: int) -> None:
-        async with runs.open(f"run {number}"):
+        async with engine.open(f"run {number}"):
             began.append(number)
 
     async def other() -> None:
@@ -31,12 +31,12 @@ async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
 
 async def test_a_cancelled_wait_for_a_turn_gives_the_session_back() -> None:
     """A run cancelled before its turn has come leaves its session free and the others their turns."""
-    runs = Runs(services=lambda: cast(Any, None))
+    engine = Engine(cast(Any, None), cast(Any, None))
     session, done = Session(), 0
 
     async def one(own: Session | None = None) -> None:
         nonlocal done
-        async with runs.open("run", session=own):
+        async with engine.open("run", session=own):
             done += 1
 
     others = [asyncio.create_task(one()) for _ in range(40)]
@@ -56,8 +56,8 @@ async def test_a_mark_is_worked_out_once_and_only_when_read() -> None:
         made.append("made")
         return "task:1"
 
-    runs = Runs(services=lambda: cast(Any, None))
-    async with runs.open("run") as (_, call):
+    engine = Engine(cast(Any, None), cast(Any, None))
+    async with engine.open("run") as (_, call):
         inner = call.at("0/0.0")
         nested = inner.at("0/0.1")
         nested._chain = inner.chain_with(LazyFingerprint(make))  # pyright: ignore[reportPrivateUsage]

@@ -15,6 +15,7 @@ import pytest
 from agentflow import AgentFlow, CallContext, ScriptedProvider, TaskError
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.events import Event, RunStarted
+from agentflow.spec.joining import executing_call
 from agentflow.tasks.workflows import Workflow
 
 Effects = frozenset[tuple[str, str, str]]
@@ -150,10 +151,10 @@ class House:
 
     async def keep(self, procedure: Any) -> str:
         """A host callable: remember a procedure for the tool that calls it back."""
-        call = self.flow.runs  # the run is found through the context, as host code does
-        async with call.open_call("keep") as here:
-            self.procedures[here.run_id] = procedure
-            self.tell(here, "keep")
+        call = executing_call()
+        assert call is not None
+        self.procedures[call.run_id] = procedure
+        self.tell(call, "keep")
         await self.wait()
         return "kept"
 

@@ -131,7 +131,11 @@ class FakeCommands:
         self.commands: list[Any] = []
 
     async def execute_command_safely(
-        self, command: str | Sequence[str], cwd: str | None = None, timeout: float | None = None
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
     ) -> CommandResult:
         self.commands.append(command)
         if self.error is not None:
@@ -143,7 +147,7 @@ class FakeCommands:
 
 
 class FakeChecker:
-    """A ProgramChecker whose "language" is a table of program texts.
+    """Checks and runs programs of a "language" that is a table of program texts.
 
     ``programs`` maps a text to a value, an exception to raise, or an (async) function of inputs and call. A text that is
     not in the table is a fault; so is a name in ``needs`` that was not granted.

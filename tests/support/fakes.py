@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from agentflow.core.call import ApprovalRequest, CallContext
+from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event, FinishedBase
 from agentflow.core.limits import Limits
 from agentflow.core.messages import (
@@ -27,10 +28,29 @@ from agentflow.core.ports import ProviderAdapter
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.templates import TaskTemplate
+
+
+class Programs(Protocol):
+    """What a FakeRun checks and runs programs with."""
+
+    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]: ...
+    async def run(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any: ...
 
 
 class FakeRun:
-    """A RunPort that keeps every event, approves as told and runs subtasks with a given function."""
+    """A RunPort that keeps every event, approves as told and runs subtasks with a given function.
+
+    ``programs`` checks and runs programs; ``solver`` takes over tasks that ran out of context or output.
+    """
 
     def __init__(
         self,
@@ -39,6 +59,8 @@ class FakeRun:
         listening: bool = True,
         approve: bool | Callable[[ApprovalRequest], bool] = False,
         subtask: Callable[[SubtaskRequest, CallContext], TaskResult] | None = None,
+        programs: Programs | None = None,
+        solver: Any = None,
     ) -> None:
         self.run_id = "run-1"
         self.limits = limits or Limits()
@@ -51,6 +73,9 @@ class FakeRun:
         self.subtasks: list[tuple[SubtaskRequest, CallContext]] = []
         self._approve = approve
         self._subtask = subtask
+        self.programs = programs
+        self.solver = solver
+        self.budget = None
         self.next_seq = itertools.count(1).__next__
 
     def call(self, session: Session | None = None, grants: frozenset[str] | None = None) -> CallContext:
@@ -83,6 +108,38 @@ class FakeRun:
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         result = function(*arguments)
         return await result if asyncio.iscoroutine(result) else result
+
+    async def take_over(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult | None:
+        if self.solver is None:
+            return None
+        return await self.solver.decompose(template, request, goal, failed, call, rounds=rounds)
+
+    def check_program(
+        self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
+    ) -> Sequence[AgentflowError]:
+        assert self.programs is not None
+        return self.programs.check(text, allow, names)
+
+    async def run_program(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any:
+        assert self.programs is not None
+        return await self.programs.run(text, allow, inputs, call, steps=steps)
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The events of one type, in order."""

@@ -16,9 +16,9 @@ from agentflow.core.messages import DocumentPart, ImagePart, TextPart
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import ContextManagement
+from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.material import element, escape
-from agentflow.tasks.system import TaskSystem
 from tests.support.fake_memory import FakeMemory
 from tests.support.fake_tasks import DirectoryFiles, FakeCommands, FakePrompts
 from tests.support.fakes import FakeRun
@@ -99,7 +99,7 @@ class House:
 
     async def ask(self, call: Any = None, **fields: Any) -> TaskResult:
         request = SubtaskRequest(name="t", inputs={"x": "it"}, **fields)
-        return await self.system.run_request(request, call or self.run.call())
+        return await self.system.service.run_request(request, call or self.run.call())
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ async def test_inherited_context(root: Path, inherit: Any, text_there: bool, fil
     call.material = InheritedContext("notes on parsing\n\nother matters entirely", ("a.py", "b.py"))
     settings = ContextManagement(inherit_context=inherit)
     request = SubtaskRequest(name="t", inputs={"x": "the parsing in a.py"}, context_management=settings)
-    result = await house.system.run_request(request, call)
+    result = await house.system.service.run_request(request, call)
     assert ("<inherited_context>" in house.prompts.text) is text_there
     assert ("other matters" in house.prompts.text) is (inherit == "full")
     assert result.notes.get("context_files", []) == files
@@ -349,7 +349,7 @@ async def test_a_command_source_gets_its_values_quoted(root: Path) -> None:
     house = House(root, commands=commands)
     house.task(file_paths_source={"type": "command", "command": "grep -l {{x}} ."})
     request = SubtaskRequest(name="t", inputs={"x": "a; rm -rf / 'b'"})
-    result = await house.system.run_request(request, house.run.call())
+    result = await house.system.service.run_request(request, house.run.call())
     assert commands.commands == ["grep -l 'a; rm -rf / '\"'\"'b'\"'\"'' ."]
     assert result.notes["context_source"] == "template" and "print('a')" in house.prompts.text
 

@@ -10,8 +10,8 @@ from agentflow.core.errors import RateLimited, UnboundSymbolError
 from agentflow.core.events import TaskStarted
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.session import Session
+from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.environment import Environment
-from agentflow.tasks.system import TaskSystem
 from tests.support.fake_tasks import FakePrompts
 from tests.support.fakes import FakeRun
 
@@ -62,7 +62,7 @@ async def test_a_task_as_function_is_its_answer() -> None:
     tasks.register_template({"name": "t", "subtype": "t", "params": "x", "instructions": "Use {{sub(x)}}"})
     run = FakeRun()
     session = Session()
-    result = await tasks.run_request(SubtaskRequest(name="t", inputs={"x": "why"}), run.call(session))
+    result = await tasks.service.run_request(SubtaskRequest(name="t", inputs={"x": "why"}), run.call(session))
     assert result.content == "final" and prompts.text == "Use inner answer"
     assert [call.session is session for call in prompts.calls] == [False, True]
     outer, inner = run.of(TaskStarted)

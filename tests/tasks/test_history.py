@@ -10,8 +10,8 @@ from agentflow.core.errors import LimitExceeded, ResourceExhausted
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import ContextManagement
+from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.history import SequentialHistory, previous_outputs_text
-from agentflow.tasks.system import TaskSystem
 from tests.support.fake_tasks import FakePrompts
 from tests.support.fakes import FakeRun
 
@@ -96,7 +96,7 @@ async def test_a_failure_carries_the_partial_results() -> None:
     run = FakeRun()
     history = SequentialHistory()
     result = await history.run(
-        requests("one", "two", "three"), lambda request, previous: system.run_request(request, run.call())
+        requests("one", "two", "three"), lambda request, previous: system.service.run_request(request, run.call())
     )
     body = result.notes["error"]
     assert result.failed and result.error is error and len(prompts.prompts) == 2

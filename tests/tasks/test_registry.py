@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from agentflow.core.errors import DataError
 from agentflow.core.templates import TaskTemplate
-from agentflow.tasks.system import TaskSystem
+from agentflow.spec.task_system import TaskSystem
 
 
 class Opaque:

@@ -17,8 +17,8 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver, program_of
-from agentflow.tasks.system import TaskSystem
 from agentflow.tasks.workflows import make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakeChecker, FakePrompts, text_of
 from tests.support.fakes import FakeRun
@@ -29,10 +29,16 @@ CARD = "THE LANGUAGE CARD"
 def house(programs: dict[str, Any], *replies: Any, needs: Any = None) -> tuple[Solver, FakePrompts, FakeChecker]:
     prompts = FakePrompts(*replies)
     executor = AtomicTaskExecutor(prompts)
-    system = TaskSystem(executor=executor)
-    system.register_template({"name": "summarise", "params": {"text": "string"}, "description": "Summarise a text"})
-    checker = FakeChecker(programs, needs)
-    return Solver(executor, checker, CARD, system), prompts, checker
+    tasks = TaskService(executor)
+    tasks.register_template({"name": "summarise", "params": {"text": "string"}, "description": "Summarise a text"})
+    return Solver(executor, CARD, tasks), prompts, FakeChecker(programs, needs)
+
+
+class Named(dict[str, Any]):
+    """Saved workflows by name."""
+
+    def find(self, name: str) -> Any:
+        return self.get(name)
 
 
 def goal(text: str = "the goal", allow: tuple[str, ...] = ("summarise",), rounds: int = 3, **inputs: Any) -> Solve:
@@ -42,7 +48,7 @@ def goal(text: str = "the goal", allow: tuple[str, ...] = ("summarise",), rounds
 async def test_a_program_is_written_checked_and_run() -> None:
     """The model gets the goal, the card, the granted names and the variables; its program's value is the result."""
     solver, prompts, checker = house({"(p)": {"n": 42}}, "Sure:\n```lisp\n(p)\n```\nThere.")
-    run = FakeRun()
+    run = FakeRun(programs=checker)
     result = await solver.solve(goal(files=["a", "b"]), run.call())
     assert result.status == "COMPLETE" and result.parsed_content == {"n": 42}
     assert result.notes["program"] == "(p)" and result.notes["rounds"] == 1 and result.usage.requests == 1
@@ -62,7 +68,7 @@ async def test_errors_go_back_to_the_model() -> None:
         "```\n(runs)\n```",
         "(good)",
     )
-    result = await solver.solve(goal(), FakeRun().call())
+    result = await solver.solve(goal(), FakeRun(programs=checker).call())
     assert result.content == "done" and result.notes["rounds"] == 3 and result.usage.requests == 3
     second, third = text_of(prompts.prompts[1]), text_of(prompts.prompts[2])
     assert "(typo)" in second and "name/unbound" in second and "write a known one" in second and "checking" in second
@@ -74,17 +80,17 @@ async def test_errors_go_back_to_the_model() -> None:
 async def test_nothing_runs_that_is_not_granted() -> None:
     """A program that names what was not granted is refused before it runs; grants never widen those of the caller."""
     solver, _, checker = house({"(p)": 1}, "(p)", needs={"(p)": ["shell"]})
-    result = await solver.solve(goal(allow=("summarise",), rounds=1), FakeRun().call())
+    result = await solver.solve(goal(allow=("summarise",), rounds=1), FakeRun(programs=checker).call())
     assert result.failed and checker.ran == [] and "'shell' is not granted" in result.content
     solver, prompts, checker = house({"(p)": 1}, "(p)", needs={"(p)": ["shell"]})
-    call = FakeRun().call(grants=frozenset({"summarise", "solve"}))
+    call = FakeRun(programs=checker).call(grants=frozenset({"summarise", "solve"}))
     assert (await solver.solve(goal(allow=("summarise", "shell"), rounds=1), call)).failed
     assert "shell" not in text_of(prompts.prompts[0]) and checker.ran == []
 
 
 async def test_what_is_granted_is_described() -> None:
     """Tasks, tools, workflows and granted effects of the language are described; a name that is nothing is warned of."""
-    solver, prompts, _ = house({"(p)": 1}, "(p)")
+    solver, prompts, checker = house({"(p)": 1}, "(p)")
     tools = ToolRegistry()
 
     async def shout(text: str) -> str:
@@ -93,8 +99,8 @@ async def test_what_is_granted_is_described() -> None:
 
     tools.add(shout)
     flow = make_workflow({"name": "flow", "params": "a", "program": "(p)", "description": "A plan"})
-    solver = replace(solver, tools=tools, find_workflow={"flow": flow}.get)
-    run = FakeRun()
+    solver = replace(solver, tools=tools, workflows=Named({"flow": flow}))
+    run = FakeRun(programs=checker)
     await solver.solve(goal(allow=("summarise", "shout", "flow", "get_context", "nothing")), run.call())
     text = text_of(prompts.prompts[0])
     assert "(shout (text string)) tool: Say it loudly." in text and "(get_context (query" in text
@@ -104,8 +110,8 @@ async def test_what_is_granted_is_described() -> None:
 
 async def test_rounds_are_bounded_and_nothing_is_lost() -> None:
     """When the rounds are used up the result is subtask_failure with every attempt and what was wrong with it."""
-    solver, prompts, _ = house({}, "(one)", "no program here", "(three)")
-    result = await solver.solve(goal(rounds=3), FakeRun().call())
+    solver, prompts, checker = house({}, "(one)", "no program here", "(three)")
+    result = await solver.solve(goal(rounds=3), FakeRun(programs=checker).call())
     error = result.notes["error"]
     assert error["reason"] == "subtask_failure" and error["details"]["code"] == "solve/rounds"
     assert [attempt["program"] for attempt in result.notes["attempts"]] == ["(one)", "", "(three)"]
@@ -115,28 +121,28 @@ async def test_rounds_are_bounded_and_nothing_is_lost() -> None:
 
 async def test_a_failed_result_as_value_is_a_failed_round() -> None:
     """A program whose value is FAILED has not reached its goal."""
-    solver, _, _ = house({"(a)": TaskResult.failure("llm_error", "no answer"), "(b)": "ok"}, "(a)", "(b)")
-    result = await solver.solve(goal(), FakeRun().call())
+    solver, _, checker = house({"(a)": TaskResult.failure("llm_error", "no answer"), "(b)": "ok"}, "(a)", "(b)")
+    result = await solver.solve(goal(), FakeRun(programs=checker).call())
     assert result.content == "ok" and result.notes["rounds"] == 2
 
 
 async def test_a_program_too_long_is_no_program() -> None:
     """What is longer than the bound is not even checked."""
     solver, _, checker = house({}, "(" + "x " * 60_000 + ")")
-    result = await solver.solve(goal(rounds=1), FakeRun().call())
+    result = await solver.solve(goal(rounds=1), FakeRun(programs=checker).call())
     assert result.failed and "100,000 characters" in result.content and checker.ran == []
 
 
 async def test_limits_pass_and_a_failed_model_call_ends_it() -> None:
     """A limit met by the program is the run's; a model that cannot be asked is that failure."""
-    solver, _, _ = house({"(p)": LimitExceeded("spent", limit="steps", allowed=1)}, "(p)")
-    run = FakeRun()
+    solver, _, checker = house({"(p)": LimitExceeded("spent", limit="steps", allowed=1)}, "(p)")
+    run = FakeRun(programs=checker)
     with pytest.raises(LimitExceeded):
         await solver.solve(goal(), run.call())
     assert run.unbalanced() == []
     error = RateLimited("busy")
-    solver, _, _ = house({}, error)
-    result = await solver.solve(goal(), FakeRun().call())
+    solver, _, checker = house({}, error)
+    result = await solver.solve(goal(), FakeRun(programs=checker).call())
     assert result.error is error and result.notes["rounds"] == 1
 
 
@@ -147,8 +153,7 @@ async def test_solving_within_itself_is_bounded() -> None:
     async def again(inputs: Any, call: CallContext) -> Any:
         return await solver.solve(goal(rounds=1), call)
 
-    solver = replace(solver, checker=FakeChecker({"(p)": again}))
-    run = FakeRun()
+    run = FakeRun(programs=FakeChecker({"(p)": again}))
     result = await solver.solve(goal(rounds=1), run.call())
     assert result.failed and "the very goal" in result.content
     counter = iter(range(100))
@@ -156,8 +161,7 @@ async def test_solving_within_itself_is_bounded() -> None:
     async def other(inputs: Any, call: CallContext) -> Any:
         return await solver.solve(goal(f"goal {next(counter)}", rounds=1), call)
 
-    solver = replace(solver, checker=FakeChecker({"(p)": other}))
-    run = FakeRun(limits=Limits(subtask_depth=3))
+    run = FakeRun(limits=Limits(subtask_depth=3), programs=FakeChecker({"(p)": other}))
     result = await solver.solve(goal(rounds=1), run.call())
     assert result.failed and "nested 4 deep" in result.content
     assert [event.depth for event in run.of(SubtaskStarted)] == [1, 2, 3, 4] and run.unbalanced() == []
@@ -193,9 +197,8 @@ class Exhausting:
         self.prompts = FakePrompts(self.error, *replies)
         executor = AtomicTaskExecutor(self.prompts, DirectoryFiles(tmp_path))
         self.checker = FakeChecker(programs)
-        self.system: TaskSystem = TaskSystem(executor=executor, decomposer=lambda: self.solver, decompose=default)
-        self.solver = Solver(executor, self.checker, CARD, self.system)
-        self.system.register_template(
+        self.tasks = TaskService(executor, decompose=default)
+        self.tasks.register_template(
             {
                 "name": "read",
                 "params": "x",
@@ -204,11 +207,11 @@ class Exhausting:
                 **({"decompose": rounds} if rounds is not None else {}),
             }
         )
-        self.run = FakeRun()
+        self.run = FakeRun(programs=self.checker, solver=Solver(executor, CARD, self.tasks))
 
     async def ask(self) -> TaskResult:
         request = SubtaskRequest(name="read", inputs={"x": "it"}, file_paths=["a", "b"])
-        return await self.system.run_request(request, self.run.call())
+        return await self.tasks.run_request(request, self.run.call())
 
 
 async def test_an_exhausted_task_is_decomposed(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ async def test_an_exhausted_task_is_decomposed(tmp_path: Path) -> None:
 
     async def split(inputs: Any, call: CallContext) -> Any:
         parts = [
-            await house.system.run_request(SubtaskRequest(name="read", inputs={"x": "it"}, file_paths=[f]), call)
+            await house.tasks.run_request(SubtaskRequest(name="read", inputs={"x": "it"}, file_paths=[f]), call)
             for f in inputs["files"]
         ]
         return "+".join(part.content for part in parts)

@@ -20,7 +20,7 @@ from agentflow.core.templates import ContextManagement
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
-from agentflow.tasks.system import TaskSystem
+from agentflow.spec.task_system import TaskSystem
 from tests.support.fake_memory import FakeMemory
 from tests.support.fake_tasks import DirectoryFiles, FakePrompts
 from tests.support.fakes import FakeProvider, FakeRouter, FakeRun, answer, tool_calls
@@ -35,7 +35,7 @@ class NestingRun(FakeRun):
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         self.subtasks.append((request, call))
-        return await self.system.run_subtask(request, call)
+        return await self.system.service.run_subtask(request, call)
 
 
 def template(name: str, subtype: str = "subtask", **fields: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ async def test_the_result_returns_into_the_parents_turn() -> None:
     system.register_template(template("parent", "standard", tools=["research"]))
     run = NestingRun(system)
     session = Session()
-    result = await system.run_request(SubtaskRequest(name="parent"), run.call(session))
+    result = await system.service.run_request(SubtaskRequest(name="parent"), run.call(session))
     assert result.content == "So: cats purr."
     assert result.usage.requests == 3 and result.usage.total_tokens == 45
     assert provider.requests[1].messages[-1].text == "Find cats"
@@ -105,7 +105,7 @@ async def test_template_selection(request_: dict[str, Any], chosen: str | None) 
     system.register_template(template("one", "one", description="review code for errors"))
     system.register_template(template("two", "two", description="count words in a text"))
     system.register_template(template("three", "three", description="translate a poem"))
-    result = await system.run_subtask(SubtaskRequest.of(request_), FakeRun().call())
+    result = await system.service.run_subtask(SubtaskRequest.of(request_), FakeRun().call())
     if chosen is None:
         error = result.notes["error"]
         assert error["reason"] == "input_validation_failure" and error["details"]["cause"] == "template_not_found"
@@ -136,7 +136,7 @@ async def test_depth_is_limited(limit: int, expected: str) -> None:
     prompts.replies = [recursing(system)]
     system.register_template(template("deeper", params={"n": "any"}))
     run = NestingRun(system, limits=Limits(subtask_depth=limit))
-    result = await system.run_request(SubtaskRequest(name="deeper", inputs={"n": 0}), run.call())
+    result = await system.service.run_request(SubtaskRequest(name="deeper", inputs={"n": 0}), run.call())
     assert result.content == expected and run.unbalanced() == []
     assert [event.depth for event in run.of(SubtaskStarted)] == list(range(1, limit + 2))
 
@@ -146,8 +146,8 @@ async def test_a_request_may_lower_the_depth_but_not_raise_it() -> None:
     system, prompts = house()
     system.register_template(template("a"))
     call = FakeRun(limits=Limits(subtask_depth=1)).call()
-    assert (await system.run_subtask(SubtaskRequest(name="a", max_depth=9), call)).status == "COMPLETE"
-    result = await system.run_subtask(SubtaskRequest(name="a", max_depth=0), call)
+    assert (await system.service.run_subtask(SubtaskRequest(name="a", max_depth=9), call)).status == "COMPLETE"
+    result = await system.service.run_subtask(SubtaskRequest(name="a", max_depth=0), call)
     assert result.notes["error"]["details"]["cause"] == "depth" and len(prompts.prompts) == 1
 
 
@@ -167,7 +167,7 @@ async def test_cycles_are_found() -> None:
     system.register_template(template("a", params="x"))
     system.register_template(template("b", params="x"))
     run = NestingRun(system)
-    await system.run_request(SubtaskRequest(name="a", inputs={"x": 1}), run.call())
+    await system.service.run_request(SubtaskRequest(name="a", inputs={"x": 1}), run.call())
     error = seen[0].notes["error"]
     assert (error["reason"], error["details"]["cause"]) == ("subtask_failure", "cycle")
     assert len(prompts.prompts) == 2 and run.unbalanced() == []
@@ -178,7 +178,7 @@ async def test_the_same_request_may_come_again_beside_itself() -> None:
     system, _ = house()
     system.register_template(template("a"))
     call = FakeRun().call()
-    results = await asyncio.gather(*(system.run_subtask(SubtaskRequest(name="a"), call) for _ in range(2)))
+    results = await asyncio.gather(*(system.service.run_subtask(SubtaskRequest(name="a"), call) for _ in range(2)))
     assert [result.status for result in results] == ["COMPLETE"] * 2
 
 
@@ -190,9 +190,9 @@ async def test_a_subtask_looks_up_its_own_context_and_files_take_precedence(tmp_
     system, prompts = house(memory=memory, files=tmp_path)
     system.register_template(template("a", description="look at things"))
     call = FakeRun().call()
-    result = await system.run_subtask(SubtaskRequest(name="a", description="the things"), call)
+    result = await system.service.run_subtask(SubtaskRequest(name="a", description="the things"), call)
     assert result.notes["context_files"] == ["b.py"] and memory.asked[0].template_description == "the things"
-    result = await system.run_subtask(SubtaskRequest(name="a", file_paths=["a.py"]), call)
+    result = await system.service.run_subtask(SubtaskRequest(name="a", file_paths=["a.py"]), call)
     assert result.notes["context_files"] == ["a.py"] and len(memory.asked) == 1
     assert ">\nA\n<" in prompts.text
 
@@ -220,7 +220,7 @@ async def test_what_a_subtask_inherits(tmp_path: Path, inherit: Any, turns: int,
 
     prompts.replies = [parent, "sub answer"]
     run = NestingRun(system)
-    await system.run_request(SubtaskRequest(name="top", file_paths=["a.py"]), run.call(session))
+    await system.service.run_request(SubtaskRequest(name="top", file_paths=["a.py"]), run.call(session))
     inner = prompts.calls[1].session
     assert inner is not session and len(inner.turns()) == turns
     assert got[0].notes.get("context_files", []) == files
@@ -233,7 +233,7 @@ async def test_a_failed_subtask_is_a_result_for_the_parent() -> None:
     system, _ = house(error)
     system.register_template(template("a"))
     run = FakeRun()
-    result = await system.run_subtask(SubtaskRequest(name="a"), run.call())
+    result = await system.service.run_subtask(SubtaskRequest(name="a"), run.call())
     assert result.failed and result.error is error
     assert run.of(SubtaskFinished)[0].outcome == "failed"
 
@@ -242,7 +242,7 @@ async def test_a_subtask_holds_no_more_tools_than_its_parent() -> None:
     """A subtask's tools are attenuated by the grants of the call it is asked for in."""
     system, prompts = house()
     system.register_template(template("a", tools=["read", "write"]))
-    await system.run_subtask(SubtaskRequest(name="a"), FakeRun().call(grants=frozenset({"read", "delegate"})))
+    await system.service.run_subtask(SubtaskRequest(name="a"), FakeRun().call(grants=frozenset({"read", "delegate"})))
     assert prompts.prompts[0].tools == ("read",)
 
 
@@ -260,7 +260,7 @@ async def test_cancelling_a_subtask_ends_everything() -> None:
     prompts.replies = [wait]
     system.register_template(template("a", params={"n": "any"}))
     run = NestingRun(system)
-    task = asyncio.create_task(system.run_request(SubtaskRequest(name="a", inputs={"n": 0}), run.call()))
+    task = asyncio.create_task(system.service.run_request(SubtaskRequest(name="a", inputs={"n": 0}), run.call()))
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -25,8 +25,8 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig
+from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.system import TaskSystem
 from tests.support.fake_memory import FakeMemory
 from tests.support.fake_tasks import FakePrompts
 from tests.support.fakes import FakeRun
@@ -45,7 +45,7 @@ async def test_a_result_with_its_notes() -> None:
     """A task's answer comes with what the specification wants in the notes, its usage and its events."""
     tasks, prompts = system("hello", model="m1", system="Be {{x}}.")
     run = FakeRun()
-    result = await tasks.run_request(SubtaskRequest(name="t", inputs={"x": 1, "extra": 2}), run.call())
+    result = await tasks.service.run_request(SubtaskRequest(name="t", inputs={"x": 1, "extra": 2}), run.call())
     assert (result.status, result.content, result.parsed_content) == ("COMPLETE", "hello", None)
     notes = result.notes
     assert notes["template_used"] == "t" and notes["context_source"] == "none" and notes["context_files_count"] == 0
@@ -101,7 +101,7 @@ async def test_model_failures_become_failed_results(error: Exception, reason: st
     tasks, _ = system(error)
     run = FakeRun()
     for result in (
-        await tasks.run_request(SubtaskRequest(name="t", inputs={"x": 1}), run.call()),
+        await tasks.service.run_request(SubtaskRequest(name="t", inputs={"x": 1}), run.call()),
         await tasks.execute_task("atomic", "s", {"x": 1}),
         await tasks.execute_subtask_directly(SubtaskRequest(name="t", inputs={"x": 1})),
     ):
@@ -126,7 +126,7 @@ async def test_a_tools_task_error_passes_unwrapped() -> None:
     request = SubtaskRequest(name="t", inputs={"x": 1})
     run = FakeRun()
     with pytest.raises(TaskError) as caught:
-        await tasks.run_request(request, run.call())
+        await tasks.service.run_request(request, run.call())
     assert caught.value is error and run.of(TaskFinished)[0].outcome == "error" and run.unbalanced() == []
     with pytest.raises(TaskError) as caught:
         await tasks.execute_subtask_directly(request)
@@ -156,7 +156,7 @@ async def test_limits_and_cancellation_always_pass(error: BaseException) -> None
     run = FakeRun()
     request = SubtaskRequest(name="t", inputs={"x": 1})
     for attempt in (
-        tasks.run_request(request, run.call()),
+        tasks.service.run_request(request, run.call()),
         tasks.execute_task("atomic", "s", {"x": 1}),
         tasks.execute_subtask_directly(request),
     ):
@@ -218,7 +218,7 @@ async def test_tools_are_attenuated(declared: Any, grants: Any, offered: Any) ->
     """A template's tools are offered as far as its caller holds them, never more."""
     tasks, prompts = system(tools=declared)
     call = FakeRun().call(grants=None if grants is None else frozenset(grants))
-    await tasks.run_request(SubtaskRequest(name="t", inputs={"x": 1}), call)
+    await tasks.service.run_request(SubtaskRequest(name="t", inputs={"x": 1}), call)
     assert prompts.prompts[0].tools == offered
     assert prompts.calls[0].grants == call.grants
 
@@ -250,8 +250,8 @@ async def test_a_handler_and_a_memory_of_the_callers_own() -> None:
     """execute_task uses the handler and memory it is given, with run_prompt or with execute_prompt."""
 
     class Handler:
-        async def execute_prompt(self, prompt: str, system_prompt: str | None = None) -> dict[str, Any]:
-            return {"status": "COMPLETE", "content": f"{system_prompt}: {prompt}", "notes": {}}
+        async def execute_prompt(self, prompt: str, system: str = "") -> dict[str, Any]:
+            return {"status": "COMPLETE", "content": f"{system}: {prompt}", "notes": {}}
 
     tasks, prompts = system(system="S")
     memory = FakeMemory([])
@@ -386,14 +386,14 @@ async def test_context_generation_asks_the_model_without_memory(strategy: Any) -
 
 
 async def test_the_executor_runs_built_in_templates_alone() -> None:
-    """What memory's ranker is given: a built-in template by name, with or without a call; failures are results."""
+    """What memory's ranker is given: a built-in template by name; failures are results."""
     executor = AtomicTaskExecutor(FakePrompts([{"path": "a", "score": 1, "relevance": "r"}]))
     inputs = {"query": "q", "metadata": "[]"}
-    for call in (None, FakeRun().call()):
-        result = await executor.run_template("atomic:associative_matching:content", inputs, call)
-        assert result.parsed_content[0]["path"] == "a"
+    call = FakeRun().call()
+    result = await executor.run_template("atomic:associative_matching:content", inputs, call)
+    assert result.parsed_content[0]["path"] == "a"
     for name, given in (("atomic:nope", inputs), ("atomic:associative_matching:metadata", {})):
-        result = await executor.run_template(name, given)
+        result = await executor.run_template(name, given, call)
         assert result.notes["error"]["reason"] == "input_validation_failure"
 
 
@@ -422,7 +422,7 @@ async def test_a_task_called_from_a_tool_joins_that_tools_run() -> None:
 
     tasks.register_template({"name": "i", "subtype": "inner", "params": "", "instructions": "in"})
     prompts.replies = [tool, "inner answer"]
-    result = await tasks.run_request(SubtaskRequest(name="t", inputs={"x": 1}), outer)
+    result = await tasks.service.run_request(SubtaskRequest(name="t", inputs={"x": 1}), outer)
     assert result.content == "inner answer"
     names = [(event.name, event.parent) for event in run.of(TaskStarted)]
     assert names == [("t", None), ("i", run.of(TaskStarted)[0].seq)]

@@ -15,7 +15,7 @@ from agentflow.handler.tools import subtask_tool
 from agentflow.memory.rerank import LlmRanker
 from agentflow.memory.system import MemorySystem
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.system import TaskSystem
+from agentflow.tasks.service import TaskService
 from agentflow.tasks.workflows import Workflow, make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakePrompts, text_of
 from tests.support.fakes import FakeRun
@@ -275,12 +275,12 @@ async def test_memory_ranks_with_the_matching_templates(root: Path, strategy: An
     executor = AtomicTaskExecutor(prompts, DirectoryFiles(root))
     memory = MemorySystem(roots=[root])
     try:
-        memory.ranker = LlmRanker(executor.run_template, memory.describe, strategy=strategy)
+        memory.ranker = LlmRanker(executor.run_template)
         (root / "a.txt").write_text("parsing words\n" * 5)
         (root / "b.txt").write_text("parsing words, a little\n")
         paths = [str(root / "a.txt"), str(root / "b.txt"), "a.txt", "b.txt"]
-        system = TaskSystem(memory_system=memory, executor=executor)
-        system.register_template(
+        tasks = TaskService(executor, memory)
+        tasks.register_template(
             {
                 "name": "t",
                 "params": "x",
@@ -290,7 +290,7 @@ async def test_memory_ranks_with_the_matching_templates(root: Path, strategy: An
             }
         )
         run = FakeRun()
-        result = await system.run_request(SubtaskRequest(name="t", inputs={"x": "parsing"}), run.call())
+        result = await tasks.run_request(SubtaskRequest(name="t", inputs={"x": "parsing"}), run.call())
     finally:
         await memory.aclose()
     assert result.status == "COMPLETE", result.content

@@ -1,37 +1,48 @@
-"""BaseHandler: the specification's face over the turn loop, the tool registry and a session."""
+"""BaseHandler: specification document 5, on the turn loop, the tool registry and a session."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+import os
+import weakref
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext
 from agentflow.core.errors import ConfigurationError, TaskError
 from agentflow.core.events import Event, ModelStarted, TextDelta
 from agentflow.core.limits import Limits
-from agentflow.core.local_run import LocalOpener
 from agentflow.core.messages import Message
 from agentflow.core.ports import (
     CommandPort,
     FilePort,
+    HostCommandPort,
     MemoryPort,
     ModelRouter,
     Prompt,
     PromptRunner,
     ProviderAdapter,
-    RunOpener,
     Tool,
 )
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
-from agentflow.handler.data_context import gather
+from agentflow.executors.command_executor import CommandExecutor
+from agentflow.executors.file_access import FileAccessManager
+from agentflow.handler.data_context import DataContexts
+from agentflow.handler.one_model import OneModel
 from agentflow.handler.prompting import make_prompt, to_result
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import Fallback, TurnLoop
 from agentflow.handler.watching import WatchedRun, watch
+from agentflow.runtime.engine import Engine
+from agentflow.spec.host import commands_of, finder_of
+from agentflow.spec.joining import Joint, executing_call, in_run
+from agentflow.spec.task_system import TaskSystem
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.service import TaskService
 
 _log = logging.getLogger(__name__)
 
@@ -39,27 +50,17 @@ DEFAULT_SYSTEM_PROMPT = "You are a careful assistant. Answer what is asked, from
 _CONFIG_KEYS = frozenset({"base_system_prompt", "model", "debug"})
 
 
-class OneModel:
-    """A ModelRouter for a handler built alone: one adapter under every name, or none yet.
+@dataclass(frozen=True, slots=True)
+class ToolByHand:
+    """A tool as a callable of one arguments dict, for hosts."""
 
-    Parameters: ``adapter`` (None: the first call says that there is no model), ``model`` the name for prompts that give
-    none.
-    """
+    registry: ToolRegistry
+    joint: Joint
+    name: str
 
-    def __init__(self, adapter: ProviderAdapter | None, model: str | None = None) -> None:
-        self.adapter = adapter
-        self._model = model
-
-    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
-        """The adapter and the name. Raises ConfigurationError when there is no adapter."""
-        if self.adapter is None:
-            raise ConfigurationError(
-                "this handler has no model",
-                code="config/no-model",
-                hint="give BaseHandler(..., model_provider=...) a provider, or use AgentFlow(model='anthropic:...')",
-            )
-        name = model or self._model or ""
-        return self.adapter, name.partition(":")[2] or name
+    async def __call__(self, params: dict[str, Any]) -> TaskResult:
+        async with in_run(self.joint.engine, self.name) as call:
+            return await self.registry.execute(self.name, params, call)
 
 
 class BaseHandler:
@@ -67,10 +68,10 @@ class BaseHandler:
 
     Parameters: ``task_system`` and ``memory_system`` as the specification has them (memory is what priming asks);
     ``model_provider`` an adapter (None: nothing is needed until the first prompt, which then says that there is no
-    model); ``config`` with ``base_system_prompt``, ``model``, ``debug``. The rest is what AgentFlow shares with its
-    other components: ``registry`` the tools, ``router`` or a whole ``turn_loop``, ``file_manager``,
-    ``command_executor``, ``session``, ``run_opener`` which gives calls made outside a run one of their own,
-    ``limits`` for a handler alone, ``fallback`` for prompts with fallback models, ``redact`` applied to log lines.
+    model); ``config`` with ``base_system_prompt``, ``model``, ``debug``. ``registry`` has the tools, ``router`` finds
+    models, ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` see the roots (default: the working
+    directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` bound the runs of a handler alone,
+    ``fallback`` serves prompts with fallback models, ``redact`` is applied to log lines, ``engine`` is the flow's.
     A config key that is not known is ignored with a log line.
 
     Inside a run (in a tool) the methods act on the run's session, outside on the handler's own; two prompts at once in
@@ -88,27 +89,27 @@ class BaseHandler:
         router: ModelRouter | None = None,
         turn_loop: PromptRunner | None = None,
         file_manager: FilePort | None = None,
-        command_executor: CommandPort | None = None,
+        command_executor: CommandPort | HostCommandPort | None = None,
         session: Session | None = None,
-        run_opener: RunOpener | None = None,
         limits: Limits | None = None,
         fallback: Fallback | None = None,
         redact: Callable[[str], str] | None = None,
+        engine: Engine | None = None,
     ) -> None:
         settings = dict(config or {})
         for key in sorted(set(settings) - _CONFIG_KEYS):
             _log.warning("the handler's config has no key %r, it is ignored", key)
         self.task_system = task_system
         self.memory_system = memory_system
-        self.file_manager = file_manager
-        self.command_executor = command_executor
+        self._opened: list[Callable[[], object]] = []
+        self.file_manager = file_manager if file_manager is not None else self._open_roots(["."])
+        self.command_executor = command_executor if command_executor is not None else self._make_commands()
         self._provider = model_provider
         self._router = router or (turn_loop.router if isinstance(turn_loop, TurnLoop) else None)
         shared = turn_loop.base_system if isinstance(turn_loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
         self.base_system_prompt: str = settings.get("base_system_prompt", shared)
         self.debug_mode = False
-        self._opener = run_opener or LocalOpener(limits=limits, subtasks=getattr(task_system, "run_subtask", None))
-        self.registry = registry if registry is not None else ToolRegistry(opener=self._opener)
+        self.registry = registry if registry is not None else ToolRegistry()
         self._session = session or Session()
         self._redact = redact or str
         self.prompts: PromptRunner = turn_loop or TurnLoop(
@@ -117,8 +118,37 @@ class BaseHandler:
             base_system=self.base_system_prompt,
             fallback=fallback,
         )
+        self._contexts = DataContexts(finder_of(memory_system), self.file_manager)
+        self.joint = self._joint(engine, limits)
         if settings.get("debug"):
             self.set_debug_mode(True)
+
+    def _joint(self, engine: Engine | None, limits: Limits | None) -> Joint:
+        if engine is not None:
+            return Joint(engine.tasks, engine.tools, engine=engine)
+        system, memory = self.task_system, finder_of(self.memory_system)
+        if isinstance(system, TaskSystem):
+            if system.joint.take(self.registry, self.prompts, limits):
+                return system.joint
+            system = system.joint.tasks
+        if system is None:
+            executor = AtomicTaskExecutor(self.prompts, self.file_manager)
+            system = TaskService(executor, memory, commands=commands_of(self.command_executor))
+        return Joint(system, self.registry, memory, limits=limits)
+
+    def _open_roots(self, roots: Sequence[str | os.PathLike[str]]) -> FileAccessManager:
+        files = FileAccessManager(roots)
+        self._opened.append(weakref.finalize(self, files.close))
+        return files
+
+    def _make_commands(self) -> CommandExecutor:
+        files = self.file_manager
+        return CommandExecutor(files if isinstance(files, FileAccessManager) else self._open_roots(files.roots))
+
+    async def aclose(self) -> None:
+        """Close what the handler opened by itself: the directories of its file manager and command executor."""
+        for close in self._opened:
+            close()
 
     @property
     def model_provider(self) -> ProviderAdapter | None:
@@ -160,20 +190,24 @@ class BaseHandler:
 
     @property
     def tool_executors(self) -> dict[str, Callable[..., Any]]:
-        """The executors by name, each of one arguments dict; to be read."""
-        return self.registry.executors
+        """The executors by name, each of one arguments dict (a copy).
+
+        One registered by :meth:`register_tool` is what was registered; those of other tools run them.
+        """
+        given = self.registry.executors
+        return {name: given.get(name) or ToolByHand(self.registry, self.joint, name) for name in self.registry.names()}
 
     @property
     def direct_tool_executors(self) -> dict[str, Callable[..., Any]]:
-        """The same registry under its older name."""
-        return self.registry.executors
+        """:attr:`tool_executors` under its older name."""
+        return self.tool_executors
 
     # -- conversation ----------------------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session:
         """The session in force: the run's inside of one, the handler's own outside."""
-        call = current_call.get()
+        call = executing_call()
         return call.session if call is not None else self._session
 
     @property
@@ -197,9 +231,8 @@ class BaseHandler:
         Replaces what was there. Raises TaskError (context_priming_failure) when nothing asked for could be had; the
         old data context stays then.
         """
-        session = self.session
-        made = await gather(self.memory_system, self.file_manager, query, initial_files)
-        session.data_context = made
+        async with in_run(self.joint.engine, "handler.prime_data_context", self._session) as call:
+            made = await self._contexts.prime(query, initial_files, call)
         self.log_debug(f"primed with {len(made.items)} items")
         return made
 
@@ -217,7 +250,7 @@ class BaseHandler:
         failure is a FAILED result; LimitExceeded, SessionBusy and cancellation are raised.
         """
         asked = make_prompt(prompt, options)
-        async with self._opener.open_call("handler.execute_prompt", self._session) as call:
+        async with in_run(self.joint.engine, "handler.execute_prompt", self._session) as call:
             return await self._execute(asked, call)
 
     async def _execute(self, prompt: Prompt, call: CallContext) -> TaskResult:
@@ -269,7 +302,7 @@ class BaseHandler:
                 producer.exception()  # seen: it was raised above, or the reader has left
 
     async def _produce(self, prompt: Prompt, opened: asyncio.Future[WatchedRun]) -> None:
-        async with self._opener.open_call("handler.stream_prompt", self._session) as call:
+        async with in_run(self.joint.engine, "handler.stream_prompt", self._session) as call:
             watched, inner = watch(call, prompt.model, prompt.system, prompt.parts)
             opened.set_result(watched)
             try:
@@ -281,18 +314,16 @@ class BaseHandler:
 
     async def execute_file_path_command(self, command: str) -> list[str]:
         """Absolute paths of the existing files a command's output names; empty when it fails in any way."""
-        executor = self.command_executor
-        if executor is None:
-            _log.warning("execute_file_path_command: this handler was built without a command executor")
-            return []
-        result = await executor.execute_command_safely(command)
+        executor = commands_of(self.command_executor)
+        assert executor is not None
+        result = await executor.execute_command_safely(command, call=executing_call())
         if not result.success or result.exit_code != 0:
             self.log_debug(f"command gave no paths: {result.error or result.stderr[:500]}")
             return []
         return await asyncio.to_thread(executor.parse_file_paths_from_output, result.stdout)
 
     def log_debug(self, message: str) -> None:
-        """Log ``[DEBUG] message`` (level DEBUG, logger ``agentflow.handler.handler``) when debug mode is on.
+        """Log ``[DEBUG] message`` (level DEBUG, logger ``agentflow.spec.handler``) when debug mode is on.
 
         Inside a run it is a Log event too.
         """
@@ -300,7 +331,7 @@ class BaseHandler:
             return
         text = self._redact(f"[DEBUG] {message}")
         _log.debug("%s", text)
-        call = current_call.get()
+        call = executing_call()
         if call is not None:
             call.log(text, "debug")
 

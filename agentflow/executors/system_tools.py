@@ -1,23 +1,21 @@
-"""The seven system tools: context, files, commands and the handler's data context, for programs and models.
+"""The seven system tools: context, files, commands and the data context of a session, for programs and models.
 
-Each ``execute_*`` method takes a dict of parameters and returns a TaskResult; an error becomes a FAILED result with a
-reason of specification document 4. Called by the host, they have the host's authority; called inside a tool, that of
-the tool call. :meth:`SystemExecutorFunctions.tools` offers the same as tools, which receive their call explicitly.
+Each takes a dict of parameters and the call it works within, and gives a TaskResult; an error becomes a FAILED result
+with a reason of specification document 4.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied
 from agentflow.core.events import ContextStarted
 from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import CommandPort, CommandResult, FilePort, HandlerPort, MemoryPort, Tool
+from agentflow.core.ports import CommandPort, ContextFinder, DataContextPort, FilePort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
 from agentflow.executors.tool_specs import SCHEMAS, problem_with
@@ -26,41 +24,27 @@ from agentflow.lib.suggest import did_you_mean
 _FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
 
 
-@runtime_checkable
-class CommandRunner(Protocol):
-    """A command port that takes the authority of a command as an argument instead of reading the current call."""
-
-    async def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        call: CallContext | None = None,
-    ) -> CommandResult: ...
+Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]
 
 
-Method = Callable[[dict[str, Any], CallContext | None], Awaitable[TaskResult]]
-
-
-class SystemExecutorFunctions:
+class SystemTools:
     """The system tools' implementation.
 
-    Parameters: ``memory_system`` answers context queries, ``file_manager`` reads and writes, ``command_executor`` runs
-    commands, ``handler`` holds the data context (None: the two data-context tools are FAILED, dependency_error).
+    Parameters: ``memory`` answers context queries, ``files`` reads and writes, ``commands`` runs commands, ``contexts``
+    primes sessions (None: the two data-context tools are FAILED, dependency_error).
     """
 
     def __init__(
         self,
-        memory_system: MemoryPort,
-        file_manager: FilePort,
-        command_executor: CommandPort,
-        handler: HandlerPort | None = None,
+        memory: ContextFinder | None,
+        files: FilePort,
+        commands: CommandPort,
+        contexts: DataContextPort | None = None,
     ) -> None:
-        self._memory = memory_system
-        self._files = file_manager
-        self._commands = command_executor
-        self._handler = handler
+        self._memory = memory
+        self._files = files
+        self._commands = commands
+        self._contexts = contexts
         self._methods: dict[str, Method] = {
             "system:get_context": self._get_context,
             "system:read_files": self._read_files,
@@ -94,81 +78,28 @@ class SystemExecutorFunctions:
 
     def _as_tool(self, name: str) -> Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]:
         async def call_tool(arguments: dict[str, Any], call: CallContext) -> TaskResult:
-            return await self._run(name, arguments, call)
+            return await self.run(name, arguments, call)
 
         return call_tool
 
-    async def _run(self, name: str, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+    async def run(self, name: str, params: dict[str, Any], call: CallContext) -> TaskResult:
+        """Run the tool called ``name``. An error is a FAILED result."""
         refusal = _refusal(name, params)
         return refusal if refusal is not None else await self._methods[name](params, call)
 
-    # -- the specification's methods ------------------------------------------------------------------------------
-
-    async def execute_get_context(self, params: dict[str, Any]) -> TaskResult:
-        """Relevant file paths for ``query`` (text); ``history`` (text) and ``target_files`` (paths) may refine it.
-
-        COMPLETE: content is the JSON list of paths, ``notes`` has file_paths, context_summary and matches.
-        FAILED: input_validation_failure, context_retrieval_failure.
-        """
-        return await self._run("system:get_context", params, current_call.get())
-
-    async def execute_read_files(self, params: dict[str, Any]) -> TaskResult:
-        """The text of the files ``file_paths``, each in a ``<file>`` element that its content cannot close.
-
-        COMPLETE even if nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests.
-        FAILED: input_validation_failure.
-        """
-        return await self._run("system:read_files", params, current_call.get())
-
-    async def execute_list_directory(self, params: dict[str, Any]) -> TaskResult:
-        """The names in ``directory_path``: content is the JSON list, ``notes.directory_contents`` the list itself.
-
-        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
-        """
-        return await self._run("system:list_directory", params, current_call.get())
-
-    async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
-        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing a
-        file.
-
-        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
-        """
-        return await self._run("system:write_file", params, current_call.get())
-
-    async def execute_shell_command(self, params: dict[str, Any]) -> TaskResult:
-        """Run ``command`` in ``cwd`` for at most ``timeout`` whole seconds. A shell is used only if granted.
-
-        COMPLETE: content is its output, ``notes`` success, exit_code, stdout, stderr. FAILED, with the same notes:
-        input_validation_failure (also when refused), tool_execution_error, execution_timeout, dependency_error (no
-        sandbox).
-        """
-        return await self._run("system:execute_shell_command", params, current_call.get())
-
-    async def execute_clear_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
-        """Clear the handler's data context. FAILED: dependency_error without a handler."""
-        return await self._run("system:clear_handler_data_context", params, current_call.get())
-
-    async def execute_prime_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
-        """Fill the handler's data context from ``query`` and ``initial_files``.
-
-        COMPLETE: ``notes`` has item_count and context_summary. FAILED: input_validation_failure, dependency_error,
-        context_priming_failure.
-        """
-        return await self._run("system:prime_handler_data_context", params, current_call.get())
-
     # -- context ----------------------------------------------------------------------------------------------------
 
-    async def _get_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+    async def _get_context(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         question = ContextGenerationInput(
             query=params["query"],
             inherited_context=params.get("history") or "",
             target_files=params.get("target_files") or [],
         )
-        with call.scope(ContextStarted, input=question) if call is not None else nullcontext() as scope:
-            answer = await self._lookup(question)
-            if scope is not None and isinstance(answer, AssociativeMatchResult):
+        with call.scope(ContextStarted, input=question) as scope:
+            answer = await self._lookup(question, scope.call)
+            if isinstance(answer, AssociativeMatchResult):
                 scope.set(paths=tuple(answer.file_paths), outcome="failed" if _nothing(answer) else "ok")
-            elif scope is not None and isinstance(answer, TaskResult):
+            else:
                 scope.set(outcome="failed", error=answer.error)
         if isinstance(answer, TaskResult):
             return answer
@@ -188,28 +119,30 @@ class SystemExecutorFunctions:
             result.notes["skipped"] = answer.skipped
         return result
 
-    async def _lookup(self, question: ContextGenerationInput) -> AssociativeMatchResult | TaskResult:
+    async def _lookup(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult | TaskResult:
+        if self._memory is None:
+            return TaskResult.failure("context_retrieval_failure", "there is no memory system to look anything up in")
         try:
-            return await self._memory.get_relevant_context_for(question)
+            return await self._memory.find(question, call)
         except LimitExceeded:
             raise
         except Exception as error:  # noqa: BLE001 - any object may be the memory; document 4 wants its failure as a result
             return TaskResult.from_error(error, reason="context_retrieval_failure")
 
-    async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
-        if self._handler is None:
+    async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext) -> TaskResult:
+        if self._contexts is None:
             return _no_handler()
-        self._handler.clear_data_context()
+        self._contexts.clear(call)
         return TaskResult.complete("the data context is cleared")
 
-    async def _prime_handler_data_context(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
-        if self._handler is None:
+    async def _prime_handler_data_context(self, params: dict[str, Any], call: CallContext) -> TaskResult:
+        if self._contexts is None:
             return _no_handler()
         query, files = params.get("query"), params.get("initial_files")
         if not query and not files:
             return _invalid("give a query, initial_files or both: there is nothing to prime with")
         try:
-            primed = await self._handler.prime_data_context(query=query, initial_files=files)
+            primed = await self._contexts.prime(query, files, call)
         except LimitExceeded:
             raise
         except AgentflowError as error:
@@ -224,7 +157,7 @@ class SystemExecutorFunctions:
 
     # -- files ------------------------------------------------------------------------------------------------------
 
-    async def _read_files(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+    async def _read_files(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         texts: list[str] = []
         skipped: list[str] = []
         errors: list[dict[str, str]] = []
@@ -245,14 +178,14 @@ class SystemExecutorFunctions:
             notes["errors"] = errors
         return TaskResult.complete("\n".join(texts), None, **notes)
 
-    async def _list_directory(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+    async def _list_directory(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         try:
             names = await self._files.list(params["directory_path"])
         except (PathDenied, FileFailure) as error:
             return TaskResult.from_error(error)
         return TaskResult.complete(to_json(names), names, directory_contents=names)
 
-    async def _write_file(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+    async def _write_file(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         path, content = params["file_path"], params["content"]
         try:
             await self._files.write(
@@ -267,12 +200,9 @@ class SystemExecutorFunctions:
 
     # -- commands ---------------------------------------------------------------------------------------------------
 
-    async def _execute_shell_command(self, params: dict[str, Any], call: CallContext | None) -> TaskResult:
+    async def _execute_shell_command(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         command, cwd, timeout = params["command"], params.get("cwd"), params.get("timeout")
-        if isinstance(self._commands, CommandRunner):
-            ended = await self._commands.run(command, cwd=cwd, timeout=timeout, call=call)
-        else:
-            ended = await self._commands.execute_command_safely(command, cwd, timeout)
+        ended = await self._commands.execute_command_safely(command, cwd, timeout, call)
         notes: dict[str, Any] = {
             "success": ended.success,
             "exit_code": ended.exit_code,

@@ -1,17 +1,20 @@
-"""TaskSystem: finds templates and context, and has the executor run them. Specification document 2, whole."""
+"""Atomic tasks as a service: finds templates and context, and has the executor run them, within the calls of runs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
-from agentflow.core.local_run import LocalOpener
-from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, MemoryPort, PromptRunner, RunOpener
+from agentflow.core.ports import (
+    CommandPort,
+    ContextFinder,
+    FilePort,
+)
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import TaskTemplate
@@ -20,14 +23,13 @@ from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, PathCommandRunner
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
-from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
+from agentflow.tasks.prompt_runners import TestModePrompts, prompts_of
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
-from agentflow.tasks.runner import Decomposer, TaskRunner
+from agentflow.tasks.runner import TaskRunner
 from agentflow.tasks.subtasks import Subtasks
 
 _log = logging.getLogger(__name__)
@@ -46,40 +48,29 @@ class FunctionEvaluator(Protocol):
     async def evaluate_function_call(self, call: FunctionCallNode, env: Environment) -> Any: ...
 
 
-class TaskSystem:
-    """Manages and runs atomic task templates.
+class TaskService:
+    """Atomic tasks: their templates, and everything that is done with them within a call of a run.
 
-    Parameters: ``evaluator`` evaluates FunctionCallNodes when it offers ``evaluate_function_call``; ``memory_system``
-    answers context lookups; ``executor`` runs bodies (without one, prompts fail with a configuration error);
-    ``files`` and ``commands`` serve context sources; ``run_opener`` opens a run for methods called outside of one;
-    ``decomposer`` gives what takes over when a task whose template allows it runs out of context or output (a function,
-    since what runs programs stands above this); ``decompose`` how many rounds it has for templates that do not say.
-
-    The async methods join the run of the tool they are called from; outside they open a run of their own.
+    Parameters: ``executor`` runs bodies; ``memory`` answers context lookups; ``files`` and ``commands`` serve context
+    sources; ``decompose`` in how many rounds a program may be written for a task that ran out of context or output, for
+    templates that do not say. It opens no run: every async method takes the call it works within.
     """
 
     def __init__(
         self,
-        evaluator: EvaluatorPort | None = None,
-        memory_system: MemoryPort | None = None,
+        executor: AtomicTaskExecutor,
+        memory: ContextFinder | None = None,
         *,
-        executor: AtomicTaskExecutor | None = None,
-        prompts: PromptRunner | None = None,
         files: FilePort | None = None,
         commands: CommandPort | None = None,
-        run_opener: RunOpener | None = None,
-        decomposer: Callable[[], Decomposer] | None = None,
         decompose: int = 0,
     ) -> None:
-        self.evaluator = evaluator
-        self.memory_system = memory_system
-        self.executor = executor or AtomicTaskExecutor(prompts or NoPrompts(), files)
+        self.executor = executor
         self._test_mode = False
         self._registry = TemplateRegistry(self._builtin)
-        self._sources = ContextSources(memory_system, files or self.executor.files, commands)
-        self._runner = TaskRunner(self._registry, self.executor, self._sources, decomposer, decompose)
+        self._sources = ContextSources(memory, files or executor.files, commands)
+        self._runner = TaskRunner(self._registry, executor, self._sources, decompose)
         self._subtasks = Subtasks(self._registry, self._runner)
-        self._opener: RunOpener = run_opener or LocalOpener(subtasks=self.run_subtask)
 
     def _builtin(self, identifier: str) -> CompiledTemplate | None:
         return scripted_builtin(identifier) if self._test_mode else builtin(identifier)
@@ -113,11 +104,10 @@ class TaskSystem:
         """Names of the registered atomic templates, sorted."""
         return self._registry.names()
 
-    def find_matching_tasks(self, input_text: str, memory_system: object = None) -> list[dict[str, Any]]:
+    def find_matching_tasks(self, input_text: str) -> list[dict[str, Any]]:
         """Templates whose description is like ``input_text`` (Jaccard on words above 0.1), best first.
 
-        Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``. ``memory_system`` is accepted
-        for the specification's sake.
+        Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``.
         """
         return [
             {
@@ -152,89 +142,81 @@ class TaskSystem:
         """Run what a CONTINUATION asks for, nested under ``call``: see :class:`~agentflow.tasks.subtasks.Subtasks`."""
         return await self._subtasks.run(request, call, self._options())
 
-    async def execute_subtask_directly(
-        self, request: SubtaskRequest | Mapping[str, Any], env: Environment | None = None
-    ) -> TaskResult:
-        """Run the atomic template a SubtaskRequest names, from Python.
-
-        ``env`` is accepted for the specification's sake: a template sees its declared parameters, from
-        ``request.inputs``, and nothing else. Gives a TaskResult; a TaskError raised by a tool passes unwrapped.
-        """
+    async def run_directly(self, request: SubtaskRequest | Mapping[str, Any], call: CallContext) -> TaskResult:
+        """:meth:`run_request` for what a host gives: a request that is none, and the unforeseen, are FAILED results."""
         try:
             read = SubtaskRequest.of(request)
         except DataError as error:
             return _invalid(f"the request is {error.message}")
         try:
-            async with self._opener.open_call(f"task {read.name or read.subtype or read.type}") as call:
-                return await self.run_request(read, call)
+            return await self.run_request(read, call)
         except (TaskError, LimitExceeded, SessionBusy):
             raise
         except Exception as error:  # noqa: BLE001 - the specification's boundary: the unforeseen is a FAILED result
             return _unexpected(error)
 
-    execute_atomic_template = execute_subtask_directly
-
-    async def execute_call(
-        self, call: FunctionCallNode | Mapping[str, Any], env: Environment | None = None
+    async def evaluate_call(
+        self,
+        node: FunctionCallNode | Mapping[str, Any],
+        env: Environment | None,
+        call: CallContext,
+        evaluator: object = None,
     ) -> TaskResult:
         """Evaluate a template function call: arguments in ``env``, the body in a fresh environment of its parameters.
 
-        Every failure but a limit is a FAILED result.
+        ``evaluator`` does it instead when it offers ``evaluate_function_call``. Every failure but a limit is a FAILED
+        result.
         """
         env = env if env is not None else Environment()
         try:
-            node = FunctionCallNode.of(call)
+            node = FunctionCallNode.of(node)
         except DataError as error:
             return _invalid(f"the call is {error.message}")
         try:
-            async with self._opener.open_call(f"call {node.template_name}") as context:
-                if isinstance(self.evaluator, FunctionEvaluator):
-                    return TaskResult.of(await self.evaluator.evaluate_function_call(node, env))
-                return await self._functions(context).evaluate(node, env)
+            if isinstance(evaluator, FunctionEvaluator):
+                with HostCode(call):
+                    return TaskResult.of(await evaluator.evaluate_function_call(node, env))
+            return await self._runner.functions(call, self._options()).evaluate(node, env)
         except (LimitExceeded, SessionBusy):
             raise
-        except Exception as error:  # noqa: BLE001 - as in execute_subtask_directly
+        except Exception as error:  # noqa: BLE001 - as in run_directly
             return _unexpected(error)
 
-    def _functions(self, call: CallContext) -> FunctionCalls:
-        return self._runner.functions(call, self._options())
-
-    async def execute_task(
+    async def run_task(
         self,
         task_type: str,
         task_subtype: str,
         inputs: Mapping[str, Any],
-        memory_system: MemoryPort | None = None,
+        call: CallContext,
+        *,
+        memory: ContextFinder | None = None,
         available_models: Sequence[str] | None = None,
-        call_depth: int = 0,
+        depth: int = 0,
         handler: object | None = None,
-        **kwargs: Any,
+        keywords: Mapping[str, Any] | None = None,
     ) -> TaskResult:
         """Run the task ``task_type:task_subtype`` with ``inputs``.
 
-        ``memory_system`` and ``handler`` replace the system's own for this call; ``available_models`` limits the choice
-        of model; ``call_depth`` is how deep the caller is nested. Keywords: ``inherited_context`` (text),
-        ``previous_outputs`` (text, results or a SequentialHistory), ``handler_config`` (``max_turns``,
-        ``max_output_tokens``, ``timeout_s``, ``tool_choice``, ``settings``), ``file_paths``, ``context_management``,
-        ``history_config``, ``description``. Every failure but a limit is a FAILED result.
+        ``memory`` and ``handler`` replace the service's own for this task; ``available_models`` limits the choice of
+        model; ``depth`` is how deep the caller is nested; ``keywords`` are those of the specification's
+        ``execute_task``. Every failure but a limit is a FAILED result.
         """
         try:
-            request, options = self._task_call(task_type, task_subtype, inputs, kwargs)
+            request, options = self._task_call(task_type, task_subtype, inputs, keywords or {})
             compiled = self._runner.find(request)
             if compiled is None:
                 return self._runner.not_found(request)
             options = self._options(
-                memory=memory_system,
+                memory=memory,
                 available_models=available_models,
-                depth=call_depth,
+                depth=depth,
                 prompts=prompts_of(handler) if handler is not None else None,
                 **options,
             )
-            async with self._opener.open_call(f"task {task_type}:{task_subtype}") as call:
-                return await self._runner.run(compiled, request, call, options)
+            return await self._runner.run(compiled, request, call, options)
         except (LimitExceeded, SessionBusy):
             raise
-        except Exception as error:  # noqa: BLE001 - as in execute_subtask_directly
+        except Exception as error:  # noqa: BLE001 - as in run_directly
             return _unexpected(error)
 
     def _options(self, **changes: Any) -> TaskOptions:
@@ -243,7 +225,7 @@ class TaskSystem:
         return TaskOptions(**changes) if changes else ORDINARY
 
     def _task_call(
-        self, task_type: str, task_subtype: str, inputs: Mapping[str, Any], kwargs: dict[str, Any]
+        self, task_type: str, task_subtype: str, inputs: Mapping[str, Any], kwargs: Mapping[str, Any]
     ) -> tuple[SubtaskRequest, dict[str, Any]]:
         for key in kwargs:
             if key not in _KWARGS:
@@ -272,52 +254,55 @@ class TaskSystem:
     async def resolve_file_paths(
         self,
         template: Mapping[str, Any] | TaskTemplate,
-        memory_system: MemoryPort | None = None,
-        handler: object = None,
+        call: CallContext,
+        *,
+        memory: ContextFinder | None = None,
+        runner: PathCommandRunner | None = None,
     ) -> tuple[list[str], str | None]:
         """The files a resolved template's context strategy gives: absolute paths, each once, and an error text or None.
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
-        ``description`` or ``command`` (run by the task system's commands, else by ``handler``). The error of one source
+        ``description`` or ``command`` (run by the service's commands, else by ``runner``). The error of one source
         stands beside the paths of the others.
         """
         found = await self._sources.resolve(
             cast(Sequence[str], template.get("file_paths") or ()),
             template.get("_context_input"),
             cast("Mapping[str, Any] | None", template.get("file_paths_source")),
-            memory=memory_system,
-            runner=handler if isinstance(handler, PathCommandRunner) else None,
+            memory=memory,
+            runner=runner,
+            call=call,
         )
         return found.paths, found.error
 
-    async def generate_context_for_memory_system(
-        self, context_input: ContextGenerationInput, global_index: Mapping[str, str]
+    async def generate_context(
+        self, question: ContextGenerationInput, global_index: Mapping[str, str], call: CallContext
     ) -> AssociativeMatchResult:
-        """What is relevant to ``context_input``: memory's one entry point is asked.
+        """What is relevant to ``question``: memory's one entry point is asked.
 
         Without a memory system the model is, with the ``atomic:associative_matching`` templates over ``global_index``
         (path to metadata). A failure is a result with ``error`` and no matches.
         """
-        if self.memory_system is not None:
+        if self._sources.memory is not None:
             try:
-                return await self._sources.ask(context_input, None)
+                return await self._sources.ask(question, call)
             except TaskError as error:
                 return AssociativeMatchResult(error=error.message)
-        strategy = context_input.matching_strategy
         shown = [{"path": path, "text": text} for path, text in global_index.items()]
-        result = await self.execute_task(
+        result = await self.run_task(
             "atomic",
-            f"associative_matching:{strategy}",
+            f"associative_matching:{question.matching_strategy}",
             {
-                "query": context_input.text,
+                "query": question.text,
                 "metadata": to_json(shown),
-                "inputs": dict(context_input.inputs),
-                "inherited_context": context_input.inherited_context,
-                "previous_outputs": context_input.previous_outputs,
-                "max_results": context_input.max_results,
+                "inputs": dict(question.inputs),
+                "inherited_context": question.inherited_context,
+                "previous_outputs": question.previous_outputs,
+                "max_results": question.max_results,
             },
+            call,
         )
-        return match_result(result, global_index, context_input.max_results)
+        return match_result(result, global_index, question.max_results)
 
 
 def _bad_keyword(message: str, key: str, known: Sequence[str]) -> DataError:

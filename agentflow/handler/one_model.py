@@ -1,0 +1,29 @@
+"""The ModelRouter of a handler that has one model, or none."""
+
+from __future__ import annotations
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.ports import ProviderAdapter
+
+
+class OneModel:
+    """A ModelRouter for a handler built alone: one adapter under every name, or none yet.
+
+    Parameters: ``adapter`` (None: the first call says that there is no model), ``model`` the name for prompts that give
+    none.
+    """
+
+    def __init__(self, adapter: ProviderAdapter | None, model: str | None = None) -> None:
+        self.adapter = adapter
+        self._model = model
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        """The adapter and the name. Raises ConfigurationError when there is no adapter."""
+        if self.adapter is None:
+            raise ConfigurationError(
+                "this handler has no model",
+                code="config/no-model",
+                hint="give BaseHandler(..., model_provider=...) a provider, or use AgentFlow(model='anthropic:...')",
+            )
+        name = model or self._model or ""
+        return self.adapter, name.partition(":")[2] or name

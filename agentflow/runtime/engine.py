@@ -1,0 +1,237 @@
+"""The engine: opens runs, and runs programs, subtasks and procedures in them. Built after everything that runs in a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError
+from agentflow.core.limits import Limits
+from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.core.source import Source
+from agentflow.core.templates import TaskTemplate
+from agentflow.lang.analyzer import Kind
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, ProgramCache, check_program, compile_program
+from agentflow.lib.redact import Redactor
+from agentflow.lib.start_throttle import StartThrottle
+from agentflow.observe.stream import Fanout, Observer, Subscriber
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.hops import on_fresh_task
+from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
+from agentflow.runtime.run import Approver, OpenRun, Run
+from agentflow.runtime.strand import call_closure, run_program
+from agentflow.tasks.inputs import request_from_arguments
+
+
+class Engine:
+    """Opens runs and does what things inside a run ask of it; the :class:`~agentflow.runtime.run.RunServices`.
+
+    Parameters: ``tasks``, ``tools`` and ``memory`` carry out what programs ask for; ``solver`` and ``workflows`` carry
+    out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests;
+    ``redactor`` takes secrets out of events and errors. ``observers`` get the events of every run.
+    """
+
+    def __init__(
+        self,
+        tasks: TemplatePort,
+        tools: ToolPort,
+        memory: ContextFinder | None = None,
+        *,
+        solver: SolverPort | None = None,
+        workflows: WorkflowPort | None = None,
+        limits: Limits | None = None,
+        approver: Approver | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self.tasks = tasks
+        self.tools = tools
+        self.limits = limits or Limits()
+        self.observers: list[Observer] = []
+        self.effects = EffectRunner(
+            tasks=tasks,
+            tools=tools,
+            memory=memory,
+            request_from_arguments=request_from_arguments,
+            solver=solver,
+            workflows=workflows,
+        )
+        self._solver = solver
+        self._approver = approver
+        self._redactor = redactor
+        self._cache = ProgramCache()
+        self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Give every event of every later run to ``observer``; the returned function ends that."""
+        self.observers.append(observer)
+
+        def unsubscribe() -> None:
+            self._drop(observer)
+
+        return unsubscribe
+
+    def _drop(self, observer: Observer) -> None:
+        self.observers = [other for other in self.observers if other is not observer]
+
+    def open(
+        self,
+        name: str,
+        *,
+        session: Session | None = None,
+        program: str | None = None,
+        limits: Limits | None = None,
+        grants: frozenset[str] | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+        run_id: str | None = None,
+    ) -> OpenRun:
+        """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
+
+        Gives the run and its outermost call. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
+        time is up.
+        """
+        session = session if session is not None else Session()
+        fanout = Fanout(tuple(self.observers), own, self._drop)
+        run = Run(
+            limits=limits or self.limits,
+            services=self,
+            fanout=fanout,
+            approver=approver or self._approver,
+            run_id=run_id,
+            redactor=self._redactor,
+        )
+        root = CallContext(run, session=session, grants=grants)
+        return OpenRun(run, root, fanout, self._throttle_here(), self._redactor, name, program)
+
+    def _throttle_here(self) -> StartThrottle:
+        loop = asyncio.get_running_loop()
+        known = self._throttle
+        if known is None or known[0] is not loop:
+            known = self._throttle = (loop, StartThrottle(loop))
+        return known[1]
+
+    # -- programs -------------------------------------------------------------------------------------------------
+
+    def compile(
+        self,
+        program: str | Source | Program,
+        *,
+        env: SexpEnvironment | None = None,
+        bindings: Iterable[str] = (),
+        grants: frozenset[str] | None = None,
+        limits: Limits | None = None,
+    ) -> Program:
+        """Check and compile a program text against the names known now.
+
+        ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name.
+        Raises SexpSyntaxError and SexpEvaluationError with the place.
+        """
+        limits = limits or self.limits
+        if isinstance(program, Program):
+            same = program.allow == grants and (program.limits is limits or program.limits == limits)
+            if same and program.fits(self._kinds(env, bindings)):
+                return program
+        source = program.source if isinstance(program, Program) else program
+        return compile_program(
+            source,
+            kinds=self.effects.kind_of,
+            limits=limits,
+            allow=grants,
+            env_names=_names(env, bindings),
+            cache=self._cache,
+        )
+
+    def diagnostics(
+        self,
+        program: str | Source,
+        *,
+        bindings: Iterable[str] = (),
+        grants: frozenset[str] | None = None,
+    ) -> list[AgentflowError]:
+        """All that is wrong with a program text, in order; nothing is run. Parameters as for :meth:`compile`."""
+        return check_program(
+            program,
+            kinds=self.effects.kind_of,
+            limits=self.limits,
+            allow=grants,
+            env_names=_names(None, bindings),
+        )
+
+    def _kinds(self, env: SexpEnvironment | None, bindings: Iterable[str]) -> Callable[[str], Kind | None]:
+        names = _names(env, bindings)
+        return lambda name: "variable" if name in names else self.effects.kind_of(name)
+
+    async def evaluate(self, program: Program, env: SexpEnvironment, call: CallContext) -> Any:
+        """Run a compiled program in ``env`` at the place ``call`` of a run."""
+        return await run_program(program, env, performer=self.effects, call=call, budget=budget_of(call))
+
+    # -- what things inside a run ask for ---------------------------------------------------------------------------
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+        """Run what a CONTINUATION asks for, where the Python stack is empty: a subtask may ask for the next."""
+        return await on_fresh_task(self.tasks.run_subtask(request, call))  # pyright: ignore
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
+        return await call_closure(function, arguments, performer=self.effects, call=call, budget=budget_of(call))
+
+    async def take_over(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult | None:
+        """Have the solver write a program for a task that ran out of context or output; None without a solver."""
+        if self._solver is None:
+            return None
+        return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
+
+    def check_program(
+        self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
+    ) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
+        return self.diagnostics(text, grants=allow, bindings=names)
+
+    async def run_program(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+    ) -> Any:
+        """Run a program, numbered below ``call``; ``inputs`` are its variables; ``allow`` None: the call's authority.
+
+        ``steps`` bounds it below what the run has left. Raises what the program raises.
+        """
+        place = call.at(call.next_path("program", text, inputs), grants=allow)
+        env = SexpEnvironment(dict(inputs))
+        program = self.compile(text, env=env, grants=place.grants)
+        budget = budget_of(place)
+        if steps is not None:
+            budget = Budget(budget.limits, parent=budget, steps=steps)
+        # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
+        return await on_fresh_task(run_program(program, env, performer=self.effects, call=place, budget=budget))
+
+
+def _names(env: SexpEnvironment | None, bindings: Iterable[str]) -> frozenset[str]:
+    return frozenset([*bindings, *(env.names() if env is not None else ())])
+
+
+def budget_of(call: CallContext) -> Budget:
+    """The budget of the run ``call`` belongs to; a fresh one when no runtime opened that run."""
+    budget = call.run.budget
+    return budget if isinstance(budget, Budget) else Budget(call.run.limits)

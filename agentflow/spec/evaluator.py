@@ -1,0 +1,66 @@
+"""SexpEvaluator: the specification's entry to the language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.ports import MemoryPort, ToolPort
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.runtime.engine import Engine
+from agentflow.spec.handler import BaseHandler
+from agentflow.spec.host import finder_of
+from agentflow.spec.joining import Joint, in_run
+from agentflow.spec.task_system import TaskSystem
+from agentflow.tasks.history import SequentialHistory
+
+
+class SexpEvaluator:
+    """Parses, checks and runs workflow programs.
+
+    Parameters: ``task_system`` holds the atomic tasks, ``handler`` the tools (its ``registry``) and the session of
+    calls made outside a run, ``memory_system`` answers ``get_context``. ``engine`` is the flow's; without it the
+    evaluator shares that of the two, or has its own.
+    """
+
+    def __init__(
+        self, task_system: Any, handler: Any, memory_system: MemoryPort | None, *, engine: Engine | None = None
+    ) -> None:
+        tools = getattr(handler, "registry", None)
+        if tools is None:
+            raise ConfigurationError(
+                f"SexpEvaluator: the handler {handler!r} has no tool registry (`registry`)", code="config/handler"
+            )
+        self.task_system = task_system
+        self.handler = handler
+        self.memory_system = memory_system
+        self.joint = self._joint(tools, engine)
+
+    def _joint(self, tools: ToolPort, engine: Engine | None) -> Joint:
+        system, handler = self.task_system, self.handler
+        if engine is not None:
+            return Joint(engine.tasks, engine=engine)
+        if not isinstance(system, TaskSystem):
+            return Joint(system, tools, finder_of(self.memory_system))
+        if isinstance(handler, BaseHandler):
+            system.joint.take(tools, handler.prompts)
+            if system.memory_system is self.memory_system and system.joint.shares(handler.joint):
+                return system.joint
+        return Joint(system.service, tools, finder_of(self.memory_system))
+
+    async def evaluate_string(self, sexp_string: str, initial_env: SexpEnvironment | None = None) -> Any:
+        """Run a program text and give its last value.
+
+        ``initial_env`` is where top-level definitions go and free names are looked up; a new one when None. Called
+        from inside a tool it joins that call's run; else it is a run of its own in the handler's session.
+        Raises SexpSyntaxError, SexpEvaluationError, TaskError and LimitExceeded.
+        """
+        env = initial_env if initial_env is not None else SexpEnvironment()
+        async with in_run(self.joint.engine, "evaluate_string", self.handler.session) as call:
+            program = self.joint.engine.compile(sexp_string, env=env, grants=call.grants)
+            place = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
+            return await self.joint.engine.evaluate(program, env, place)
+
+    def sequential_history(self, **options: Any) -> SequentialHistory:
+        """A history for a sequence of steps driven from Python; see SequentialHistory."""
+        return SequentialHistory(**options)

@@ -1,0 +1,113 @@
+"""SystemExecutorFunctions: specification document 4, on the system tools."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from agentflow.core.ports import CommandPort, FilePort, HandlerPort, HostCommandPort, MemoryPort, Tool
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.executors.system_tools import SystemTools
+from agentflow.runtime.engine import Engine
+from agentflow.spec.handler import BaseHandler
+from agentflow.spec.host import HandlerContexts, commands_of, finder_of
+from agentflow.spec.joining import Joint, in_run
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.prompt_runners import NoPrompts
+from agentflow.tasks.service import TaskService
+
+
+class SystemExecutorFunctions:
+    """The system tools, to be called by the host.
+
+    Parameters: ``memory_system`` answers context queries, ``file_manager`` reads and writes, ``command_executor`` runs
+    commands, ``handler`` holds the data context (None: the two data-context tools are FAILED, dependency_error).
+    ``engine`` is the flow's.
+
+    Each ``execute_*`` method takes a dict of parameters and returns a TaskResult; an error becomes a FAILED result.
+    Called by the host, they have the host's authority; called inside a tool, that of the tool call.
+    """
+
+    def __init__(
+        self,
+        memory_system: MemoryPort | None,
+        file_manager: FilePort,
+        command_executor: CommandPort | HostCommandPort,
+        handler: HandlerPort | None = None,
+        *,
+        engine: Engine | None = None,
+    ) -> None:
+        finder = finder_of(memory_system)
+        commands = cast(CommandPort, commands_of(command_executor))
+        contexts = HandlerContexts(handler) if handler is not None else None
+        self._tools = SystemTools(finder, file_manager, commands, contexts)
+        self._handler = handler
+        if engine is None and isinstance(handler, BaseHandler):
+            self.joint = handler.joint
+        else:
+            service = TaskService(AtomicTaskExecutor(NoPrompts(), file_manager), finder, commands=commands)
+            self.joint = Joint(service, memory=finder, engine=engine)
+
+    def tools(self) -> list[Tool]:
+        """The seven tools, to be registered. They are built in: a model is offered them only where a task names them."""
+        return self._tools.tools()
+
+    async def _run(self, name: str, params: dict[str, Any], session: Session | None = None) -> TaskResult:
+        async with in_run(self.joint.engine, name, session) as call:
+            return await self._tools.run(name, params, call)
+
+    def _session(self) -> Session | None:
+        """The handler's own conversation, which is in force outside of a run."""
+        return self._handler.session if isinstance(self._handler, BaseHandler) else None
+
+    async def execute_get_context(self, params: dict[str, Any]) -> TaskResult:
+        """Relevant file paths for ``query`` (text); ``history`` (text) and ``target_files`` (paths) may refine it.
+
+        COMPLETE: content is the JSON list of paths, ``notes`` has file_paths, context_summary and matches.
+        FAILED: input_validation_failure, context_retrieval_failure.
+        """
+        return await self._run("system:get_context", params)
+
+    async def execute_read_files(self, params: dict[str, Any]) -> TaskResult:
+        """The text of the files ``file_paths``, each in a ``<file>`` element that its content cannot close.
+
+        COMPLETE even if nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests.
+        FAILED: input_validation_failure.
+        """
+        return await self._run("system:read_files", params)
+
+    async def execute_list_directory(self, params: dict[str, Any]) -> TaskResult:
+        """The names in ``directory_path``: content is the JSON list, ``notes.directory_contents`` the list itself.
+
+        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
+        """
+        return await self._run("system:list_directory", params)
+
+    async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
+        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing a
+        file.
+
+        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
+        """
+        return await self._run("system:write_file", params)
+
+    async def execute_shell_command(self, params: dict[str, Any]) -> TaskResult:
+        """Run ``command`` in ``cwd`` for at most ``timeout`` whole seconds. A shell is used only if granted.
+
+        COMPLETE: content is its output, ``notes`` success, exit_code, stdout, stderr. FAILED, with the same notes:
+        input_validation_failure (also when refused), tool_execution_error, execution_timeout, dependency_error (no
+        sandbox).
+        """
+        return await self._run("system:execute_shell_command", params)
+
+    async def execute_clear_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
+        """Clear the handler's data context. FAILED: dependency_error without a handler."""
+        return await self._run("system:clear_handler_data_context", params, self._session())
+
+    async def execute_prime_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
+        """Fill the handler's data context from ``query`` and ``initial_files``.
+
+        COMPLETE: ``notes`` has item_count and context_summary. FAILED: input_validation_failure, dependency_error,
+        context_priming_failure.
+        """
+        return await self._run("system:prime_handler_data_context", params, self._session())

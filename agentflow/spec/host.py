@@ -1,0 +1,81 @@
+"""What hosts bring, as the services want it: a memory, a command executor or a handler that knows nothing of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentflow.core.call import CallContext, HostCode
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.ports import (
+    CommandPort,
+    CommandResult,
+    ContextFinder,
+    HandlerPort,
+    HostCommandPort,
+    MemoryPort,
+)
+from agentflow.executors.command_executor import CommandExecutor
+from agentflow.memory.system import MemorySystem
+
+
+class HostMemory:
+    """A host's memory as a :class:`~agentflow.core.ports.ContextFinder`: what it calls joins the run of the question."""
+
+    def __init__(self, memory: MemoryPort) -> None:
+        self._memory = memory
+
+    async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
+        """What the memory finds. Raises whatever it raises."""
+        with HostCode(call):
+            return await self._memory.get_relevant_context_for(question)
+
+
+class HostCommands:
+    """A host's command executor as a :class:`~agentflow.core.ports.CommandPort`: it decides by itself who may run what."""
+
+    def __init__(self, commands: HostCommandPort) -> None:
+        self._commands = commands
+
+    async def execute_command_safely(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> CommandResult:
+        """Run a command."""
+        if call is None:
+            return await self._commands.execute_command_safely(command, cwd, timeout)
+        with HostCode(call):
+            return await self._commands.execute_command_safely(command, cwd, timeout)
+
+    def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
+        """The paths the output names."""
+        return self._commands.parse_file_paths_from_output(output, cwd)
+
+
+class HandlerContexts:
+    """A handler's data context as a :class:`~agentflow.core.ports.DataContextPort`."""
+
+    def __init__(self, handler: HandlerPort) -> None:
+        self._handler = handler
+
+    async def prime(self, query: str | None, initial_files: list[str] | None, call: CallContext) -> DataContext:
+        """Have the handler primed."""
+        with HostCode(call):
+            return await self._handler.prime_data_context(query=query, initial_files=initial_files)
+
+    def clear(self, call: CallContext) -> None:
+        """Have the handler forget."""
+        with HostCode(call):
+            self._handler.clear_data_context()
+
+
+def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
+    """A memory as what services ask."""
+    return memory if memory is None or isinstance(memory, MemorySystem) else HostMemory(memory)
+
+
+def commands_of(commands: CommandPort | HostCommandPort | None) -> CommandPort | None:
+    """A command executor as what services use."""
+    return commands if commands is None or isinstance(commands, CommandExecutor) else HostCommands(commands)

@@ -1,0 +1,177 @@
+"""TaskSystem: specification document 2, on the task service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, HostCommandPort, MemoryPort, PromptRunner
+from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import TaskTemplate
+from agentflow.runtime.engine import Engine
+from agentflow.spec.host import commands_of, finder_of
+from agentflow.spec.joining import Joint, LatePrompts, in_run
+from agentflow.tasks.context_sources import PathCommandRunner
+from agentflow.tasks.environment import Environment
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.service import TaskService
+
+
+class TaskSystem:
+    """Manages and runs atomic task templates.
+
+    Parameters: ``evaluator`` evaluates FunctionCallNodes when it offers ``evaluate_function_call``; ``memory_system``
+    answers context lookups; ``prompts`` runs bodies (without it they fail with a configuration error, until a BaseHandler
+    is built on this system); ``files`` and ``commands`` serve context sources; ``decompose`` in how many rounds a program
+    may be written for a task that ran out of context or output. ``service`` and ``engine`` are the flow's.
+
+    The async methods join the run of the tool they are called from; outside they open a run of their own.
+    """
+
+    def __init__(
+        self,
+        evaluator: EvaluatorPort | None = None,
+        memory_system: MemoryPort | None = None,
+        *,
+        prompts: PromptRunner | None = None,
+        files: FilePort | None = None,
+        commands: CommandPort | HostCommandPort | None = None,
+        decompose: int = 0,
+        service: TaskService | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self.evaluator = evaluator
+        self.memory_system = memory_system
+        late, finder = LatePrompts(prompts), finder_of(memory_system)
+        self.service = service or TaskService(
+            AtomicTaskExecutor(late, files), finder, commands=commands_of(commands), decompose=decompose
+        )
+        self.joint = Joint(self.service, memory=finder, late=late, engine=engine)
+
+    @property
+    def templates(self) -> dict[str, TaskTemplate]:
+        """The registered templates by name, in order of registration (a copy)."""
+        return self.service.templates
+
+    @property
+    def template_index(self) -> dict[str, str]:
+        """``type:subtype`` to template name (a copy)."""
+        return self.service.template_index
+
+    def set_test_mode(self, enabled: bool) -> None:
+        """Switch test mode: prompts are answered by a deterministic script instead of a model, and the templates
+        ``greeting`` and ``format_date`` exist."""
+        self.service.set_test_mode(enabled)
+
+    def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
+        """Register a template; a dict in the specification's shape or a TaskTemplate. A name registered before is
+        replaced. Raises DataError naming what is missing or wrong; then nothing has changed."""
+        self.service.register_template(template)
+
+    def find_template(self, identifier: str) -> TaskTemplate | None:
+        """The atomic template of that name, else the last one registered for that ``type:subtype``; None without one."""
+        return self.service.find_template(identifier)
+
+    def template_names(self) -> Sequence[str]:
+        """Names of the registered atomic templates, sorted."""
+        return self.service.template_names()
+
+    def find_matching_tasks(self, input_text: str, memory_system: object = None) -> list[dict[str, Any]]:
+        """Templates whose description is like ``input_text`` (Jaccard on words above 0.1), best first.
+
+        Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``. ``memory_system`` is accepted
+        for the specification's sake.
+        """
+        return self.service.find_matching_tasks(input_text)
+
+    async def load_directory(self, path: str | Path) -> list[str]:
+        """Register every template of the ``*.xml`` files in a directory, all or none; their names.
+
+        Raises TemplateFileError with file and line.
+        """
+        return await self.service.load_directory(path)
+
+    async def execute_subtask_directly(
+        self, request: SubtaskRequest | Mapping[str, Any], env: Environment | None = None
+    ) -> TaskResult:
+        """Run the atomic template a SubtaskRequest names, from Python.
+
+        ``env`` is accepted for the specification's sake: a template sees its declared parameters, from
+        ``request.inputs``, and nothing else. Gives a TaskResult; a TaskError raised by a tool passes unwrapped.
+        """
+        async with in_run(self.joint.engine, "task") as call:
+            return await self.service.run_directly(request, call)
+
+    execute_atomic_template = execute_subtask_directly
+
+    async def execute_call(
+        self, call: FunctionCallNode | Mapping[str, Any], env: Environment | None = None
+    ) -> TaskResult:
+        """Evaluate a template function call: arguments in ``env``, the body in a fresh environment of its parameters.
+
+        Every failure but a limit is a FAILED result.
+        """
+        async with in_run(self.joint.engine, "call") as context:
+            return await self.service.evaluate_call(call, env, context, self.evaluator)
+
+    async def execute_task(
+        self,
+        task_type: str,
+        task_subtype: str,
+        inputs: Mapping[str, Any],
+        memory_system: MemoryPort | None = None,
+        available_models: Sequence[str] | None = None,
+        call_depth: int = 0,
+        handler: object | None = None,
+        **kwargs: Any,
+    ) -> TaskResult:
+        """Run the task ``task_type:task_subtype`` with ``inputs``.
+
+        ``memory_system`` and ``handler`` replace the system's own for this call; ``available_models`` limits the choice
+        of model; ``call_depth`` is how deep the caller is nested. Keywords: ``inherited_context`` (text),
+        ``previous_outputs`` (text, results or a SequentialHistory), ``handler_config`` (``max_turns``,
+        ``max_output_tokens``, ``timeout_s``, ``tool_choice``, ``settings``), ``file_paths``, ``context_management``,
+        ``history_config``, ``description``. Every failure but a limit is a FAILED result.
+        """
+        async with in_run(self.joint.engine, f"task {task_type}:{task_subtype}") as call:
+            return await self.service.run_task(
+                task_type,
+                task_subtype,
+                inputs,
+                call,
+                memory=finder_of(memory_system),
+                available_models=available_models,
+                depth=call_depth,
+                handler=handler,
+                keywords=kwargs,
+            )
+
+    async def resolve_file_paths(
+        self,
+        template: Mapping[str, Any] | TaskTemplate,
+        memory_system: MemoryPort | None = None,
+        handler: object = None,
+    ) -> tuple[list[str], str | None]:
+        """The files a resolved template's context strategy gives: absolute paths, each once, and an error text or None.
+
+        Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
+        ``description`` or ``command`` (run by the task system's commands, else by ``handler``). The error of one source
+        stands beside the paths of the others.
+        """
+        runner = handler if isinstance(handler, PathCommandRunner) else None
+        async with in_run(self.joint.engine, "file paths") as call:
+            return await self.service.resolve_file_paths(template, call, memory=finder_of(memory_system), runner=runner)
+
+    async def generate_context_for_memory_system(
+        self, context_input: ContextGenerationInput, global_index: Mapping[str, str]
+    ) -> AssociativeMatchResult:
+        """What is relevant to ``context_input``: memory's one entry point is asked.
+
+        Without a memory system the model is, with the ``atomic:associative_matching`` templates over ``global_index``
+        (path to metadata). A failure is a result with ``error`` and no matches.
+        """
+        async with in_run(self.joint.engine, "context") as call:
+            return await self.service.generate_context(context_input, global_index, call)
