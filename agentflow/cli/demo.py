@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import json
 import os
@@ -9,10 +10,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from agentflow.cli.common import CompileFailed, Exit, UsageError, exit_code, is_compile_error, show_error, write_out
-from agentflow.cli.options import FlowOptions, open_flow
+from agentflow.cli.common import CompileFailed, Exit, exit_code, is_compile_error, show_error, write_out
+from agentflow.cli.options import DemoOptions, FlowOptions, check_root, open_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import plain
@@ -21,6 +22,9 @@ from agentflow.lib.terminal import clean
 from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter
 from agentflow.settings import load_settings
+
+if TYPE_CHECKING:
+    from agentflow.runtime.handle import RunResult
 
 QUESTION = "how are paths opened beneath a root so that symlinks cannot escape?"
 EXAMPLE = "explain_repo.sexp"
@@ -75,80 +79,70 @@ class Answer:
         self._out.flush()
 
 
-async def run_demo(
-    *,
-    question: str | None,
-    root: str | None,
-    model: str | None,
-    base_url: str | None,
-    as_json: bool,
-    events_file: str | None,
-) -> int:
-    """Run the demo. Returns the exit code."""
-    where = Path(root) if root is not None else default_root()
-    if not where.is_dir():
-        what = "is not a directory" if where.exists() else "does not exist"
-        raise UsageError(f"the root {where} {what}", code="cli/root", hint="give a directory: --root DIR")
-    program_text = example_text()
-    query = question or QUESTION
-    chosen = model or load_settings().model or "offline"
-    say = sys.stderr
-    print(clean(program_text), file=say)
-    print(f"root      {where}\nmodel     {chosen}\nquestion  {clean(query)}\n", file=say, flush=True)
-    if chosen == "offline":
-        print("(offline is an extractive stand-in, no language model; --model uses a real one)\n", file=say)
-
+async def run_demo(question: str | None, options: DemoOptions) -> int:
+    """Run the demo. Returns the exit code. Raises UsageError."""
+    where = Path(options.root) if options.root is not None else default_root()
+    check_root(where)
+    text, query = example_text(), question or QUESTION
+    model = options.model or load_settings().model or "offline"
+    _announce(text, where, model, query)
     began = time.perf_counter()
-    answer = Answer(sys.stdout)
-    totals = Totals()
-    options = FlowOptions(model=chosen, base_url=base_url, root=str(where))
-    async with open_flow(options) as flow:
-        writer = JsonlWriter(
-            Path(events_file) if events_file else state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl",
-            flow.redact,
-        )
-        try:
+    answer, totals = Answer(sys.stdout), Totals()
+    async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where))) as flow:
+        events_file = options.events_file or state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl"
+        async with contextlib.aclosing(JsonlWriter(Path(events_file), flow.redact)) as writer:
             flow.subscribe(totals)
             flow.subscribe(
                 Console(
-                    say,
+                    sys.stderr,
                     clean=lambda text: flow.redact(clean(text)),
-                    answer=None if as_json else answer,
+                    answer=None if options.as_json else answer,
                     answer_task="answer-question",
                 )
             )
             flow.subscribe(writer)
             try:
-                program = flow.compile(Source(f"examples/{EXAMPLE}", program_text), bindings={"question": query})
+                program = flow.compile(Source(f"examples/{EXAMPLE}", text), bindings={"question": query})
             except AgentflowError as error:
                 raise (CompileFailed(error) if is_compile_error(error) else error) from error
             try:
                 result = await flow.run(program, bindings={"question": query})
             except AgentflowError as error:
                 if answer.text:
-                    print("the answer above was cut off; it is no result", file=say)
-                show_error(error, as_json=as_json)
+                    print("the answer above was cut off; it is no result", file=sys.stderr)
+                show_error(error, as_json=options.as_json)
                 return exit_code(error)
-        finally:
-            await writer.aclose()
-        value = result.value
-        if as_json:
-            body = {"ok": True, "value": plain(value), "run_id": result.run_id, "usage": plain(result.usage)}
+        if options.as_json:
+            body = {"ok": True, "value": plain(result.value), "run_id": result.run_id, "usage": plain(result.usage)}
             write_out(flow.redact(json.dumps(body, ensure_ascii=False)) + "\n")
         else:
-            if not answer.text:
-                answer(clean(str(value["answer"])) + "\n")
-            write_out(
-                "\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"])
-            )
-        usage = result.usage
-        cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
-        print(
-            f"\ntime         {time.perf_counter() - began:.2f} s\n"
-            f"calls        {totals.tasks} tasks, {totals.model_calls} model calls, {totals.tools} tool calls\n"
-            f"tokens       {usage.input_tokens:,} in, {usage.output_tokens:,} out; cost {cost}\n"
-            f"concurrency  {totals.peak} model calls at once\n"
-            f"events       {writer.path}",
-            file=say,
-        )
+            _show_rest(result.value, answer, where)
+    _show_totals(result, totals, time.perf_counter() - began, writer.path)
     return Exit.OK
+
+
+def _announce(text: str, where: Path, model: str, question: str) -> None:
+    print(clean(text), file=sys.stderr)
+    print(f"root      {where}\nmodel     {model}\nquestion  {clean(question)}\n", file=sys.stderr, flush=True)
+    if model == "offline":
+        print("(offline is an extractive stand-in, no language model; --model uses a real one)\n", file=sys.stderr)
+
+
+def _show_rest(value: Any, answer: Answer, where: Path) -> None:
+    """What has not been streamed: the files, and the answer where the model gave it in one piece."""
+    if not answer.text:
+        answer(clean(str(value["answer"])) + "\n")
+    write_out("\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
+
+
+def _show_totals(result: RunResult, totals: Totals, seconds: float, events_file: Path) -> None:
+    usage = result.usage
+    cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
+    print(
+        f"\ntime         {seconds:.2f} s\n"
+        f"calls        {totals.tasks} tasks, {totals.model_calls} model calls, {totals.tools} tool calls\n"
+        f"tokens       {usage.input_tokens:,} in, {usage.output_tokens:,} out; cost {cost}\n"
+        f"concurrency  {totals.peak} model calls at once\n"
+        f"events       {events_file}",
+        file=sys.stderr,
+    )

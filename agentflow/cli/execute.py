@@ -7,19 +7,20 @@ import json
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentflow.cli.common import (
     CompileFailed,
     Exit,
     exit_code,
     is_compile_error,
+    parse_bindings,
     result_exit_code,
     show_error,
     show_value,
     write_out,
 )
-from agentflow.cli.options import FlowOptions, open_flow
+from agentflow.cli.options import RunOptions, open_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
@@ -34,19 +35,17 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def watching(
-    flow: AgentFlow, *, progress: bool | None, events: bool, events_file: str | None
-) -> AsyncGenerator[None, None]:
+async def watching(flow: AgentFlow, options: RunOptions) -> AsyncGenerator[None, None]:
     """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines."""
-    if progress or (progress is None and sys.stderr.isatty()):
+    if options.progress or (options.progress is None and sys.stderr.isatty()):
         flow.subscribe(Console(sys.stderr, clean=lambda text: flow.redact(clean(text))))
-    if events:
+    if options.events:
 
         def line(event: Event) -> None:
             write_out(event_line(event, flow.redact) + "\n")
 
         flow.subscribe(line)
-    writer = JsonlWriter(Path(events_file), flow.redact) if events_file else None
+    writer = JsonlWriter(Path(options.events_file), flow.redact) if options.events_file else None
     if writer is not None:
         flow.subscribe(writer)
     try:
@@ -56,23 +55,10 @@ async def watching(
             await writer.aclose()
 
 
-async def execute(
-    name: str,
-    text: str,
-    options: FlowOptions,
-    *,
-    bindings: dict[str, Any],
-    allow: list[str] | None,
-    as_json: bool,
-    events: bool,
-    events_file: str | None,
-    progress: bool | None,
-) -> int:
-    """Compile and run a program text and print its value. Returns the exit code."""
-    async with (
-        open_flow(options) as flow,
-        watching(flow, progress=progress, events=events, events_file=events_file),
-    ):
+async def execute(name: str, text: str, options: RunOptions) -> int:
+    """Compile and run a program text and print its value. Returns the exit code. Raises UsageError."""
+    bindings, allow, as_json = parse_bindings(options.bind or []), options.allow, options.as_json or options.events
+    async with open_flow(options) as flow, watching(flow, options):
         try:
             program = flow.compile(Source(name, text), bindings=bindings, allow=allow)
         except AgentflowError as error:
@@ -80,13 +66,13 @@ async def execute(
         try:
             result = await flow.run(program, bindings=bindings, allow=allow)
         except AgentflowError as error:
-            show_error(error, as_json=as_json or events)
+            show_error(error, as_json=as_json)
             return exit_code(error)
         value = result.value
         code = result_exit_code(value)
-        if as_json or events:
+        if as_json:
             body = {
-                **({"type": "result"} if events else {}),
+                **({"type": "result"} if options.events else {}),
                 "ok": code == Exit.OK,
                 "value": plain(value),
                 "run_id": result.run_id,

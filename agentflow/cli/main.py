@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 
-from agentflow.cli.common import UsageError, exit_code, parse_bindings, read_program, run_async, show_error
-from agentflow.cli.options import (
-    Allow,
-    Approve,
-    AsJson,
-    BaseUrl,
-    Bindings,
-    Events,
-    EventsFile,
-    FlowOptions,
-    LimitOptions,
-    Model,
-    Progress,
-    Root,
-    Sandbox,
-    Tasks,
-    Workflows,
-)
-from agentflow.core.errors import AgentflowError
+from agentflow.cli.common import UsageError, exit_code, read_program, run_async, show_error
+from agentflow.cli.options import AsJson, DemoOptions, FlowOptions, RunOptions, open_flow, takes_options
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,138 +40,45 @@ def top(
         os.environ.setdefault("TERM", "dumb")
 
 
-def _options(
-    model: str | None,
-    base_url: str | None,
-    root: str | None,
-    tasks: str | None,
-    workflows: str | None,
-    limit: list[str] | None,
-    approve: str,
-    sandbox: str | None,
-) -> FlowOptions:
-    return FlowOptions(
-        model=model,
-        base_url=base_url,
-        root=root,
-        tasks=tasks,
-        workflows=workflows,
-        limits=tuple(limit or ()),
-        approve=approve,
-        sandbox=sandbox,
-    )
-
-
-def _execute(
-    name: str,
-    text: str,
-    options: FlowOptions,
-    bindings: dict[str, Any],
-    allow: list[str] | None,
-    as_json: bool,
-    events: bool,
-    events_file: str | None,
-    progress: bool | None,
-) -> NoReturn:
-    """Run a program text on a new event loop and exit with its code; used by ``run`` and ``eval``."""
+def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:
+    """Run the program whose name and text ``read`` gives, and exit with its code: what ``run`` and ``eval`` share."""
     from agentflow.cli.execute import execute
 
-    sys.exit(
-        run_async(
-            lambda: execute(
-                name,
-                text,
-                options,
-                bindings=bindings,
-                allow=allow,
-                as_json=as_json,
-                events=events,
-                events_file=events_file,
-                progress=progress,
-            ),
-            as_json=as_json or events,
-        )
-    )
+    as_json = options.as_json or options.events
+    try:
+        name, text = read()
+    except UsageError as error:
+        show_error(error, as_json=as_json)
+        sys.exit(exit_code(error))
+    sys.exit(run_async(lambda: execute(name, text, options), as_json=as_json))
 
 
 @app.command()
+@takes_options
 def run(
-    file: Annotated[str, typer.Argument(help="A .sexp program; - is standard input.")],
-    bind: Bindings = None,
-    model: Model = None,
-    base_url: BaseUrl = None,
-    root: Root = None,
-    tasks: Tasks = None,
-    workflows: Workflows = None,
-    limit: LimitOptions = None,
-    allow: Allow = None,
-    approve: Approve = "ask",
-    sandbox: Sandbox = None,
-    json: AsJson = False,
-    events: Events = False,
-    events_file: EventsFile = None,
-    progress: Progress = None,
+    file: Annotated[str, typer.Argument(help="A .sexp program; - is standard input.")], options: RunOptions
 ) -> None:
     """Run a program and print its value."""
-    try:
-        bindings = parse_bindings(bind or [])
-        name, text = read_program(file)
-    except AgentflowError as error:
-        show_error(error, as_json=json)
-        sys.exit(exit_code(error))
-    options = _options(model, base_url, root, tasks, workflows, limit, approve, sandbox)
-    _execute(name, text, options, bindings, allow, json, events, events_file, progress)
+    _execute(options, lambda: read_program(file))
 
 
 @app.command("eval")
-def evaluate(
-    expression: Annotated[str, typer.Argument(help="A program text.")],
-    bind: Bindings = None,
-    model: Model = None,
-    base_url: BaseUrl = None,
-    root: Root = None,
-    tasks: Tasks = None,
-    workflows: Workflows = None,
-    limit: LimitOptions = None,
-    allow: Allow = None,
-    approve: Approve = "ask",
-    sandbox: Sandbox = None,
-    json: AsJson = False,
-    events: Events = False,
-    events_file: EventsFile = None,
-    progress: Progress = None,
-) -> None:
+@takes_options
+def evaluate(expression: Annotated[str, typer.Argument(help="A program text.")], options: RunOptions) -> None:
     """Evaluate a program text and print its value."""
-    text = sys.stdin.read() if expression == "-" else expression
-    try:
-        bindings = parse_bindings(bind or [])
-    except UsageError as error:
-        show_error(error, as_json=json)
-        sys.exit(exit_code(error))
-    options = _options(model, base_url, root, tasks, workflows, limit, approve, sandbox)
-    _execute("<eval>", text, options, bindings, allow, json, events, events_file, progress)
+    _execute(options, lambda: ("<eval>", sys.stdin.read() if expression == "-" else expression))
 
 
 @app.command()
+@takes_options
 def demo(
+    options: DemoOptions,
     question: Annotated[str | None, typer.Argument(help="What to ask about the repository.")] = None,
-    root: Root = None,
-    model: Model = None,
-    base_url: BaseUrl = None,
-    json: AsJson = False,
-    events_file: EventsFile = None,
 ) -> None:
     """Ask a question about a repository: the whole of agentflow in one run, without key or network."""
     from agentflow.cli.demo import run_demo
 
-    sys.exit(
-        run_async(
-            lambda: run_demo(
-                question=question, root=root, model=model, base_url=base_url, as_json=json, events_file=events_file
-            ),
-            as_json=json,
-        )
-    )
+    sys.exit(run_async(lambda: run_demo(question, options), as_json=options.as_json))
 
 
 @app.command()
@@ -214,21 +105,10 @@ def format_programs(
 
 
 @app.command()
-def repl(
-    model: Model = None,
-    base_url: BaseUrl = None,
-    root: Root = None,
-    tasks: Tasks = None,
-    workflows: Workflows = None,
-    limit: LimitOptions = None,
-    approve: Approve = "ask",
-    sandbox: Sandbox = None,
-) -> None:
+@takes_options
+def repl(options: FlowOptions) -> None:
     """Type programs and see their values; ,help says more."""
-    from agentflow.cli.options import open_flow
     from agentflow.cli.repl import repl as converse
-
-    options = _options(model, base_url, root, tasks, workflows, limit, approve, sandbox)
 
     async def talk() -> int:
         async with open_flow(options) as flow:

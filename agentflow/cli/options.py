@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -20,60 +22,102 @@ from agentflow.settings import Settings, load_settings
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
-Model = Annotated[
-    str | None, typer.Option("--model", "-m", help="dialect:name, for example anthropic:claude-sonnet-5-5")
-]
-BaseUrl = Annotated[str | None, typer.Option("--base-url", help="Address of the model server.")]
-Root = Annotated[str | None, typer.Option("--root", help="What file tools and the index may see. Default: here.")]
-Tasks = Annotated[str | None, typer.Option("--tasks", help="A directory of XML task templates.")]
-Workflows = Annotated[str | None, typer.Option("--workflows", help="A directory of saved workflows.")]
-Bindings = Annotated[list[str] | None, typer.Option("--bind", "-b", help="name=value; JSON where it is JSON.")]
-LimitOptions = Annotated[list[str] | None, typer.Option("--limit", help="name=number, for example steps=100000.")]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option("--allow", help="Run as an untrusted program that may call only these tasks and tools."),
-]
-Approve = Annotated[str, typer.Option("--approve", help="Approval of tool calls: ask, never or always.")]
-Sandbox = Annotated[str | None, typer.Option("--sandbox", help="Command back-end: bubblewrap, landlock, auto, none.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Events = Annotated[bool, typer.Option("--events", help="Print every event as a JSON line.")]
-EventsFile = Annotated[str | None, typer.Option("--events-file", help="Write every event to this file.")]
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Progress lines. Default: when on a terminal.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions:
-    """The options of a command that configure its flow."""
+class ModelOptions:
+    """Which model answers, and about what. A field is a row of the command line; see :func:`takes_options`."""
 
-    model: str | None = None
-    base_url: str | None = None
-    root: str | None = None
-    tasks: str | None = None
-    workflows: str | None = None
-    limits: tuple[str, ...] = ()
-    approve: str = "ask"
-    sandbox: str | None = None
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="dialect:name, for example anthropic:claude-sonnet-5-5")
+    ] = None
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Address of the model server.")] = None
+    root: Annotated[
+        str | None, typer.Option("--root", help="What file tools and the index may see. Default: here.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(ModelOptions):
+    """The options of a command that configure its flow. A field named like a setting overrides it."""
+
+    tasks: Annotated[str | None, typer.Option("--tasks", help="A directory of XML task templates.")] = None
+    workflows: Annotated[str | None, typer.Option("--workflows", help="A directory of saved workflows.")] = None
+    limit: Annotated[list[str] | None, typer.Option("--limit", help="name=number, for example steps=100000.")] = None
+    approve: Annotated[str, typer.Option("--approve", help="Approval of tool calls: ask, never or always.")] = "ask"
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", help="Command back-end: bubblewrap, landlock, auto, none.")
+    ] = None
 
     def settings(self) -> Settings:
         """The settings in force. Raises ConfigurationError and UsageError."""
-        settings = load_settings(
-            model=self.model,
-            base_url=self.base_url,
-            root=self.root,
-            tasks=self.tasks,
-            workflows=self.workflows,
-            sandbox=self.sandbox,
-        )
+        settings = load_settings(**{name: getattr(self, name, None) for name in Settings.model_fields})
         for root in [settings.root, *settings.roots]:
-            if not Path(root).is_dir():
-                what = "is not a directory" if Path(root).exists() else "does not exist"
-                raise UsageError(f"the root {root} {what}", code="cli/root", hint="give a directory: --root DIR")
+            check_root(root)
         return settings
 
 
-def parse_limits(texts: tuple[str, ...], base: Limits) -> Limits:
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What a command writes."""
+
+    as_json: AsJson = False
+    events_file: Annotated[str | None, typer.Option("--events-file", help="Write every event to this file.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(OutputOptions, FlowOptions):
+    """The options of a command that runs a program."""
+
+    bind: Annotated[list[str] | None, typer.Option("--bind", "-b", help="name=value; JSON where it is JSON.")] = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Run as an untrusted program that may call only these tasks and tools."),
+    ] = None
+    events: Annotated[bool, typer.Option("--events", help="Print every event as a JSON line.")] = False
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress lines. Default: when on a terminal.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(OutputOptions, ModelOptions):
+    """The options of the demo."""
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter ``options``, a dataclass, is one option of the command line per field."""
+    hints = get_type_hints(command, include_extras=True)
+    options: type[Any] = hints["options"]
+    rows = get_type_hints(options, include_extras=True)
+    defaults = {field.name: field.default for field in fields(options)}
+    own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
+    parameters = [
+        *(each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=rows[name])
+            for name, default in defaults.items()
+        ),
+    ]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        command(options=options(**{name: values.pop(name) for name in defaults}), **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue] - typer reads it
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def check_root(root: str | Path) -> None:
+    """Raise UsageError unless ``root`` is a directory."""
+    if not Path(root).is_dir():
+        what = "is not a directory" if Path(root).exists() else "does not exist"
+        raise UsageError(f"the root {root} {what}", code="cli/root", hint="give a directory: --root DIR")
+
+
+def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
     """``name=number`` options over ``base``. Raises UsageError."""
     names = {f.name for f in fields(Limits)}
     values: dict[str, Any] = {f.name: getattr(base, f.name) for f in fields(Limits)}
@@ -145,7 +189,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
     settings = options.settings()
     arguments: dict[str, Any] = {
         "settings": settings,
-        "limits": parse_limits(options.limits, settings.make_limits()),
+        "limits": parse_limits(options.limit or (), settings.make_limits()),
         "approve": approver(options.approve),
         **overrides,
     }

@@ -1,0 +1,45 @@
+"""Options of the command: declared in one place, offered by every command that they concern."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import pytest
+import typer
+
+from agentflow.cli.options import DemoOptions, FlowOptions, RunOptions, takes_options
+
+
+@pytest.mark.parametrize(
+    ("command", "options"), [("run", RunOptions), ("eval", RunOptions), ("repl", FlowOptions), ("demo", DemoOptions)]
+)
+def test_a_command_offers_each_field_of_its_options(command: str, options: type) -> None:
+    """--help of a command names an option for every field of its dataclass of options."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentflow", command, "--help"], capture_output=True, text=True, check=True
+    )
+    renamed = {"as_json": "json"}
+    for field in fields(options):
+        assert f"--{renamed.get(field.name, field.name).replace('_', '-')} " in done.stdout + " ", field.name
+
+
+def test_an_option_is_added_in_one_place(capsys: pytest.CaptureFixture[str]) -> None:
+    """A new field of a dataclass is a new option of the command that takes it, given as that field."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class More(FlowOptions):
+        colour: Annotated[str, typer.Option("--colour")] = "red"
+
+    app = typer.Typer()
+
+    def paint(what: Annotated[str, typer.Argument()], options: More) -> None:
+        print(what, options.colour, options.model, options.limit)
+
+    paint.__annotations__["options"] = More
+    app.command()(takes_options(paint))
+    app(["wall", "--colour", "blue", "--limit", "steps=1", "--limit", "usd=2"], standalone_mode=False)
+    app(["wall", "-m", "offline"], standalone_mode=False)
+    assert capsys.readouterr().out.splitlines() == ["wall blue None ['steps=1', 'usd=2']", "wall red offline None"]
