@@ -9,7 +9,7 @@ from agentflow.core.ports import MemoryPort, ToolPort
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.engine import Engine
 from agentflow.spec.handler import BaseHandler
-from agentflow.spec.host import finder_of
+from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, in_run
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.history import SequentialHistory
@@ -43,7 +43,7 @@ class SexpEvaluator:
         if not isinstance(system, TaskSystem):
             return Joint(system, tools, finder_of(self.memory_system))
         if isinstance(handler, BaseHandler):
-            system.joint.take(tools, handler.prompts)
+            system.joint.take(tools, handler.prompts, handler.file_manager, commands_of(handler.command_executor))
             if system.memory_system is self.memory_system and system.joint.shares(handler.joint):
                 return system.joint
         return Joint(system.service, tools, finder_of(self.memory_system))

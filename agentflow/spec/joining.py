@@ -13,11 +13,13 @@ from collections.abc import AsyncGenerator
 
 from agentflow.core.call import CallContext, current_call
 from agentflow.core.limits import Limits
-from agentflow.core.ports import ContextFinder, Prompt, PromptOutcome, PromptRunner, TemplatePort, ToolPort
+from agentflow.core.ports import CommandPort, ContextFinder, FilePort, PromptRunner, TemplatePort, ToolPort
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.lang.card import language_card
 from agentflow.runtime.engine import Engine
-from agentflow.tasks.prompt_runners import NoPrompts
+from agentflow.tasks.service import TaskService
+from agentflow.tasks.solve import Solver
 
 
 def executing_call() -> CallContext | None:
@@ -39,22 +41,11 @@ async def in_run(engine: Engine, name: str, session: Session | None = None) -> A
         yield call
 
 
-class LatePrompts:
-    """Runs the prompts of a task system that was built before the handler which answers them."""
-
-    def __init__(self, runner: PromptRunner | None = None) -> None:
-        self.runner = runner
-
-    async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        """Run a prompt with what is there by now. Raises ConfigurationError when there is nothing yet."""
-        return await (self.runner or NoPrompts()).run_prompt(prompt, call)
-
-
 class Joint:
     """The engine that faces share, and what it is made of.
 
-    Parameters: ``tasks``, ``tools`` and ``memory`` are what programs use; ``late`` the prompts that a handler may still
-    bring; ``limits`` those of its runs; ``engine`` the flow's, which has all of it.
+    Parameters: ``tasks``, ``tools`` and ``memory`` are what programs use (no tools: those of a handler that joins later);
+    ``limits`` those of its runs; ``engine`` the flow's, which has all of it.
     """
 
     def __init__(
@@ -63,34 +54,43 @@ class Joint:
         tools: ToolPort | None = None,
         memory: ContextFinder | None = None,
         *,
-        late: LatePrompts | None = None,
         limits: Limits | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.tasks = tasks
         self.tools = tools
         self.memory = memory
-        self._late = late
         self._limits = limits
         self._engine = engine
+        self._engine_given = engine is not None
 
     @property
     def engine(self) -> Engine:
         """The engine over what has joined so far."""
         if self._engine is None:
-            self._engine = Engine(self.tasks, self.tools or ToolRegistry(), self.memory, limits=self._limits)
+            tools, solver = self.tools or ToolRegistry(), None
+            if isinstance(self.tasks, TaskService):
+                solver = Solver(self.tasks.executor, language_card(), self.tasks, tools)
+            self._engine = Engine(self.tasks, tools, self.memory, solver=solver, limits=self._limits)
         return self._engine
 
     def shares(self, other: Joint) -> bool:
         """Whether both stand for one engine."""
         return other is self or (self._engine is not None and other._engine is self._engine)
 
-    def take(self, tools: ToolPort, prompts: PromptRunner, limits: Limits | None = None) -> bool:
-        """Let a handler's tools and prompts join. Whether they did: the first handler's do."""
-        if self._late is None or self.tools is not None:
+    def take(
+        self,
+        tools: ToolPort,
+        prompts: PromptRunner,
+        files: FilePort | None,
+        commands: CommandPort | None,
+        limits: Limits | None = None,
+    ) -> bool:
+        """Let what a handler has join. Whether it did: the first handler of a task system does."""
+        if self._engine_given or self.tools is not None or not isinstance(self.tasks, TaskService):
             return False
+        self.tasks.supply(prompts, files, commands)
         self.tools = tools
-        self._late.runner = self._late.runner or prompts
         self._limits = limits or self._limits
         self._engine = None
         return True

@@ -13,10 +13,11 @@ from agentflow.core.results import TaskResult
 from agentflow.core.templates import TaskTemplate
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, LatePrompts, in_run
+from agentflow.spec.joining import Joint, in_run
 from agentflow.tasks.context_sources import PathCommandRunner
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.prompt_runners import NoPrompts
 from agentflow.tasks.service import TaskService
 
 
@@ -45,11 +46,14 @@ class TaskSystem:
     ) -> None:
         self.evaluator = evaluator
         self.memory_system = memory_system
-        late, finder = LatePrompts(prompts), finder_of(memory_system)
+        finder = finder_of(memory_system)
         self.service = service or TaskService(
-            AtomicTaskExecutor(late, files), finder, commands=commands_of(commands), decompose=decompose
+            AtomicTaskExecutor(prompts or NoPrompts(), files),
+            finder,
+            commands=commands_of(commands),
+            decompose=decompose,
         )
-        self.joint = Joint(self.service, memory=finder, late=late, engine=engine)
+        self.joint = Joint(self.service, memory=finder, engine=engine)
 
     @property
     def templates(self) -> dict[str, TaskTemplate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -14,6 +15,7 @@ from agentflow.core.ports import (
     CommandPort,
     ContextFinder,
     FilePort,
+    PromptRunner,
 )
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -27,7 +29,7 @@ from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
-from agentflow.tasks.prompt_runners import TestModePrompts, prompts_of
+from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.runner import TaskRunner
 from agentflow.tasks.subtasks import Subtasks
@@ -68,9 +70,24 @@ class TaskService:
         self.executor = executor
         self._test_mode = False
         self._registry = TemplateRegistry(self._builtin)
-        self._sources = ContextSources(memory, files or executor.files, commands)
-        self._runner = TaskRunner(self._registry, executor, self._sources, decompose)
+        self._decompose = decompose
+        self._connect(ContextSources(memory, files or executor.files, commands))
+
+    def _connect(self, sources: ContextSources) -> None:
+        self._sources = sources
+        self._runner = TaskRunner(self._registry, self.executor, sources, self._decompose)
         self._subtasks = Subtasks(self._registry, self._runner)
+
+    def supply(self, prompts: PromptRunner, files: FilePort | None, commands: CommandPort | None) -> None:
+        """Give a service that was built before them what runs prompts, reads files and runs commands.
+
+        What it has already stays. Not for a service that is running tasks.
+        """
+        if isinstance(self.executor.prompts, NoPrompts):
+            self.executor.prompts = prompts
+        self.executor.files = self.executor.files or files
+        sources = self._sources
+        self._connect(replace(sources, files=sources.files or files, commands=sources.commands or commands))
 
     def _builtin(self, identifier: str) -> CompiledTemplate | None:
         return scripted_builtin(identifier) if self._test_mode else builtin(identifier)

@@ -1,0 +1,471 @@
+"""Who calls whom at a port, with the real parts on both sides: fakes alone once hid a pair that could not work.
+
+:data:`PAIRS` has a row for every pair that meets. A port without a row fails the suite, and so does an implementation
+whose methods do not take what the port says.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, CommandExecutor, FileAccessManager, MemorySystem, ScriptedProvider
+from agentflow.core import call as call_module
+from agentflow.core import ports
+from agentflow.core.call import CallContext
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.effects import CallWorkflow, Solve
+from agentflow.core.messages import TextPart
+from agentflow.core.ports import Prompt
+from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+from agentflow.handler.data_context import DataContexts
+from agentflow.handler.one_model import OneModel
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.tools import subtask_tool
+from agentflow.handler.turn_loop import TurnLoop
+from agentflow.memory.lexical import LexicalRanker
+from agentflow.memory.rerank import LlmRanker
+from agentflow.providers.fallback import FallbackProvider, FallbackRouter
+from agentflow.providers.offline import OfflineProvider
+from agentflow.providers.table import Router
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.run import Run
+from agentflow.spec.evaluator import SexpEvaluator
+from agentflow.spec.handler import BaseHandler
+from agentflow.spec.host import HandlerContexts, HostCommands, HostMemory
+from agentflow.spec.task_system import TaskSystem
+from agentflow.tasks.service import TaskService
+from agentflow.tasks.workflows import make_workflow
+
+ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}
+
+
+class HostsCommands:
+    """A host's command executor, in the specification's shape: it knows nothing of calls."""
+
+    def __init__(self, commands: CommandExecutor) -> None:
+        self.commands = commands
+
+    async def execute_command_safely(self, command: Any, cwd: Any = None, timeout: Any = None) -> Any:
+        return await self.commands.execute_command_safely(command, cwd, timeout)
+
+    def parse_file_paths_from_output(self, output: str, cwd: Any = None) -> list[str]:
+        return self.commands.parse_file_paths_from_output(output, cwd)
+
+
+class HostsMemory:
+    """A host's memory, which asks another that is real."""
+
+    def __init__(self, memory: MemorySystem) -> None:
+        self.memory = memory
+
+    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
+        return await self.memory.get_relevant_context_for(input)
+
+
+@dataclass
+class House:
+    """A flow over two files, whose scripted model plays ``replies`` in order."""
+
+    flow: AgentFlow
+    root: Path
+    provider: ScriptedProvider
+    replies: list[Any] = field(default_factory=list[Any])
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[CallContext]:
+        """A call of a real run."""
+        async with self.flow.engine.open("pair") as (_, call):
+            yield call
+
+    @property
+    def bees(self) -> str:
+        return str(self.root / "bees.txt")
+
+    def sent(self) -> str:
+        """All text of the last request."""
+        return "\n".join(message.text for message in self.provider.requests[-1].messages)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    (tmp_path / "bees.txt").write_text("The hive holds honey.\n")
+    (tmp_path / "fish.txt").write_text("The pelican eats fish.\n")
+    replies: list[Any] = []
+    provider = ScriptedProvider(lambda request: replies.pop(0))
+    async with AgentFlow(provider=provider, root=tmp_path, sandbox="none") as flow:
+        flow.task_system.register_template(ASK)
+        yield House(flow, tmp_path, provider, replies)
+
+
+def prompt(text: str = "go", **options: Any) -> Prompt:
+    return Prompt(parts=(TextPart(text),), **options)
+
+
+def calls(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+async def shout(text: str) -> str:
+    """Say it loudly."""
+    return text.upper()
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+async def turn_loop_asks_offline(house: House) -> None:
+    loop = TurnLoop(OneModel(OfflineProvider()), ToolRegistry())
+    async with house.call() as call:
+        outcome = await loop.run_prompt(prompt("What holds honey? The hive holds honey."), call)
+    assert "hive" in outcome.response.text
+
+
+async def fallback_goes_on_to_the_next(house: House) -> None:
+    house.replies += [{"error": "down"}, "up"]
+    second = FallbackProvider([(house.provider, "a"), (house.provider, "b")])
+    async with house.call() as call:
+        outcome = await TurnLoop(OneModel(second), ToolRegistry()).run_prompt(prompt(), call)
+    assert outcome.response.text == "up"
+
+
+async def turn_loop_finds_a_model(house: House) -> None:
+    loop = TurnLoop(FallbackRouter(Router("offline"), ()), ToolRegistry())
+    async with house.call() as call:
+        assert (await loop.run_prompt(prompt("What holds honey? The hive."), call)).response.text
+
+
+async def handler_finds_a_model(house: House) -> None:
+    assert house.flow.handler.model_provider is house.provider
+
+
+# -- tools --------------------------------------------------------------------------------------------------------------
+
+
+async def turn_loop_calls_a_tool(house: House) -> None:
+    house.flow.tool(shout)
+    house.replies += [calls("shout", text="honey"), "done"]
+    async with house.call() as call:
+        outcome = await house.flow.handler.prompts.run_prompt(prompt(), call)
+    assert outcome.turns == 2 and "HONEY" in str(house.provider.requests[-1].messages[-1].parts)
+
+
+async def program_calls_a_tool(house: House) -> None:
+    house.flow.tool(shout)
+    assert await house.flow.eval('(value-of (shout (text "honey")))') == "HONEY"
+
+
+async def solver_describes_a_tool(house: House) -> None:
+    house.flow.tool(shout)
+    assert house.flow.solver.describe(frozenset({"shout"})) == "(shout (text string)) tool: Say it loudly."
+
+
+# -- prompts ------------------------------------------------------------------------------------------------------------
+
+
+async def task_runs_a_prompt(house: House) -> None:
+    house.replies.append("fine")
+    async with house.call() as call:
+        result = await house.flow.task_system.service.run_request(SubtaskRequest(name="ask", inputs={"q": "x"}), call)
+    assert result.content == "fine" and "Answer x" in house.sent()
+
+
+async def handler_runs_a_prompt(house: House) -> None:
+    house.replies.append("fine")
+    assert (await house.flow.handler.execute_prompt("hi")).content == "fine"
+
+
+async def task_system_uses_a_handler(house: House) -> None:
+    house.replies.append("fine")
+    result = await house.flow.task_system.execute_task("atomic", "ask", {"q": "x"}, handler=house.flow.handler)
+    assert result.content == "fine", result
+
+
+# -- memory -------------------------------------------------------------------------------------------------------------
+
+
+def asking_memory(memory: Callable[[House], Any]) -> Callable[[House], Awaitable[None]]:
+    async def ask(house: House) -> None:
+        async with house.call() as call:
+            result = await memory(house).find(ContextGenerationInput(query="honey"), call)
+        assert result.error is None and result.file_paths == [house.bees]
+
+    return ask
+
+
+async def task_looks_context_up(house: House) -> None:
+    house.replies.append("fine")
+    result = await house.flow.task_system.execute_task(
+        "atomic", "ask", {"q": "honey"}, context_management={"fresh_context": "enabled"}
+    )
+    assert house.bees in result.notes["context_files"] and "The hive holds honey." in house.sent()
+
+
+async def program_looks_context_up(house: House) -> None:
+    assert await house.flow.eval('(get_context (query "honey"))') == [house.bees]
+
+
+async def tool_looks_context_up(house: House) -> None:
+    result = await house.flow.executors.execute_get_context({"query": "honey"})
+    assert json.loads(result.content) == [house.bees]
+    assert (await house.flow.eval('(value-of (system:get_context (query "honey")))')) == [house.bees]
+
+
+async def handler_primes_from_memory(house: House) -> None:
+    primed = await house.flow.handler.prime_data_context("honey")
+    assert [item.path for item in primed.items] == [house.bees]
+
+
+async def memory_asks_a_model_to_rank(house: House) -> None:
+    house.replies += [
+        json.dumps(
+            [{"path": str(house.root / name), "score": 0.5, "relevance": ""} for name in ("fish.txt", "bees.txt")]
+        )
+    ]
+    ranker = LlmRanker(house.flow.solver.executor.run_template)
+    async with MemorySystem(roots=[house.root], ranker=ranker) as memory, house.call() as call:
+        result = await memory.find(ContextGenerationInput(query="honey fish"), call)
+        assert result.error is None and {match.score for match in result.matches} == {0.5}
+        outside = await memory.get_relevant_context_for(ContextGenerationInput(query="honey fish"))
+    assert "within a run" in (outside.error or "") and len(outside.matches) == 2
+    assert "The hive holds honey." in house.sent()
+
+
+async def memory_ranks_by_words(house: House) -> None:
+    async with MemorySystem(roots=[house.root]) as memory, house.call() as call:
+        await memory.update_global_index()
+        memory.ranker = LexicalRanker(memory.index)
+        result = await memory.find(ContextGenerationInput(query="honey"), call)
+    assert result.error is None and result.file_paths == [house.bees]
+
+
+# -- files and commands -------------------------------------------------------------------------------------------------
+
+
+async def task_reads_files(house: House) -> None:
+    house.replies.append("fine")
+    await house.flow.task_system.execute_task("atomic", "ask", {"q": "x"}, file_paths=["bees.txt"])
+    assert "The hive holds honey." in house.sent()
+
+
+async def tools_read_write_and_list(house: House) -> None:
+    executors = house.flow.executors
+    assert "honey" in (await executors.execute_read_files({"file_paths": ["bees.txt"]})).content
+    assert not (await executors.execute_write_file({"file_path": "new.txt", "content": "new"})).failed
+    listed = await executors.execute_list_directory({"directory_path": "."})
+    assert listed.notes["directory_contents"] == ["bees.txt", "fish.txt", "new.txt"]
+
+
+async def handler_primes_from_files(house: House) -> None:
+    primed = await house.flow.handler.prime_data_context(initial_files=["bees.txt"])
+    assert "honey" in primed.items[0].content
+
+
+async def tool_runs_a_command(house: House) -> None:
+    result = await house.flow.executors.execute_shell_command({"command": "cat bees.txt"})
+    assert result.content == "The hive holds honey.\n"
+    refused = await house.flow.run(
+        '(system:execute_shell_command (command "cat bees.txt"))', allow=["system:execute_shell_command"]
+    )
+    assert refused.value.failed and "nobody approved" in refused.value.content
+
+
+async def task_finds_files_by_a_command(house: House) -> None:
+    house.replies.append("fine")
+    source = {"type": "command", "command": "ls bees.txt"}
+    house.flow.task_system.register_template({**ASK, "file_paths_source": source})
+    await house.flow.task_system.execute_task("atomic", "ask", {"q": "x"})
+    assert "The hive holds honey." in house.sent()
+
+
+async def handler_finds_files_by_a_command(house: House) -> None:
+    assert await house.flow.handler.execute_file_path_command("ls bees.txt") == [house.bees]
+
+
+async def host_commands_run_a_command(house: House) -> None:
+    host = HostCommands(HostsCommands(house.flow.commands))
+    async with house.call() as call:
+        ended = await host.execute_command_safely("ls bees.txt", call=call)
+    assert ended.success and host.parse_file_paths_from_output(ended.stdout) == [house.bees]
+
+
+# -- tasks --------------------------------------------------------------------------------------------------------------
+
+
+async def program_calls_a_task(house: House) -> None:
+    house.replies.append("fine")
+    assert await house.flow.eval('(value-of (ask (q "x")))') == "fine"
+
+
+async def run_runs_a_subtask(house: House) -> None:
+    house.replies += [calls("dig", q="x"), "dug", "done"]
+    house.flow.tools.add(subtask_tool("dig", "Digs.", template="ask", parameters={"q": "string"}))
+    assert (await house.flow.handler.execute_prompt("go")).content == "done"
+    assert "dug" in str(house.provider.requests[-1].messages[-1].parts)
+
+
+async def solver_describes_a_task(house: House) -> None:
+    assert house.flow.solver.describe(frozenset({"ask"})).startswith("(ask (q any)) task: Answer")
+
+
+async def task_system_takes_an_evaluator(house: House) -> None:
+    system = TaskSystem(house.flow.evaluator, house.flow.memory_system)
+    system.register_template({"name": "twice", "params": "x", "is_function": True, "instructions": "{{x}} {{x}}"})
+    result = await system.execute_call(FunctionCallNode(template_name="twice", arguments=["so"]))
+    assert result.content == "so so"
+
+
+# -- data contexts --------------------------------------------------------------------------------------------------------
+
+
+async def tool_primes_the_session_of_its_run(house: House) -> None:
+    house.replies.append("fine")
+    await house.flow.run(
+        '(system:prime_handler_data_context (initial_files (list "bees.txt"))) (value-of (ask (q "x")))'
+    )
+    assert "The hive holds honey." in house.sent() and house.flow.handler.data_context is None
+
+
+async def host_primes_the_handler(house: House) -> None:
+    primed = await house.flow.executors.execute_prime_handler_data_context({"initial_files": ["bees.txt"]})
+    assert primed.notes["item_count"] == 1 and house.flow.handler.data_context is not None
+    assert not (await house.flow.executors.execute_clear_handler_data_context({})).failed
+    assert house.flow.handler.data_context is None
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------------
+
+
+async def solver_has_programs_checked_and_run(house: House) -> None:
+    house.replies += ["(shout)", "(value-of (ask (q goal)))", "fine"]
+    async with house.call() as call:
+        result = await house.flow.solver.solve(Solve("g", ("ask",), 2, {"goal": "x"}), call)
+    assert result.content == "fine" and result.notes["rounds"] == 2
+
+
+async def task_is_taken_over(house: House) -> None:
+    house.replies += [{"text": "cut", "stop_reason": "max_tokens"}, '(string-append "done " "in parts")']
+    house.flow.task_system.register_template({**ASK, "decompose": 1})
+    result = await house.flow.task_system.execute_task("atomic", "ask", {"q": "x"})
+    assert result.content == "done in parts" and result.notes["decomposed"] is True, result
+
+
+async def workflow_is_run(house: House) -> None:
+    await house.flow.workflows.save(
+        make_workflow({"name": "sum", "params": {"n": "integer"}, "program": "(+ n 2)", "allow": []})
+    )
+    async with house.call() as call:
+        result = await house.flow.workflows.call_workflow(CallWorkflow("sum", {"n": 40}), call)
+    assert result.value() == 42
+    assert house.flow.solver.describe(frozenset({"sum"})).startswith("(call-workflow sum (n integer))")
+    with pytest.raises(Exception, match="not granted"):
+        await house.flow.workflows.save(make_workflow({"name": "bad", "program": "(ask (q 1))", "allow": []}))
+
+
+async def tool_calls_a_procedure(house: House) -> None:
+    async def twice(f: Any, ctx: CallContext) -> Any:
+        """Apply f two times."""
+        return await ctx.call(f, await ctx.call(f, 1))
+
+    house.flow.tool(twice)
+    assert await house.flow.eval("(value-of (twice (f (lambda (x) (+ x 5)))))") == 11
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``caller`` uses ``callee`` through ``port``; ``shown`` makes it do so and looks at what came of it."""
+
+    port: str
+    caller: str
+    callee: type
+    shown: Callable[[House], Awaitable[None]]
+
+    def __str__(self) -> str:
+        return f"{self.caller} x {self.callee.__name__} at {self.port}"
+
+
+PAIRS = [
+    Pair("ProviderAdapter", "TurnLoop", OfflineProvider, turn_loop_asks_offline),
+    Pair("ProviderAdapter", "TurnLoop", FallbackProvider, fallback_goes_on_to_the_next),
+    Pair("ProviderAdapter", "FallbackProvider", ScriptedProvider, fallback_goes_on_to_the_next),
+    Pair("ModelRouter", "TurnLoop", FallbackRouter, turn_loop_finds_a_model),
+    Pair("ModelRouter", "FallbackRouter", Router, turn_loop_finds_a_model),
+    Pair("ModelRouter", "TurnLoop", OneModel, turn_loop_asks_offline),
+    Pair("ModelRouter", "BaseHandler", FallbackRouter, handler_finds_a_model),
+    Pair("ToolPort", "TurnLoop", ToolRegistry, turn_loop_calls_a_tool),
+    Pair("ToolPort", "EffectRunner", ToolRegistry, program_calls_a_tool),
+    Pair("ToolPort", "Solver", ToolRegistry, solver_describes_a_tool),
+    Pair("PromptRunner", "AtomicTaskExecutor", TurnLoop, task_runs_a_prompt),
+    Pair("PromptRunner", "BaseHandler", TurnLoop, handler_runs_a_prompt),
+    Pair("PromptRunner", "TaskSystem", TurnLoop, task_system_uses_a_handler),
+    Pair("MemoryPort", "HostMemory", MemorySystem, asking_memory(lambda h: HostMemory(h.flow.memory_system))),
+    Pair("ContextFinder", "Engine", HostMemory, asking_memory(lambda h: HostMemory(HostsMemory(h.flow.memory_system)))),
+    Pair("ContextFinder", "TaskService", MemorySystem, task_looks_context_up),
+    Pair("ContextFinder", "EffectRunner", MemorySystem, program_looks_context_up),
+    Pair("ContextFinder", "SystemTools", MemorySystem, tool_looks_context_up),
+    Pair("ContextFinder", "DataContexts", MemorySystem, handler_primes_from_memory),
+    Pair("Ranker", "MemorySystem", LlmRanker, memory_asks_a_model_to_rank),
+    Pair("Ranker", "MemorySystem", LexicalRanker, memory_ranks_by_words),
+    Pair("FilePort", "AtomicTaskExecutor", FileAccessManager, task_reads_files),
+    Pair("FilePort", "SystemTools", FileAccessManager, tools_read_write_and_list),
+    Pair("FilePort", "DataContexts", FileAccessManager, handler_primes_from_files),
+    Pair("CommandPort", "SystemTools", CommandExecutor, tool_runs_a_command),
+    Pair("CommandPort", "ContextSources", CommandExecutor, task_finds_files_by_a_command),
+    Pair("CommandPort", "BaseHandler", CommandExecutor, handler_finds_files_by_a_command),
+    Pair("CommandPort", "SystemTools", HostCommands, host_commands_run_a_command),
+    Pair("HostCommandPort", "HostCommands", CommandExecutor, host_commands_run_a_command),
+    Pair("TemplatePort", "EffectRunner", TaskService, program_calls_a_task),
+    Pair("TemplatePort", "Engine", TaskService, run_runs_a_subtask),
+    Pair("TemplatePort", "Solver", TaskService, solver_describes_a_task),
+    Pair("EvaluatorPort", "TaskSystem", SexpEvaluator, task_system_takes_an_evaluator),
+    Pair("DataContextPort", "SystemTools", DataContexts, tool_primes_the_session_of_its_run),
+    Pair("DataContextPort", "SystemTools", HandlerContexts, host_primes_the_handler),
+    Pair("HandlerPort", "HandlerContexts", BaseHandler, host_primes_the_handler),
+    Pair("RunServices", "Solver", Engine, solver_has_programs_checked_and_run),
+    Pair("RunServices", "TaskRunner", Engine, task_is_taken_over),
+    Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),
+    Pair("RunPort", "CallContext", Run, tool_calls_a_procedure),
+    Pair("RunPort", "TurnLoop", Run, turn_loop_calls_a_tool),
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+async def test_a_pair_works(pair: Pair, house: House) -> None:
+    """The caller, the real one, gets from the callee, the real one, what it wants of the port."""
+    await pair.shown(house)
+
+
+def ports_of(module: Any) -> dict[str, type]:
+    """The Protocols that a module defines."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and getattr(value, "_is_protocol", False) and value.__module__ == module.__name__
+    }
+
+
+def test_every_port_has_a_pair() -> None:
+    """A new port needs a row that says who meets there."""
+    assert {*ports_of(ports), *ports_of(call_module)} == {pair.port for pair in PAIRS}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_the_callee_takes_what_the_port_says(pair: Pair) -> None:
+    """Each method of the port exists with the port's parameters, under its names and in its order."""
+    port = {**ports_of(ports), **ports_of(call_module)}[pair.port]
+    for name, wanted in vars(port).items():
+        if name.startswith("_") or not inspect.isfunction(wanted):
+            continue
+        method = getattr(pair.callee, name, None)
+        if method is None:
+            continue  # set on the instance; the type checker knows
+        taken = [each for each in inspect.signature(method).parameters if each != "self"]
+        said = [each for each in inspect.signature(wanted).parameters if each != "self"]
+        assert taken[: len(said)] == said, f"{pair.callee.__name__}.{name}{tuple(taken)}, not {tuple(said)}"
