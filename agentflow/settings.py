@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.limits import Limits
 from agentflow.lib.suggest import did_you_mean
 
@@ -92,10 +93,10 @@ def load_settings(
                 code="config/setting",
                 hint="a file that comes with the files it would protect is not asked: pass sandbox='none' or --sandbox none",
             )
-        host = urlsplit(str(read.get("base_url") or "")).hostname
-        if host is not None and host not in ("localhost", "::1") and not host.startswith("127."):
+        base_url = read.get("base_url")
+        if base_url is not None and not is_loopback(str(base_url)):
             raise ConfigurationError(
-                f"{path} may name a model server on this machine only, not {host}",
+                f"{path} may name a model server on this machine only, not {clip(str(base_url), 200)}",
                 code="config/setting",
                 hint="it would be sent your key: pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
             )
@@ -119,3 +120,21 @@ def load_settings(
         raise ConfigurationError(
             f"{origin.get(name, 'the settings')}: {name}: {first['msg']}", code="config/setting", hint=hint
         ) from error
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is this machine's loopback, by its address. ``localhost`` is the only name that counts.
+
+    A URL that two parsers may read differently (user info, backslashes, blanks) counts as elsewhere.
+    """
+    if "\\" in url or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        written = f"[{host}]" if ":" in host else host
+        if parts.scheme not in ("http", "https") or parts.netloc.lower() not in (written, f"{written}:{parts.port}"):
+            return False
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

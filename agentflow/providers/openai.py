@@ -23,9 +23,7 @@ class OpenAIProvider(HttpAdapter):
 
     @property
     def _vendor(self) -> bool:
-        """Whether the server is OpenAI's own, rather than one that speaks its dialect."""
-        base_url = self._base_url or os.environ.get("OPENAI_BASE_URL")
-        return not base_url or base_url.startswith(common.VENDOR_URL)
+        return common.is_vendor(self._base_url)
 
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``."""

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
 from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema
 
-VENDOR_URL = "https://api.openai.com"
+_VENDOR_HOST = "api.openai.com"
 NO_KEY = "no-key-needed"
+
+
+def is_vendor(base_url: str | None) -> bool:
+    """Whether OpenAI itself is asked at ``base_url`` (None: the environment's), rather than a server that speaks its dialect."""
+    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+    return not base_url or urlsplit(base_url).hostname == _VENDOR_HOST
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
     """Raise ConfigurationError when the vendor is to be asked and no key can be found."""
     if api_key or os.environ.get("OPENAI_API_KEY"):
         return
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    if not base_url or base_url.startswith(VENDOR_URL):
+    if is_vendor(base_url):
         raise ConfigurationError(
             "no API key for openai: the environment variable OPENAI_API_KEY is not set",
             code="config/no-key",
