@@ -26,6 +26,7 @@ from agentflow.handler.turn_loop import TurnLoop
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.rerank import LlmRanker
@@ -279,6 +280,7 @@ class AgentFlow:
         approve: Approver | None,
         own: Subscriber | None,
     ) -> RunResult:
+        running_loop()  # Raises, in words, where there is none.
         grants = None if allow is None else frozenset(allow)
         outer = executing_call()
         if outer is not None and outer.grants is not None:

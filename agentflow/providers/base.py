@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 
 from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, ProviderError
 from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse, Notice
+from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.providers import faults
 from agentflow.providers.client_pool import ClientPool
@@ -127,17 +128,18 @@ class HttpAdapter(ABC):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
+        loop = running_loop()
         if (notice := self._import_notice()) is not None:
             yield ModelDelta(notice=notice)
-        opened = await self._ready()
+        opened = self._opened.get(loop) or await self._ready(loop)
         call = HttpCall(request, self._clocks, self.name)
-        call.streaming = request.stream or not self._plain(request)
-        call.path, data = self._encode(request, call.names, call.streaming)
-        if request.idempotency_key:
-            call.headers["Idempotency-Key"] = request.idempotency_key
-        call.body = dump_json(self._merged(data, request, call.headers))
         number = 0
         try:
+            call.streaming = request.stream or not self._plain(request)
+            call.path, data = self._encode(request, call.names, call.streaming)
+            if request.idempotency_key:
+                call.headers["Idempotency-Key"] = request.idempotency_key
+            call.body = dump_json(self._merged(data, request, call.headers))
             while True:
                 number += 1
                 delivered = False
@@ -151,6 +153,8 @@ class HttpAdapter(ABC):
                                     yield ModelDelta(attempt=self._ended(attempt, call))
                                 delivered = True
                                 yield delta
+                                if call.over and delta.response is None:
+                                    raise call.timed_out(CallTimeout, "the model call was read too slowly")
                     return
                 except ProviderError as error:
                     self._complete(error, call, number)
@@ -162,7 +166,7 @@ class HttpAdapter(ABC):
                         raise
                 await asyncio.sleep(wait)
         finally:
-            call.watch.close()
+            call.close()
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens of ``request``, estimated at four bytes per token."""
@@ -170,12 +174,12 @@ class HttpAdapter(ABC):
 
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
         """``input_tokens`` from a counting endpoint, sent ``fields`` of the body; an estimate if there is none."""
-        opened = await self._ready()
+        opened = await self._ready(running_loop())
         call = HttpCall(replace(request, stream=False), self._clocks, self.name)
-        call.path, data = path, self._encode(request, call.names, False)[1]
-        body = self._merged(data, request, call.headers)
-        call.body = dump_json({name: body[name] for name in fields if name in body})
         try:
+            call.path, data = path, self._encode(request, call.names, False)[1]
+            body = self._merged(data, request, call.headers)
+            call.body = dump_json({name: body[name] for name in fields if name in body})
             await self._pass_gate(opened, call)
             pooled = opened.clients.take()
             try:
@@ -195,7 +199,7 @@ class HttpAdapter(ABC):
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("the token count has not the expected shape", code="provider/bad-event") from None
         finally:
-            call.watch.close()
+            call.close()
 
     async def aclose(self) -> None:
         """Close all connections, those of other live loops on theirs. The adapter reopens when it is used again."""
@@ -207,10 +211,7 @@ class HttpAdapter(ABC):
             elif loop.is_running():
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(each.clients.aclose(), loop))
 
-    async def _ready(self) -> Opened:
-        loop = running_loop()
-        if (opened := self._opened.get(loop)) is not None:
-            return opened
+    async def _ready(self, loop: asyncio.AbstractEventLoop) -> Opened:
         for known in [known for known in tuple(self._opening) if known.is_closed()]:
             self._opening.pop(known, None)
             self._opened.pop(known, None)
@@ -361,15 +362,3 @@ class HttpAdapter(ABC):
             status=call.status,
             request_id=call.request_id,
         )
-
-
-def running_loop() -> asyncio.AbstractEventLoop:
-    """The running asyncio loop. Raises ConfigurationError under another async library."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise ConfigurationError(
-            "no asyncio event loop is running: agentflow runs on asyncio, not on Trio",
-            code="config/no-asyncio",
-            hint="start it with asyncio.run(...), or under Trio inside of trio_asyncio.open_loop()",
-        ) from None

@@ -53,14 +53,15 @@ class HttpCall:
     """One model call in progress: what is sent, by when it must end, and what is known of the answer so far."""
 
     __slots__ = (
+        "_end",
         "body",
         "clocks",
         "deadline",
         "decoder",
         "headers",
-        "last",
         "loop",
         "names",
+        "over",
         "path",
         "provider",
         "request",
@@ -80,7 +81,8 @@ class HttpCall:
         wall = request.timeout_s if request.timeout_s is not None else clocks.wall_s
         now = self.loop.time()
         self.deadline = None if wall is None else now + wall
-        self.last = None if wall is None else now + 2 * wall
+        self.over = False
+        self._end = None if wall is None else self.loop.call_at(now + 2 * wall, self._is_over)
         self.streaming = request.stream
         self.path = ""
         self.body = b""
@@ -102,12 +104,20 @@ class HttpCall:
         return None if self.deadline is None else self.deadline - self.loop.time()
 
     def resume(self, paused: float) -> None:
-        """The consumer had what came since loop time ``paused``: that time is not the provider's.
+        """The consumer had what came since loop time ``paused``: that time is not the provider's."""
+        if self.deadline is not None:
+            self.deadline += self.loop.time() - paused
 
-        However slowly it reads, the call ends at twice its time.
-        """
-        if self.deadline is not None and self.last is not None:
-            self.deadline = min(self.deadline + self.loop.time() - paused, self.last)
+    def close(self) -> None:
+        """Stop the timers."""
+        self.watch.close()
+        if self._end is not None:
+            self._end.cancel()
+
+    def _is_over(self) -> None:
+        """At twice its time a call is over, however slowly it is read."""
+        self.over = True
+        self.deadline = self.loop.time()
 
     def timed_out(self, otherwise: type[ProviderError], what: str) -> ProviderError:
         """The error of the clock that ran out: the wall clock, or the one that was being watched."""

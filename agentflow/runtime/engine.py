@@ -18,6 +18,7 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.lang.analyzer import Kind
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, check_program, compile_program
+from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
@@ -112,7 +113,7 @@ class Engine:
         return OpenRun(run, root, fanout, self._throttle_here(), self._redactor, name, program)
 
     def _throttle_here(self) -> StartThrottle:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         known = self._throttle
         if known is None or known[0] is not loop:
             known = self._throttle = (loop, StartThrottle(loop))

@@ -11,6 +11,7 @@ from typing import Any
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.messages import Usage
+from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
 
 
@@ -44,6 +45,7 @@ class RunStream:
         self._iterated = False
 
     async def __aenter__(self) -> RunStream:
+        running_loop()  # Raises, in words, where there is none.
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
         return self

@@ -37,6 +37,7 @@ from agentflow.handler.prompting import make_prompt, to_result
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import Fallback, TurnLoop
 from agentflow.handler.watching import WatchedRun, watch
+from agentflow.lib.event_loop import running_loop
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, executing_call, in_run
@@ -281,7 +282,7 @@ class BaseHandler:
         all turns is yielded; that of subtasks is in the events, which say where it came from.
         """
         asked = make_prompt(prompt, options)
-        opened: asyncio.Future[WatchedRun] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[WatchedRun] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.
         producer = asyncio.create_task(self._produce(asked, opened), name="stream_prompt")
         try:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 import psutil
 import pytest
 
+from agentflow.core.errors import CallTimeout
 from agentflow.core.messages import ModelRequest, user
 from agentflow.providers import Clocks, open_provider
 from tests.support.fault_server import chunk
@@ -70,3 +71,18 @@ async def test_the_consumers_time_counts_on_no_clock(dialect: str) -> None:
                     await asyncio.sleep(0.3)
         await adapter.aclose()
     assert text == "a b c "
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_call_ends_at_twice_its_time_whoever_reads(dialect: str) -> None:
+    """A consumer's time is given back once over, not for ever: a call that is read slowly does not live on."""
+    async with ModelServer([{"chunks": ["a "] * 50, "chunk_s": 0.02}]) as server:
+        adapter = open_provider(dialect, base_url=server.url, api_key="k", clocks=Clocks(wall_s=0.2))
+        words = 0
+        with pytest.raises(CallTimeout):
+            async with aclosing(adapter.stream(ModelRequest((user("hi"),), model="m"))) as deltas:
+                async for delta in deltas:
+                    words += bool(delta.text)
+                    await asyncio.sleep(0.1 if delta.text else 0)
+        await adapter.aclose()
+    assert 1 <= words < 10

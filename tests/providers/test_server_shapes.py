@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
+from agentflow import AgentFlow
 from agentflow.core.errors import ProviderError
+from agentflow.core.events import Warning
 from agentflow.core.messages import ModelDelta, ModelRequest, ThinkingPart, ToolSpec, user
 from agentflow.core.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
@@ -105,3 +108,21 @@ def _wrong_answer(expected: Good, streamed: bool, deltas: list[ModelDelta]) -> l
     if any(call.invalid or not call.id for call in response.tool_calls):
         wrong.append(f"calls {response.tool_calls}")
     return wrong
+
+
+async def test_a_text_that_differs_is_a_warning_event(tmp_path: Path) -> None:
+    """In a run, the final text counts and a Warning carries both."""
+    shape = SHAPES["responses: final text differs"]
+
+    async def write(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(shape.answer)
+        await writer.drain()
+
+    async with ModelServer([Raw(write)], repeat=True) as server:
+        async with AgentFlow("openai:m", base_url=server.url, root=tmp_path) as flow:
+            warnings: list[Warning] = []
+            flow.subscribe(lambda event: warnings.append(event) if isinstance(event, Warning) else None)
+            text = '(progn (defatom t (params (x)) (instructions "{{x}}")) (value-of (t (x "a"))))'
+            assert (await flow.run(text)).value == "hello"
+    (warning,) = warnings
+    assert (warning.code, warning.details) == ("provider/text-differs", {"streamed": "hullo", "final": "hello"})
