@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from agentflow.lang.environment import SexpEnvironment
     from agentflow.lang.program import Program
     from agentflow.lib.redact import Secret
-    from agentflow.memory.system import MemorySystem
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.runtime.handle import RunResult, RunStream
     from agentflow.spec.evaluator import SexpEvaluator
     from agentflow.spec.executors import SystemExecutorFunctions
     from agentflow.spec.handler import BaseHandler
+    from agentflow.spec.memory import MemorySystem
     from agentflow.spec.task_system import TaskSystem
 
 _HOMES = {
@@ -66,7 +66,7 @@ _HOMES = {
     "LimitExceeded": "core.errors",
     "Limits": "core.limits",
     "MatchItem": "core.context",
-    "MemorySystem": "memory.system",
+    "MemorySystem": "spec.memory",
     "ModelDelta": "core.messages",
     "ModelRequest": "core.messages",
     "Program": "lang.program",

@@ -29,8 +29,8 @@ from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
+from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.rerank import LlmRanker
-from agentflow.memory.system import MemorySystem
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
@@ -45,6 +45,7 @@ from agentflow.spec.executors import SystemExecutorFunctions
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import finder_of
 from agentflow.spec.joining import executing_call, in_run
+from agentflow.spec.memory import MemorySystem
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
@@ -134,8 +135,8 @@ class AgentFlow:
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None
-        self.memory_system: Any = memory if memory is not None else MemorySystem(files=self.files, ranker=ranker)
-        finder = finder_of(self.memory_system)
+        index = FileMemory(files=self.files, ranker=ranker) if memory is None else None
+        finder = index or finder_of(memory)
         templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
         for template in read_directory(Path(directory)) if (directory := tasks or settings.tasks) else ():
             templates.register_template(template)
@@ -156,6 +157,7 @@ class AgentFlow:
             approver=approve,
             redactor=self.redactor,
         )
+        self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
         self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
             self.task_system,

@@ -16,7 +16,7 @@ from agentflow.cli.common import Exit, UsageError, write_out
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
 from agentflow.lib.terminal import clean
-from agentflow.memory import FileIndex, MemorySystem, UpdateReport
+from agentflow.memory import FileIndex, FileMemory, UpdateReport
 from agentflow.memory.index import absolute_root
 
 _MAX_LINE = 16 * 1024 * 1024
@@ -37,7 +37,7 @@ async def index_command(
     Raises DataError (``memory/root``, ``memory/database``).
     """
     config = {"cache_dir": str(cache_dir or default_cache_dir()), "history": history}
-    async with MemorySystem(config=config, roots=[root]) as memory:
+    async with FileMemory(config=config, roots=[root]) as memory:
         report = (await memory.update_global_index())[0]
     if as_json:
         write_out(json.dumps({"ok": True, **_counts(report)}, ensure_ascii=False) + "\n")
@@ -69,7 +69,7 @@ async def search_command(
     if k < 1:
         raise UsageError(f"cannot give {k} results", hint="ask for at least one: -k 10")
     config = {"cache_dir": str(cache_dir or default_cache_dir())}
-    async with MemorySystem(config=config, roots=[root]) as memory:
+    async with FileMemory(config=config, roots=[root]) as memory:
         matches = await memory.search(query, k)
     if as_json:
         listed = [_match_json(match) for match in matches]

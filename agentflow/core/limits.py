@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from agentflow.core.errors import ConfigurationError
 
@@ -51,3 +52,11 @@ class Limits:
                     code="config/limits",
                     hint=f"for example Limits({f.name}={f.default!r})",
                 )
+
+    def within(self, outer: Limits) -> Limits:
+        """These limits, none of them above ``outer``'s."""
+        narrowed: dict[str, Any] = {}
+        for f in fields(self):
+            own, allowed = getattr(self, f.name), getattr(outer, f.name)
+            narrowed[f.name] = own if allowed is None else allowed if own is None else min(own, allowed)
+        return Limits(**narrowed)

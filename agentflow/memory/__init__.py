@@ -1,22 +1,22 @@
 """Memory: finds the files that matter for a question. An index on disk, ranking, and one entry point.
 
-Knows ``core`` and files; a model that reranks is reached through a port. Start with :mod:`agentflow.memory.system`
-(:class:`MemorySystem`), then :mod:`agentflow.memory.index` for what is stored and :mod:`agentflow.memory.ranking`.
+Knows ``core`` and files; a model that reranks is reached through a port. Start with :mod:`agentflow.memory.file_memory`
+(:class:`FileMemory`), then :mod:`agentflow.memory.index` for what is stored and :mod:`agentflow.memory.ranking`.
 """
 
+from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.lexical import LexicalRanker
 from agentflow.memory.ranking import RankWeights
 from agentflow.memory.rerank import LlmRanker, RerankFailed
 from agentflow.memory.rules import IndexRules
-from agentflow.memory.system import MemorySystem
 
 __all__ = [
     "FileIndex",
+    "FileMemory",
     "IndexRules",
     "LexicalRanker",
     "LlmRanker",
-    "MemorySystem",
     "RankWeights",
     "RerankFailed",
     "UpdateReport",

@@ -15,7 +15,7 @@ from agentflow.core.ports import (
     MemoryPort,
 )
 from agentflow.executors.command_executor import CommandExecutor
-from agentflow.memory.system import MemorySystem
+from agentflow.memory.file_memory import FileMemory
 
 
 class HostMemory:
@@ -72,8 +72,11 @@ class HandlerContexts:
 
 
 def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
-    """A memory as what services ask."""
-    return memory if memory is None or isinstance(memory, MemorySystem) else HostMemory(memory)
+    """A memory as what services ask: the service of one of ours, any other wrapped."""
+    if memory is None:
+        return None
+    service = getattr(memory, "service", None)
+    return service if isinstance(service, FileMemory) else HostMemory(memory)
 
 
 def commands_of(commands: CommandPort | HostCommandPort | None) -> CommandPort | None:

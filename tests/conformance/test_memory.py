@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from agentflow import MemorySystem
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.ports import MemoryPort, Ranker
 from agentflow.core.results import TaskResult
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
-from agentflow.memory import FileIndex, LexicalRanker, LlmRanker, MemorySystem
+from agentflow.memory import FileIndex, LexicalRanker, LlmRanker
 from tests.support.fake_memory import FakeMemory
 from tests.support.fakes import FakeRun
 from tests.support.repository import write
@@ -35,16 +36,6 @@ async def scoring_model(template: str, inputs: dict[str, Any], call: CallContext
     return TaskResult(content=json.dumps([score for score in scores if score["score"]]))
 
 
-class InRun:
-    """A memory asked within a run, as services ask it."""
-
-    def __init__(self, memory: MemorySystem) -> None:
-        self.memory = memory
-
-    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
-        return await self.memory.find(input, FakeRun().call())
-
-
 @pytest.fixture(params=["lexical", "reranked", "fake"])
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MemoryPort]:
     write(tmp_path, FILES)
@@ -52,11 +43,8 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "fake":
         yield FakeMemory([f"{top}/pelican.py", f"{top}/heron.py"], summary="two")
         return
-    async with MemorySystem(roots=[tmp_path]) as system:
-        if request.param == "reranked":
-            system.ranker = LlmRanker(scoring_model)
-            yield InRun(system)
-            return
+    ranker = LlmRanker(scoring_model) if request.param == "reranked" else None
+    async with MemorySystem(roots=[tmp_path], ranker=ranker) as system:
         yield system
 
 

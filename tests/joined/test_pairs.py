@@ -30,6 +30,7 @@ from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
 from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
@@ -37,6 +38,7 @@ from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.table import Router
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.run import Run
+from agentflow.settings import Settings
 from agentflow.spec.evaluator import SexpEvaluator
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import HandlerContexts, HostCommands, HostMemory
@@ -230,16 +232,35 @@ async def memory_asks_a_model_to_rank(house: House) -> None:
         )
     ]
     ranker = LlmRanker(house.flow.solver.executor.run_template)
-    async with MemorySystem(roots=[house.root], ranker=ranker) as memory, house.call() as call:
+    async with FileMemory(roots=[house.root], ranker=ranker) as memory, house.call() as call:
         result = await memory.find(ContextGenerationInput(query="honey fish"), call)
-        assert result.error is None and {match.score for match in result.matches} == {0.5}
-        outside = await memory.get_relevant_context_for(ContextGenerationInput(query="honey fish"))
+        outside = await memory.find(ContextGenerationInput(query="honey fish"))
+    assert result.error is None and {match.score for match in result.matches} == {0.5}
     assert "within a run" in (outside.error or "") and len(outside.matches) == 2
     assert "The hive holds honey." in house.sent()
 
 
+async def memory_system_ranks_for_the_host(house: House) -> None:
+    answer = json.dumps([{"path": house.bees, "score": 0.25, "relevance": ""}])
+    house.replies += [answer, answer]
+    runs: set[str] = set()
+    settings = Settings(root=str(house.root), rerank=True)
+    async with AgentFlow(provider=house.provider, root=house.root, settings=settings) as flow:
+        flow.subscribe(lambda event: runs.add(event.run_id))
+        question = ContextGenerationInput(query="honey")
+        result = await flow.memory_system.get_relevant_context_for(question)
+        assert result.error is None and [match.score for match in result.matches] == [0.25] and len(runs) == 1
+
+        async def look() -> float:
+            """Ask from inside a tool: the ranking is that run's."""
+            return (await flow.memory_system.get_relevant_context_for(question)).matches[0].score
+
+        flow.tool(look)
+        assert await flow.eval("(value-of (look))") == 0.25 and len(runs) == 2
+
+
 async def memory_ranks_by_words(house: House) -> None:
-    async with MemorySystem(roots=[house.root]) as memory, house.call() as call:
+    async with FileMemory(roots=[house.root]) as memory, house.call() as call:
         await memory.update_global_index()
         memory.ranker = LexicalRanker(memory.index)
         result = await memory.find(ContextGenerationInput(query="honey"), call)
@@ -407,12 +428,13 @@ PAIRS = [
     Pair("PromptRunner", "TaskSystem", TurnLoop, task_system_uses_a_handler),
     Pair("MemoryPort", "HostMemory", MemorySystem, asking_memory(lambda h: HostMemory(h.flow.memory_system))),
     Pair("ContextFinder", "Engine", HostMemory, asking_memory(lambda h: HostMemory(HostsMemory(h.flow.memory_system)))),
-    Pair("ContextFinder", "TaskService", MemorySystem, task_looks_context_up),
-    Pair("ContextFinder", "EffectRunner", MemorySystem, program_looks_context_up),
-    Pair("ContextFinder", "SystemTools", MemorySystem, tool_looks_context_up),
-    Pair("ContextFinder", "DataContexts", MemorySystem, handler_primes_from_memory),
-    Pair("Ranker", "MemorySystem", LlmRanker, memory_asks_a_model_to_rank),
-    Pair("Ranker", "MemorySystem", LexicalRanker, memory_ranks_by_words),
+    Pair("ContextFinder", "TaskService", FileMemory, task_looks_context_up),
+    Pair("ContextFinder", "EffectRunner", FileMemory, program_looks_context_up),
+    Pair("ContextFinder", "SystemTools", FileMemory, tool_looks_context_up),
+    Pair("ContextFinder", "DataContexts", FileMemory, handler_primes_from_memory),
+    Pair("ContextFinder", "MemorySystem", FileMemory, memory_system_ranks_for_the_host),
+    Pair("Ranker", "FileMemory", LlmRanker, memory_asks_a_model_to_rank),
+    Pair("Ranker", "FileMemory", LexicalRanker, memory_ranks_by_words),
     Pair("FilePort", "AtomicTaskExecutor", FileAccessManager, task_reads_files),
     Pair("FilePort", "SystemTools", FileAccessManager, tools_read_write_and_list),
     Pair("FilePort", "DataContexts", FileAccessManager, handler_primes_from_files),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from agentflow import MemorySystem
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import PathDenied
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.lib.protected_names import EXECUTED, PROTECTED
-from agentflow.memory.system import MemorySystem
 
 
 def _instance(pattern: str) -> str:

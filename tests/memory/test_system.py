@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agentflow import MemorySystem
 from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import ConfigurationError, DataError
-from agentflow.memory import MemorySystem, RerankFailed
+from agentflow.memory import RerankFailed
 from tests.support.repository import commit, repository, write
 
 FILES = {

@@ -12,8 +12,8 @@ from agentflow import AgentFlow, ScriptedProvider, TaskError, TaskResult
 from agentflow.core.events import SubtaskStarted, TaskFinished, TaskStarted
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.handler.tools import subtask_tool
+from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.rerank import LlmRanker
-from agentflow.memory.system import MemorySystem
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.workflows import Workflow, make_workflow
@@ -273,7 +273,7 @@ async def test_memory_ranks_with_the_matching_templates(root: Path, strategy: An
 
     prompts = FakePrompts(reply)
     executor = AtomicTaskExecutor(prompts, DirectoryFiles(root))
-    memory = MemorySystem(roots=[root])
+    memory = FileMemory(roots=[root])
     try:
         memory.ranker = LlmRanker(executor.run_template)
         (root / "a.txt").write_text("parsing words\n" * 5)

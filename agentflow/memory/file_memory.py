@@ -1,4 +1,4 @@
-"""MemorySystem: the one retrieval entry point, over the file index and an optional re-ranker."""
+"""The memory over files: an index, lexical ranking, and an optional re-ranker."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ _LOOK_SHARE = 10
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
 
 
-class MemorySystem:
+class FileMemory:
     """Finds relevant files below some roots.
 
-    Parameters: ``handler`` is the specification's back-reference; it is stored, and ranking uses ``ranker`` instead;
-    ``config`` may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the
+    The :class:`~agentflow.core.ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the
     age in seconds at which a question scans for changes, default 1.0, more for roots that are slow to scan; 0 always
     scans), ``history``, ``max_bytes``, ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first
     question or by :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates;
@@ -55,7 +54,6 @@ class MemorySystem:
 
     def __init__(
         self,
-        handler: object | None = None,
         config: Mapping[str, Any] | None = None,
         *,
         roots: Sequence[str | os.PathLike[str]] | None = None,
@@ -64,7 +62,6 @@ class MemorySystem:
         weights: RankWeights | None = None,
     ) -> None:
         settings = _checked(config or {})
-        self.handler = handler
         self.ranker = ranker
         self._roots = [os.fspath(root) for root in (roots if roots is not None else files.roots if files else ())]
         self._candidates = int(settings.get("candidates", 30))
@@ -132,14 +129,6 @@ class MemorySystem:
             await self._describe()
             yield report
 
-    async def get_relevant_context_with_description(self, query: str, context: str = "") -> AssociativeMatchResult:
-        """The files relevant to a description in words; ``context`` is what the asker knows already."""
-        return await self.get_relevant_context_for(ContextGenerationInput(query=query, inherited_context=context))
-
-    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
-        """The files relevant to ``input``: :meth:`find` outside of a run."""
-        return await self.find(input)
-
     async def find(self, question: ContextGenerationInput, call: CallContext | None = None) -> AssociativeMatchResult:
         """The files relevant to ``question``, best first, each with its best-matching lines.
 
@@ -192,7 +181,7 @@ class MemorySystem:
         """Close the index and its thread."""
         await self.index.aclose()
 
-    async def __aenter__(self) -> MemorySystem:
+    async def __aenter__(self) -> FileMemory:
         return self
 
     async def __aexit__(self, *error: object) -> None:
