@@ -13,39 +13,27 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentflow.core.context import InheritedContext
 from agentflow.core.events import (
-    AttemptFinished,
-    AttemptStarted,
-    BranchFinished,
-    BranchStarted,
-    ContextFinished,
-    ContextStarted,
+    ENDINGS,
+    MAX_PROGRAM_BYTES,
     Event,
     EventBase,
-    FinishedBase,
     Log,
-    ModelFinished,
-    ModelStarted,
     Outcome,
-    RunFinished,
-    RunStarted,
-    SubtaskFinished,
-    SubtaskStarted,
-    TaskFinished,
-    TaskStarted,
-    ToolFinished,
-    ToolStarted,
+    ProgramLoaded,
+    ToolProgress,
     Warning,
 )
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.session import Session
-from agentflow.core.source import Span
+from agentflow.core.source import Source, Span
 
 if TYPE_CHECKING:
     from agentflow.core.errors import AgentflowError
@@ -53,25 +41,13 @@ if TYPE_CHECKING:
     from agentflow.core.results import TaskResult
     from agentflow.core.templates import TaskTemplate
 
-E = TypeVar("E", bound=EventBase)
-
-_FINISHED: dict[type[EventBase], type[FinishedBase]] = {
-    RunStarted: RunFinished,
-    BranchStarted: BranchFinished,
-    TaskStarted: TaskFinished,
-    ContextStarted: ContextFinished,
-    ModelStarted: ModelFinished,
-    AttemptStarted: AttemptFinished,
-    ToolStarted: ToolFinished,
-    SubtaskStarted: SubtaskFinished,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """What an approver is asked: which tool or command, with what, and why approval is needed.
 
     ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
+    ``run_id`` and ``path`` say who asks; ``call_id`` is the model's tool call, if a model asked for it.
     """
 
     tool: str
@@ -79,6 +55,9 @@ class ApprovalRequest:
     digest: str
     reason: str = ""
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    run_id: str = ""
+    path: str = ""
+    call_id: str | None = None
 
 
 class RunServices(Protocol):
@@ -146,8 +125,23 @@ class RunPort(RunServices, Protocol):
         ...
 
     @property
-    def listening(self) -> bool:
-        """Whether anybody takes the events that only exist for watching (deltas)."""
+    def slice(self) -> int:
+        """Which stretch of a run that is resumed this is, from 1."""
+        ...
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody takes events. Nothing that only they carry need be made when nobody does."""
+        ...
+
+    @property
+    def streaming(self) -> bool:
+        """Whether anybody takes deltas too: a model call is streamed for them alone."""
+        ...
+
+    @property
+    def programs(self) -> set[str]:
+        """The digests of the texts whose loading was published."""
         ...
 
     @property
@@ -291,20 +285,26 @@ class CallContext:
         return call
 
     def _fork(self, path: str) -> CallContext:
-        """This call at another path. Made field by field: it is half the time of a constructor with keywords."""
+        """This call at another path."""
         call = CallContext.__new__(CallContext)
-        call.run = self.run
+        self._copy_to(call)
         call.path = path
+        call._ordered = True
+        return call
+
+    def _copy_to(self, call: CallContext) -> None:
+        """Copy all but the numbering, field by field: half the time of a constructor with keywords."""
+        call.run = self.run
+        call.path = self.path
         call.parent = self.parent
         call.session = self.session
         call.span = self.span
         call.grants = self.grants
         call.material = self.material
         call._chain = self._chain
-        call._ordered = True
+        call._ordered = self._ordered
         call._ordinal = 0
         call._occurrences = None
-        return call
 
     @property
     def host_authority(self) -> bool:
@@ -355,20 +355,14 @@ class CallContext:
         finally:
             current_call.reset(token)
 
-    def emit(self, kind: type[E], **fields: Any) -> E:
-        """Publish an event of this place; the header is filled in."""
+    def emit(self, kind: type[EventBase], **fields: Any) -> int:
+        """Publish an event of this call, with the header filled in. Returns its ``seq``; 0 when nobody watches."""
         run = self.run
-        event = kind(run.run_id, run.next_seq(), self.path, self.parent, self.span, _time.time(), **fields)
-        run.publish(event)  # pyright: ignore[reportArgumentType]
-        return event
-
-    async def delta(self, kind: type[E], **fields: Any) -> None:
-        """Publish a delta, when anybody listens, and wait while the caller's own stream is full."""
-        run = self.run
-        if run.listening:
-            self.emit(kind, **fields)
-            if run.congested:
-                await run.room()
+        if not run.watched:
+            return 0
+        seq = run.next_seq()
+        run.publish(kind(run.run_id, run.slice, seq, self.path, self.parent, self.span, _time.time(), **fields))
+        return seq
 
     def warn(self, code: str, message: str, **details: Any) -> None:
         """Publish a Warning."""
@@ -377,6 +371,28 @@ class CallContext:
     def log(self, message: str, level: str = "info") -> None:
         """Publish a Log line."""
         self.emit(Log, message=message, level=level)
+
+    def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
+        """Say how far a tool is: ``progress`` of ``total``, in units of its own. A reader that is slow may miss it."""
+        if self.run.streaming:
+            self.emit(ToolProgress, progress=progress, total=total, message=message)
+
+    def program_loaded(self, source: Source) -> None:
+        """Publish the text of a program that is run for the first time in this run."""
+        run = self.run
+        if run.watched and source.digest not in run.programs:
+            run.programs.add(source.digest)
+            text = source.text
+            if len(text) > MAX_PROGRAM_BYTES // 4:
+                text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
+            self.emit(ProgramLoaded, name=source.name, digest=source.digest, text=text)
+
+    def in_thread(self) -> CallContext:
+        """This call for code that runs in another thread: its events are published on the event loop."""
+        call = _ThreadCall.__new__(_ThreadCall)
+        self._copy_to(call)
+        call.loop = asyncio.get_running_loop()
+        return call
 
     def scope(
         self,
@@ -411,7 +427,7 @@ class CallContext:
 
 
 class Scope:
-    """An open Started/Finished pair; see :meth:`CallContext.scope`.
+    """An open Started/Finished pair; see :meth:`CallContext.scope`. Fields that both events have need be given once.
 
     ``call`` is the call inside; ``watched`` says whether anybody takes its events: what only they hold need not be set.
     """
@@ -429,13 +445,10 @@ class Scope:
 
     def __enter__(self) -> Scope:
         call = self.call
-        if call.run.listening:
+        if call.run.watched:
             self.watched = True
             self._began = _time.perf_counter()
-            seq = call.emit(self._started, **self._fields).seq
-        else:
-            seq = call.run.next_seq()  # an event that nobody takes is not made, but it is numbered
-        self._seq = call.parent = seq
+            self._seq = call.parent = call.emit(self._started, **self._fields)
         return self
 
     def set(self, **values: Any) -> None:
@@ -446,7 +459,6 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.watched:
-            self.call.run.next_seq()
             return
         values = self._values
         outcome: Outcome
@@ -457,9 +469,24 @@ class Scope:
             result = values.get("result")
             outcome = values.get("outcome") or ("failed" if getattr(result, "status", "") == "FAILED" else "ok")
         values["outcome"] = outcome
-        self.call.emit(
-            _FINISHED[self._started], started=self._seq, duration_s=_time.perf_counter() - self._began, **values
-        )
+        ending = ENDINGS[self._started]
+        for name in ending.shared:
+            if name in self._fields:
+                values.setdefault(name, self._fields[name])
+        self.call.emit(ending.kind, started=self._seq, duration_s=_time.perf_counter() - self._began, **values)
+
+
+class _ThreadCall(CallContext):
+    """A call whose events are published on the event loop, in the order in which its thread publishes them."""
+
+    __slots__ = ("loop",)
+    loop: asyncio.AbstractEventLoop
+
+    def emit(self, kind: type[EventBase], **fields: Any) -> int:
+        """Have the loop publish an event. Its number is not known yet: 0."""
+        if self.run.watched:
+            self.loop.call_soon_threadsafe(partial(super().emit, kind, **fields))
+        return 0
 
 
 current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)

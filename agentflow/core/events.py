@@ -1,7 +1,10 @@
 """The one event stream: a closed union of small frozen records.
 
 Every ``...Started`` has exactly one ``...Finished`` with the same ``path`` whose ``started`` is its ``seq``, on failure
-and cancellation too. ``seq`` strictly rises within a run; ``parent`` is the ``seq`` of the enclosing Started.
+and cancellation too. ``seq`` strictly rises within a slice of a run; ``parent`` is the ``seq`` of the enclosing Started.
+
+An event is added here and nowhere else: a frozen dataclass, a Started together with its Finished. Its JSON ``type`` is
+its name in snake_case; the union, the names of :mod:`agentflow.events`, redaction and the writers follow from the class.
 """
 
 from __future__ import annotations
@@ -9,48 +12,65 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
 
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import AgentflowError
-from agentflow.core.messages import ModelRequest, Usage
+from agentflow.core.messages import ModelRequest, ModelResponse, Usage
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.core.values import plain
 
-Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled"]
-"""``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``."""
+VERSION = 2
+"""The version of the events' JSON shape."""
+MAX_PROGRAM_BYTES = 256 * 1024
+"""Most bytes of a program's text that an event carries."""
+
+Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
+"""``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
+WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", "question", "timer"]
+"""What is waited for: a free place among the branches, a share of the budget, the rate of a model, a free connection,
+somebody's approval or answer, or the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventBase:
-    """The header all events share. ``time`` is unix seconds; ``path`` the branch path; ``v`` the schema version."""
+    """The header all events share.
+
+    ``v`` is the schema version and ``type`` the kind of event; ``slice`` counts the stretches of a run that is resumed,
+    from 1; ``path`` is the branch path; ``span`` the form of the program; ``time`` unix seconds.
+    """
 
     type: ClassVar[str] = "event"
-    v: ClassVar[int] = 1
+    v: ClassVar[int] = VERSION
 
     run_id: str
+    slice: int
     seq: int
     path: str
     parent: int | None
     span: Span | None
     time: float
 
+    def __init_subclass__(cls) -> None:
+        cls.type = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
     def to_dict(self) -> dict[str, Any]:
         """JSON shape: ``v``, ``type`` and the fields."""
-        made: dict[str, Any] = {"v": self.v, "type": self.type}
+        data: dict[str, Any] = {"v": self.v, "type": self.type}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Span) or isinstance(value, AgentflowError):
-                made[field.name] = value.to_dict()
+            if isinstance(value, Span | AgentflowError):
+                data[field.name] = value.to_dict()
             elif isinstance(value, BaseException):
-                made[field.name] = {"code": "exception", "message": f"{type(value).__name__}: {value}"[:2_000]}
+                data[field.name] = {"code": "exception", "message": f"{type(value).__name__}: {value}"[:2_000]}
             else:
-                made[field.name] = plain(value)
-        return made
+                data[field.name] = plain(value)
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +85,27 @@ class FinishedBase(EventBase):
 
 
 @dataclass(frozen=True, slots=True)
-class RunStarted(EventBase):
-    """A run began. ``name`` is its program's display name or the method called."""
+class DeltaBase(EventBase):
+    """A step of progress. An observer that is slow may lose some; all other events always arrive."""
 
-    type: ClassVar[str] = "run_started"
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(EventBase):
+    """A run began.
+
+    ``name`` is its program's display name or the method called, ``program`` the digest of its text, ``labels`` what the
+    host gave it to be found by.
+    """
+
     name: str = ""
     program: str | None = None
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished(FinishedBase):
     """A run ended. ``cost_usd`` is None when a price is unknown."""
 
-    type: ClassVar[str] = "run_finished"
     cost_usd: float | None = None
     steps: int = 0
     effects: int = 0
@@ -85,10 +113,23 @@ class RunFinished(FinishedBase):
 
 
 @dataclass(frozen=True, slots=True)
-class BranchStarted(EventBase):
-    """A branch of ``parallel``, ``pmap`` or ``race`` began; ``index`` is its place."""
+class ProgramLoaded(EventBase):
+    """A text is run for the first time in this run: the main program, one evaluated by it, a workflow or a solution.
 
-    type: ClassVar[str] = "branch_started"
+    Spans named ``name`` point into ``text``, which is cut after 256 KiB; ``digest`` is that of the whole text;
+    ``language`` is ``sexp``.
+    """
+
+    name: str = ""
+    digest: str = ""
+    text: str = ""
+    language: str = "sexp"
+
+
+@dataclass(frozen=True, slots=True)
+class BranchStarted(EventBase):
+    """A branch of ``parallel``, ``pmap`` or ``race`` began; ``index`` counts from 0; ``span`` is that of the form."""
+
     form: str = ""
     index: int = 0
 
@@ -97,14 +138,11 @@ class BranchStarted(EventBase):
 class BranchFinished(FinishedBase):
     """A branch ended."""
 
-    type: ClassVar[str] = "branch_finished"
-
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted(EventBase):
     """An atomic task began; ``request`` says which and with what."""
 
-    type: ClassVar[str] = "task_started"
     name: str = ""
     request: SubtaskRequest | None = None
 
@@ -113,7 +151,6 @@ class TaskStarted(EventBase):
 class TaskFinished(FinishedBase):
     """An atomic task ended; ``result`` is its TaskResult when it gave one."""
 
-    type: ClassVar[str] = "task_finished"
     name: str = ""
     result: TaskResult | None = None
     cost_usd: float | None = None
@@ -123,7 +160,6 @@ class TaskFinished(FinishedBase):
 class ContextStarted(EventBase):
     """A context lookup began."""
 
-    type: ClassVar[str] = "context_started"
     input: ContextGenerationInput | None = None
 
 
@@ -131,7 +167,6 @@ class ContextStarted(EventBase):
 class ContextFinished(FinishedBase):
     """A context lookup ended, with the paths found."""
 
-    type: ClassVar[str] = "context_finished"
     paths: tuple[str, ...] = ()
 
 
@@ -139,7 +174,6 @@ class ContextFinished(FinishedBase):
 class ModelStarted(EventBase):
     """A model turn began; ``turn`` counts from 1 within its task."""
 
-    type: ClassVar[str] = "model_started"
     request: ModelRequest | None = None
     turn: int = 1
     model: str = ""
@@ -147,21 +181,20 @@ class ModelStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished(FinishedBase):
-    """A model turn ended."""
+    """A model turn ended; ``response`` is the whole answer when one came."""
 
-    type: ClassVar[str] = "model_finished"
     model: str = ""
     stop_reason: str | None = None
     request_id: str | None = None
     cost_usd: float | None = None
     metadata: dict[str, Any] | None = None
+    response: ModelResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted(EventBase):
     """One try of a model call began; ``model`` differs from the asked one after a fallback."""
 
-    type: ClassVar[str] = "attempt_started"
     number: int = 1
     provider: str = ""
     model: str = ""
@@ -171,7 +204,6 @@ class AttemptStarted(EventBase):
 class AttemptFinished(FinishedBase):
     """One try of a model call ended; another follows in ``retry_in_s`` seconds when that is set."""
 
-    type: ClassVar[str] = "attempt_finished"
     number: int = 1
     retry_in_s: float | None = None
     status: int | None = None
@@ -181,7 +213,6 @@ class AttemptFinished(FinishedBase):
 class ToolStarted(EventBase):
     """A tool call began, from the program or from a model (then ``call_id`` is set)."""
 
-    type: ClassVar[str] = "tool_started"
     name: str = ""
     arguments: Any = None
     call_id: str | None = None
@@ -191,7 +222,6 @@ class ToolStarted(EventBase):
 class ToolFinished(FinishedBase):
     """A tool call ended."""
 
-    type: ClassVar[str] = "tool_finished"
     name: str = ""
     result: TaskResult | None = None
     call_id: str | None = None
@@ -201,7 +231,6 @@ class ToolFinished(FinishedBase):
 class SubtaskStarted(EventBase):
     """A model asked for a subtask (CONTINUATION); ``depth`` counts nesting from 1."""
 
-    type: ClassVar[str] = "subtask_started"
     request: SubtaskRequest | None = None
     depth: int = 1
 
@@ -210,50 +239,79 @@ class SubtaskStarted(EventBase):
 class SubtaskFinished(FinishedBase):
     """A subtask ended."""
 
-    type: ClassVar[str] = "subtask_finished"
     name: str = ""
     result: TaskResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta(EventBase):
+class WaitStarted(EventBase):
+    """Work waits before it goes on; ``reason`` says for what. Published only when there was a wait."""
+
+    reason: WaitReason = "permit"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFinished(FinishedBase):
+    """A wait ended."""
+
+    reason: WaitReason = "permit"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectReplayed(EventBase):
+    """An effect of a resumed run was answered from its record; nothing was started.
+
+    ``kind`` is task, tool, model, context, host, timer, solve or workflow; ``outcome`` what the recorded effect ended in.
+    """
+
+    kind: str = ""
+    name: str = ""
+    outcome: Outcome = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(DeltaBase):
     """More of a model's answer."""
 
-    type: ClassVar[str] = "text_delta"
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ThinkingDelta(EventBase):
+class ThinkingDelta(DeltaBase):
     """More of a model's thinking."""
 
-    type: ClassVar[str] = "thinking_delta"
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolArgumentsDelta(EventBase):
+class ToolArgumentsDelta(DeltaBase):
     """More of the argument text of a tool call."""
 
-    type: ClassVar[str] = "tool_arguments_delta"
     call_id: str = ""
     name: str = ""
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PartialOutput(EventBase):
+class PartialOutput(DeltaBase):
     """The structured answer so far, parsed leniently: ``value`` has the shape asked for, with what is missing left out."""
 
-    type: ClassVar[str] = "partial_output"
     value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress(DeltaBase):
+    """How far a tool is: ``progress`` of ``total`` (None: unknown), in units of its own, and a ``message``."""
+
+    progress: float = 0.0
+    total: float | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Log(EventBase):
     """``(log-message ...)`` of a program, or a debug line of a handler."""
 
-    type: ClassVar[str] = "log"
     message: str = ""
     level: str = "info"
 
@@ -262,47 +320,73 @@ class Log(EventBase):
 class Warning(EventBase):
     """Something the user should know that is no failure; ``code`` is stable."""
 
-    type: ClassVar[str] = "warning"
     code: str = ""
     message: str = ""
     details: dict[str, Any] | None = None
 
 
-Event: TypeAlias = (
-    RunStarted
-    | RunFinished
-    | BranchStarted
-    | BranchFinished
-    | TaskStarted
-    | TaskFinished
-    | ContextStarted
-    | ContextFinished
-    | ModelStarted
-    | ModelFinished
-    | AttemptStarted
-    | AttemptFinished
-    | ToolStarted
-    | ToolFinished
-    | SubtaskStarted
-    | SubtaskFinished
-    | TextDelta
-    | ThinkingDelta
-    | ToolArgumentsDelta
-    | PartialOutput
-    | Log
-    | Warning
+_BASES = (EventBase, FinishedBase, DeltaBase)
+EVENTS: tuple[type[EventBase], ...] = tuple(
+    [
+        kind
+        for kind in globals().values()
+        if isinstance(kind, type) and issubclass(kind, EventBase) and kind not in _BASES
+    ]
 )
-"""Any event."""
-
-DELTAS = (TextDelta, ThinkingDelta, ToolArgumentsDelta, PartialOutput)
+"""All event classes, in the order they are declared."""
+DELTAS: tuple[type[DeltaBase], ...] = tuple([kind for kind in EVENTS if issubclass(kind, DeltaBase)])
 """The events an overrun observer may lose; all others are lifecycle events and always arrive."""
 
-_HEADER = frozenset(field.name for field in dataclasses.fields(EventBase))
-_NO_TEXT = frozenset({"int", "int | None", "float", "float | None", "bool", "Outcome", "Usage | None"})
+if TYPE_CHECKING:
+    Event: TypeAlias = EventBase
+else:
+    Event = Union[EVENTS]  # noqa: UP007 - of a tuple
+"""Any event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a Started event ends: the Finished class, and the fields that both have."""
+
+    kind: type[FinishedBase]
+    shared: tuple[str, ...]
+
+
+def _field_names(kind: type[EventBase], base: type[EventBase]) -> list[str]:
+    inherited = {field.name for field in dataclasses.fields(base)}
+    return [field.name for field in dataclasses.fields(kind) if field.name not in inherited]
+
+
+def _ending(started: type[EventBase]) -> Ending:
+    kind: type[FinishedBase] = globals()[started.__name__.removesuffix("Started") + "Finished"]
+    own = set(_field_names(kind, FinishedBase))
+    return Ending(kind, tuple([name for name in _field_names(started, EventBase) if name in own]))
+
+
+ENDINGS: Mapping[type[EventBase], Ending] = {
+    kind: _ending(kind) for kind in EVENTS if kind.__name__.endswith("Started")
+}
+"""The ending of every Started event."""
+
+_NO_TEXT = frozenset({"int", "int | None", "float", "float | None", "bool", "Outcome", "WaitReason", "Usage | None"})
 
 
 @functools.lru_cache(maxsize=256)
 def text_getter(kind: type[EventBase]) -> Callable[[EventBase], object]:
     """What gives those fields of an event that may hold text of programs, models and tools."""
-    names = [f.name for f in dataclasses.fields(kind) if f.name not in _HEADER and f.type not in _NO_TEXT]
+    types = {field.name: field.type for field in dataclasses.fields(kind)}
+    names = [name for name in _field_names(kind, EventBase) if types[name] not in _NO_TEXT]
     return operator.attrgetter(*names or ["type"])
+
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "DELTAS",
+    "EVENTS",
+    "DeltaBase",
+    "Event",
+    "EventBase",
+    "FinishedBase",
+    "Outcome",
+    "WaitReason",
+    *[kind.__name__ for kind in EVENTS],
+]

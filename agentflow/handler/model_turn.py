@@ -24,12 +24,11 @@ async def model_turn(
 ) -> ModelResponse:
     """Make one model call within ``call`` and return the complete answer.
 
-    Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody listens, deltas. Closes the
+    Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
     provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
     """
     run = call.run
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
-        scope.set(model=request.model)
         progress = _Progress(scope.call, partial)
         response: ModelResponse | None = None
         try:
@@ -41,12 +40,12 @@ async def model_turn(
                         progress.attempt(delta.attempt)
                     elif delta.notice is not None:
                         progress.notice(delta.notice)
-                    elif run.listening:
+                    elif run.streaming:
                         progress.show(delta)
                         if run.congested:
                             await run.room()
         except BaseException as error:
-            progress.broken(error)
+            progress.ended(error)
             raise
         progress.ended()
         if response is None:
@@ -55,7 +54,7 @@ async def model_turn(
                 provider=type(adapter).__name__,
                 model=request.model,
             )
-        if not run.listening:
+        if not run.watched:
             return response
         scope.set(
             model=response.model or request.model,
@@ -64,6 +63,7 @@ async def model_turn(
             cost_usd=response.cost_usd,
             metadata=response.metadata or None,
             usage=response.usage,
+            response=response,
         )
         return response
 
@@ -71,14 +71,13 @@ async def model_turn(
 class _Progress:
     """Publishes a provider's deltas as events."""
 
-    __slots__ = ("_attempt", "_call", "_counted", "_names", "_partial")
+    __slots__ = ("_attempt", "_call", "_names", "_partial")
 
     def __init__(self, call: CallContext, partial: PartialAnswer | None) -> None:
         self._call = call
         self._partial = partial
         self._names: dict[str, str] = {}
         self._attempt: Scope | None = None
-        self._counted = False
 
     def show(self, delta: ModelDelta) -> None:
         call = self._call
@@ -104,45 +103,21 @@ class _Progress:
             self._call.log(notice.message, "debug")
 
     def attempt(self, attempt: Attempt) -> None:
-        if not self._call.run.listening:
-            self._count(attempt)
-        elif attempt.outcome is None:
+        if not self._call.run.watched:
+            return  # nothing but events is numbered below a model call
+        if attempt.outcome is None:
             self.ended()
             self._attempt = self._call.scope(
                 AttemptStarted, number=attempt.number, provider=attempt.provider, model=attempt.model
             )
             self._attempt.__enter__()
-            self._attempt.set(number=attempt.number)
         elif self._attempt is not None:
             self._attempt.set(retry_in_s=attempt.retry_in_s, status=attempt.status)
             if attempt.outcome == "failed":
                 self._attempt.set(outcome="error", error=attempt.error)
             self.ended()
 
-    def _count(self, attempt: Attempt) -> None:
-        """Use up the numbers an observed attempt would have had, so that numbering does not depend on observers."""
-        if attempt.outcome is None:
-            if self._counted:
-                self._call.run.next_seq()
-            self._call.next_path()
-        elif not self._counted:
-            return
-        self._call.run.next_seq()
-        self._counted = attempt.outcome is None
-
-    def ended(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._call.run.next_seq()
-            return
+    def ended(self, error: BaseException | None = None) -> None:
         scope, self._attempt = self._attempt, None
         if scope is not None:
-            scope.__exit__(None, None, None)
-
-    def broken(self, error: BaseException) -> None:
-        if self._counted:
-            self.ended()
-            return
-        scope, self._attempt = self._attempt, None
-        if scope is not None:
-            scope.__exit__(type(error), error, error.__traceback__)
+            scope.__exit__(type(error) if error is not None else None, error, None)

@@ -98,13 +98,9 @@ class ToolRegistry:
         Whatever fails is a FAILED result; a TaskError, a LimitExceeded and a cancellation go through unwrapped.
         """
         with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
-            try:
-                result = await self._checked(name, arguments, scope)
-            except BaseException:
-                scope.set(name=name, call_id=call_id)
-                raise
+            result = await self._checked(name, arguments, scope)
             if scope.watched:
-                scope.set(name=name, call_id=call_id, result=result)
+                scope.set(result=result)
             return result
 
     async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope) -> TaskResult:

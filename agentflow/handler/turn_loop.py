@@ -228,13 +228,13 @@ class _PromptRun:
             tool_choice=prompt.tool_choice if self._turns == 0 or prompt.tool_choice == "none" else "auto",
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
-            stream=call.run.listening,
+            stream=call.run.streaming,
             timeout_s=max(0.001, self._deadline - time.monotonic()) if self._deadline is not None else None,
         )
         await self._guard.before(request)
         call.run.charge_model_call()
         self._turns += 1
-        partial = PartialAnswer(self._shape) if self._shape is not None and call.run.listening else None
+        partial = PartialAnswer(self._shape) if self._shape is not None and call.run.streaming else None
         response = await model_turn(self._adapter, request, call, self._turns, partial)
         self._usage = response.usage if self._usage is NO_USAGE else self._usage + response.usage
         cost = response.cost_usd

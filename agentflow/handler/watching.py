@@ -20,6 +20,10 @@ class WatchedRun:
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self.next_seq = run.next_seq
+        self.slice = run.slice
+        self.programs = run.programs
+        self.watched = True
+        self.streaming = True
         self.charge_model_call = run.charge_model_call
         self.charge_usage = run.charge_usage
         self.approve = run.approve
@@ -43,11 +47,6 @@ class WatchedRun:
     def budget(self) -> object:
         """The run's budget."""
         return self._run.budget
-
-    @property
-    def listening(self) -> bool:
-        """The reader listens."""
-        return True
 
     @property
     def congested(self) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from agentflow.core.events import (
+    ENDINGS,
     AttemptFinished,
+    AttemptStarted,
     BranchStarted,
     ContextFinished,
     ContextStarted,
@@ -17,13 +19,13 @@ from agentflow.core.events import (
     ModelFinished,
     ModelStarted,
     RunFinished,
-    SubtaskFinished,
+    RunStarted,
     SubtaskStarted,
     TaskFinished,
     TaskStarted,
     TextDelta,
-    ToolFinished,
     ToolStarted,
+    WaitStarted,
     Warning,
 )
 from agentflow.core.values import as_text, plain
@@ -33,6 +35,8 @@ _WIDTH = 110
 
 class Totals:
     """Counts over the events of a run, for the closing lines. A plain observer."""
+
+    deltas = False
 
     def __init__(self) -> None:
         self.model_calls = 0
@@ -78,6 +82,7 @@ class Console:
         self._answer = answer
         self._answer_task = answer_task
         self._answer_paths: set[str] = set()
+        self.deltas = answer is not None
         self._began = time.monotonic()
         self._open: dict[int, str] = {}
 
@@ -101,16 +106,20 @@ class Console:
             case SubtaskStarted():
                 request = event.request
                 self._start(event.seq, "subtask", (request.name or request.description) if request else "")
+            case WaitStarted():
+                self._start(event.seq, f"wait for {event.reason}", "")
             case AttemptFinished() if event.retry_in_s is not None:
                 self._line("!", f"attempt {event.number} failed, next in {event.retry_in_s:.1f} s: {event.error}")
             case Warning():
                 self._line("!", f"warning[{event.code}]: {event.message}")
             case Log():
                 self._line("-", event.message)
-            case TaskFinished() | ToolFinished() | ContextFinished() | ModelFinished() | SubtaskFinished():
-                self._finish(event)
-            case BranchStarted():
+            case RunStarted() | BranchStarted() | AttemptStarted():
                 pass
+            case FinishedBase():
+                self._finish(event)
+            case _ if type(event) in ENDINGS:
+                self._start(event.seq, event.type.removesuffix("_started"), str(getattr(event, "name", "")))
             case _:
                 pass
 
@@ -119,7 +128,9 @@ class Console:
         self._line(">", f"{what}  {detail}" if detail else what)
 
     def _finish(self, event: FinishedBase) -> None:
-        what = self._open.pop(event.started, "?")
+        what = self._open.pop(event.started, None)
+        if what is None:
+            return
         if isinstance(event, TaskFinished) and event.path in self._answer_paths and self._answer is not None:
             self._answer("\n")
         extra = ""

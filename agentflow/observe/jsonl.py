@@ -33,14 +33,15 @@ def event_line(event: Event, redact: Redact = _as_it_is) -> str:
 
 
 class JsonlWriter:
-    """An async observer that appends every event to ``path``.
+    """An async observer that appends every event to ``path``; deltas only where ``deltas`` says so.
 
     Lines are buffered, and written at the latest when a run ends. Parent directories are created at the first write;
     they and the file are closed to other users. ``redact`` is applied to the data of each event. Call :meth:`aclose` after the last run.
     """
 
-    def __init__(self, path: Path, redact: Redact = _as_it_is) -> None:
+    def __init__(self, path: Path, redact: Redact = _as_it_is, *, deltas: bool = False) -> None:
         self.path = path
+        self.deltas = deltas
         self._redact = redact
         self._lines: list[str] = []
         self._flushed = time.monotonic()

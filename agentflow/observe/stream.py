@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.events import DELTAS, Event
+from agentflow.core.events import DeltaBase, Event, ToolProgress
 
 _log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class Subscriber:
         """Queue an event, or drop a delta past the allowance."""
         if self.closed:
             return
-        if isinstance(event, DELTAS):
-            if self._deltas >= DELTA_ALLOWANCE and self._lossy:
+        if isinstance(event, DeltaBase):
+            if self._deltas >= DELTA_ALLOWANCE and (self._lossy or isinstance(event, ToolProgress)):
                 self.dropped += 1
                 return
             self._deltas += 1
@@ -89,7 +89,7 @@ class Subscriber:
             self._wake.clear()
             await self._wake.wait()
         event = self._queue.popleft()
-        if isinstance(event, DELTAS):
+        if isinstance(event, DeltaBase):
             self._deltas -= 1
             if self.congested and self._deltas <= DELTA_ALLOWANCE // 2:
                 self.congested = False
@@ -116,14 +116,24 @@ def is_async_observer(observer: Observer) -> bool:
     return inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(call)
 
 
+def takes_deltas(observer: Observer) -> bool:
+    """Whether ``observer`` wants deltas too; its attribute ``deltas`` says so, and without one it does."""
+    return bool(getattr(observer, "deltas", True))
+
+
 class Fanout:
     """All observers of one run.
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
-    ``drop`` is called with an observer that failed, so that later runs do without it.
+    ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
+    ``deltas`` that is false gets lifecycle events only. Attributes: ``watched`` says whether anybody takes events,
+    ``streaming`` whether anybody takes deltas.
+
+    Plain observers are called at once, one after the other, in the task and the context that publish: what they set in a
+    context variable is seen by the code that goes on there.
     """
 
-    __slots__ = ("_async", "_drop", "_plain", "listening", "own")
+    __slots__ = ("_async", "_drop", "_plain", "own", "streaming", "watched")
 
     def __init__(
         self,
@@ -140,7 +150,8 @@ class Fanout:
                 self._async.append((observer, Subscriber(lossy=True)))
             else:
                 self._plain.append(observer)
-        self.listening = bool(self._plain or self._async or own is not None)
+        self.watched = bool(observers) or own is not None
+        self.streaming = own is not None or any([takes_deltas(observer) for observer in observers])
 
     @property
     def needs_tasks(self) -> bool:
@@ -154,7 +165,10 @@ class Fanout:
 
     def publish(self, event: Event) -> None:
         """Hand ``event`` to all readers. An observer that raises is disabled and logged; the run continues."""
+        delta = isinstance(event, DeltaBase)
         for observer in self._plain:
+            if delta and not takes_deltas(observer):
+                continue
             try:
                 result = observer(event)
             except Exception:  # noqa: BLE001 - an observer is foreign code; its failure must not be the run's
@@ -163,8 +177,9 @@ class Fanout:
             if result is not None and inspect.isawaitable(result):
                 _close(result)
                 self._disable(observer, "returns an awaitable but is no async function")
-        for _, subscriber in self._async:
-            subscriber.put(event)
+        for observer, subscriber in self._async:
+            if not delta or takes_deltas(observer):
+                subscriber.put(event)
         if self.own is not None:
             self.own.put(event)
 

@@ -17,8 +17,8 @@ class Budget:
     """Steps, effects, branches and time of one run. Strands take steps in slices; what they leave is given back.
 
     ``steps_used`` is exact at any time. A budget made with ``parent`` bounds a part of a run: what it uses is used of
-    the parent too, and ``root`` is the whole run's. ``wall_s`` counts from the creation; ``pausing`` strands are letting
-    others run just now.
+    the parent too, and ``root`` is the whole run's. Its time, ``limits.wall_s``, counts from :meth:`start_clock`; a time of
+    its own, ``wall_s``, from its creation. ``pausing`` strands are letting others run just now.
     """
 
     __slots__ = (
@@ -55,8 +55,8 @@ class Budget:
         self.branches_used = 0
         self.concurrency = 0
         self.max_concurrency = 0
-        self.wall_s = limits.wall_s if wall_s is None else wall_s
-        self.deadline = None if self.wall_s is None else time.monotonic() + self.wall_s
+        self.wall_s = wall_s
+        self.deadline = None if wall_s is None else time.monotonic() + wall_s
         self.strands: set[Strand] = set()
 
     @property
@@ -97,13 +97,17 @@ class Budget:
         assert self.steps is not None
         return self.steps - self._steps_granted
 
+    def start_clock(self) -> float | None:
+        """Begin to count the time of the whole run. Returns its seconds; None without such a limit."""
+        self.wall_s = self.limits.wall_s
+        self.deadline = None if self.wall_s is None else time.monotonic() + self.wall_s
+        return self.wall_s
+
     def check_time(self, span: Span | None) -> None:
         """Raises LimitExceeded past the deadline."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             assert self.wall_s is not None
-            raise LimitExceeded(
-                f"the run has used its {self.wall_s:g} s", limit="wall_s", allowed=self.wall_s, span=span
-            )
+            raise out_of_time(self.wall_s, span)
         if self.parent is not None:
             self.parent.check_time(span)
 
@@ -147,3 +151,10 @@ class Budget:
         self.concurrency -= 1
         if self.parent is not None:
             self.parent.leave_branch()
+
+
+def out_of_time(seconds: float, span: Span | None = None) -> LimitExceeded:
+    """The error of a run whose wall time is up."""
+    return LimitExceeded(
+        f"the run has used its {seconds:g} s", limit="wall_s", allowed=seconds, used=seconds, span=span
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
+from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
@@ -93,6 +94,7 @@ class Engine:
         own: Subscriber | None = None,
         approver: Approver | None = None,
         run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
@@ -110,7 +112,8 @@ class Engine:
             redactor=self._redactor,
         )
         root = CallContext(run, session=session, grants=grants)
-        return OpenRun(run, root, fanout, self._throttle_here(), self._redactor, name, program)
+        scope = root.scope(RunStarted, path="0", name=name, program=program, labels=labels)
+        return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor)
 
     def _throttle_here(self) -> StartThrottle:
         loop = running_loop()

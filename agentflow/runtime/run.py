@@ -13,9 +13,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn
 
-from agentflow.core.call import ApprovalRequest, CallContext, RunServices
+from agentflow.core.call import ApprovalRequest, CallContext, RunServices, Scope
 from agentflow.core.errors import LimitExceeded
-from agentflow.core.events import Event, ModelFinished, RunFinished, RunStarted
+from agentflow.core.events import Event, ModelFinished, RunFinished
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.lib.redact import Redactor
@@ -23,6 +23,7 @@ from agentflow.lib.redacted_copy import redacted
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.clock import WallClock
 from agentflow.runtime.redaction import EventRedactor
 
 _NO_USAGE = Usage()
@@ -55,13 +56,17 @@ class Run:
     ) -> None:
         self.run_id = run_id or new_run_id()
         self.limits = limits
+        self.slice = 1
+        self.watched = fanout.watched
+        self.streaming = fanout.streaming
+        self.programs: set[str] = set()
         self.budget = Budget(limits)
         self.usage = _NO_USAGE
         self.cost_usd: float | None = 0.0
         self.model_calls = 0
         self._fanout = fanout
         self._approver = approver
-        self._redaction = EventRedactor(redactor) if redactor is not None and fanout.listening else None
+        self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
         self._approval_turn = asyncio.Lock()
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
@@ -72,18 +77,13 @@ class Run:
         self.run_program = services.run_program
 
     @property
-    def listening(self) -> bool:
-        """Whether any observer takes events."""
-        return self._fanout.listening
-
-    @property
     def congested(self) -> bool:
         """Whether delta producers must wait for the caller's own stream."""
         return self._fanout.congested
 
     def publish(self, event: Event) -> None:
         """Hand an event to all observers, as it may be shown."""
-        if not self._fanout.listening:
+        if not self.watched:
             return
         redaction = self._redaction
         if redaction is not None:
@@ -151,26 +151,24 @@ class OpenRun:
     the event loop a few begin at once and the others in the next ones, so that a crowd leaves the loop to others.
     """
 
-    __slots__ = ("_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle", "_timer")
+    __slots__ = ("_clock", "_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle")
 
     def __init__(
         self,
         run: Run,
         root: CallContext,
+        scope: Scope,
         fanout: Fanout,
         throttle: StartThrottle,
         redactor: Redactor | None,
-        name: str,
-        program: str | None,
     ) -> None:
         self._run = run
         self._root = root
         self._fanout = fanout
         self._throttle = throttle
         self._redactor = redactor
-        self._scope = root.scope(RunStarted, path="0", name=name, program=program)
-        wall = run.limits.wall_s
-        self._timer = asyncio.timeout(wall) if wall is not None else None
+        self._scope = scope
+        self._clock: WallClock | None = None
         self._pump = _pumping(fanout) if fanout.needs_tasks else None
 
     async def __aenter__(self) -> tuple[Run, CallContext]:
@@ -180,8 +178,8 @@ class OpenRun:
             await self._throttle.take()
             self._scope.__enter__()
             root.parent = self._scope.call.parent
-            if self._timer is not None:
-                await self._timer.__aenter__()
+            if self._run.limits.wall_s is not None:
+                self._clock = await WallClock(self._run.budget).__aenter__()
             if self._pump is not None:
                 await self._pump.__aenter__()
         except BaseException:
@@ -193,7 +191,7 @@ class OpenRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         try:
-            final = await self._timed(kind, error, trace)
+            final = await self._clock.end(kind, error, trace) if self._clock is not None else error
             self._finish(final)
             shown = redacted(final, self._redactor) if isinstance(final, Exception) and self._redactor else final
             context = shown.__context__ if shown is not None else None
@@ -206,28 +204,9 @@ class OpenRun:
             self._fanout.close()
             self._root.session.release()
 
-    async def _timed(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> BaseException | None:
-        """The run's error: the block's, or that its wall time was up."""
-        timer = self._timer
-        if timer is None:
-            return error
-        try:
-            await timer.__aexit__(kind, error, trace)
-            if not (isinstance(error, TimeoutError) and timer.expired()):
-                return error
-        except TimeoutError:
-            pass
-        wall = self._run.limits.wall_s
-        assert wall is not None
-        late = LimitExceeded(f"the run took longer than its {wall:g} s", limit="wall_s", allowed=wall, used=wall)
-        late.__suppress_context__ = True
-        return late
-
     def _finish(self, error: BaseException | None) -> None:
         run = self._run
-        if run.listening:
+        if run.watched:
             budget = run.budget
             self._scope.set(
                 usage=run.usage,

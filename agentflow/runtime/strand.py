@@ -533,7 +533,8 @@ async def run_program(
             program.source, kinds=kinds, limits=program.limits, allow=call.grants, env_names=names, cache=programs
         )
     strand = Strand(call, budget, performer, programs=programs)
-    return await _within_time(_main(program, env, strand), budget)
+    call.program_loaded(program.source)
+    return await _main(program, env, strand)
 
 
 async def call_closure(
@@ -541,17 +542,15 @@ async def call_closure(
 ) -> Any:
     """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
     strand = Strand(call.at(call.next_path("call", function, arguments)), budget, performer)
-
-    async def work() -> Any:
-        try:
-            return await strand.apply(function, arguments, strand.first_depth)
-        except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
-            final = _final(error)
-            raise final from final.__cause__
-        finally:
-            strand.end()
-
-    return await _within_time(work(), budget)
+    if isinstance(function, Closure):
+        call.program_loaded(function.info.source)
+    try:
+        return await strand.apply(function, arguments, strand.first_depth)
+    except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
+        final = _final(error)
+        raise final from final.__cause__
+    finally:
+        strand.end()
 
 
 async def _main(program: Program, env: SexpEnvironment, strand: Strand) -> Any:
@@ -573,24 +572,6 @@ def _final(error: Exception) -> AgentflowError:
     if made is not error:
         made.__cause__ = error
     return made
-
-
-async def _within_time(work: Coroutine[Any, Any, Any], budget: Budget) -> Any:
-    if budget.deadline is None:
-        return await work
-    loop = asyncio.get_running_loop()
-    when = loop.time() + max(0.0, budget.deadline - time.monotonic())
-    scope = asyncio.timeout_at(when)
-    try:
-        async with scope:
-            return await work
-    except TimeoutError:
-        if not scope.expired():
-            raise
-        assert budget.wall_s is not None
-        raise LimitExceeded(
-            f"the run has used its {budget.wall_s:g} s", limit="wall_s", allowed=budget.wall_s
-        ) from None
 
 
 # -- small things -------------------------------------------------------------------------------------------------

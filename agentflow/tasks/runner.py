@@ -81,8 +81,8 @@ class TaskRunner:
                 )
                 if taken is not None:
                     result = taken.with_usage(own + taken.usage)
-            if call.run.listening:
-                scope.set(name=compiled.name, result=result, usage=result.usage, cost_usd=execution.cost_usd)
+            if call.run.watched:
+                scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
                 if result.failed:
                     scope.set(error=result.error)
         return result

@@ -217,7 +217,7 @@ class WorkflowLibrary:
         request = SubtaskRequest(subtype="workflow", name=workflow.name, inputs=dict(effect.arguments))
         with call.scope(TaskStarted, name=workflow.name, request=request, subtask_chain=chain) as scope:
             result = await self._run(workflow, effect.arguments, scope.call, nested)
-            scope.set(name=workflow.name, result=result, usage=result.usage)
+            scope.set(result=result, usage=result.usage)
         return result
 
     async def _run(

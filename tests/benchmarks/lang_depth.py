@@ -19,7 +19,7 @@ SUM = "(define (f n) (if (= n 0) {} (+ 1 (f (- n 1))))) (f {})"
 
 
 async def show(name: str, text: str) -> None:
-    flow = FakeFlow(limits=LIMITS, listening=False)
+    flow = FakeFlow(limits=LIMITS, watched=False)
     began = time.perf_counter()
     try:
         result = str(await flow(text))[:20]
@@ -31,7 +31,7 @@ async def show(name: str, text: str) -> None:
 
 
 async def cancel_at(depth: int) -> None:
-    flow = FakeFlow(limits=LIMITS, listening=False, tools={"wait": lambda: asyncio.sleep(1_000)})
+    flow = FakeFlow(limits=LIMITS, watched=False, tools={"wait": lambda: asyncio.sleep(1_000)})
     task = asyncio.create_task(flow(SUM.format("(wait)", depth)))
     while not flow.performer.effects:
         await asyncio.sleep(0.01)

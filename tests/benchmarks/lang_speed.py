@@ -59,7 +59,7 @@ async def compare(ours: Work, theirs: Work | None, rounds: int = ROUNDS) -> tupl
 
 def flow_for(text: str, **options: Any) -> Work:
     """A thunk that runs a compiled program in a flow of its own each time."""
-    flow = FakeFlow(limits=LIMITS, listening=False, **options)
+    flow = FakeFlow(limits=LIMITS, watched=False, **options)
     program = flow.compile(text)
 
     async def run() -> Any:
@@ -196,7 +196,7 @@ async def first_effect() -> None:
     tools = {"mark": lambda: reached.append(clock())}
     bindings = {"question": "q", "topic": "t"}
     for name, text in (("the examples", example_lines(200)), ("dense code", workflow_lines(200))):
-        flow = FakeFlow(limits=LIMITS, listening=False, tools=tools, bindings=bindings)
+        flow = FakeFlow(limits=LIMITS, watched=False, tools=tools, bindings=bindings)
         flow.performer.templates["summarize"] = None
         cold: list[float] = []
         warm: list[float] = []

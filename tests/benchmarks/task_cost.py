@@ -36,7 +36,7 @@ async def main() -> None:
     system.register_template({"name": "t", "params": {"x": "string"}, "instructions": "Say {{x}}"})
     template = system.find_template("t")
     assert template is not None
-    call = FakeRun(listening=False).call()
+    call = FakeRun(watched=False).call()
     prompt = Prompt(parts=(TextPart("Say hi"),))
     taken = await medians(
         {

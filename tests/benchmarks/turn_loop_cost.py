@@ -79,7 +79,7 @@ class Listening(FakeRun):
 
 def unwatched() -> FakeRun:
     """A run nobody watches."""
-    return FakeRun(listening=False)
+    return FakeRun(watched=False)
 
 
 async def add(a: int, b: int) -> int:

@@ -463,7 +463,7 @@ class TestJson:
         assert outcome.value == Point(x=4, label="a b c")
         partials = [event.value for event in bench.run_.of(PartialOutput)]
         assert [partial.label for partial in partials] == ["a ", "a b ", "a b c", "a b c"] and partials[-1].x == 4
-        silent = Bench('{"label": "a", "x": 4}', run=FakeRun(listening=False))
+        silent = Bench('{"label": "a", "x": 4}', run=FakeRun(watched=False))
         await silent.run(ask(output_model=Point))
         assert not silent.run_.of(PartialOutput) and silent.provider.requests[0].stream is False
 

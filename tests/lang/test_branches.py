@@ -97,7 +97,7 @@ async def test_pmap_runs_at_most_limit_at_once() -> None:
         await asyncio.sleep(0)
         running -= 1
 
-    flow = FakeFlow(tools={"step": step}, listening=False)
+    flow = FakeFlow(tools={"step": step}, watched=False)
     assert len(await flow("(pmap (lambda (x) (step) x) (range 10000) 100)")) == 10_000
     assert most == 100
     assert flow.budget.max_concurrency == 100

@@ -15,11 +15,11 @@ from agentflow.observe.stream import DELTA_ALLOWANCE, MAX_UNREAD, Fanout, Subscr
 
 
 def log(seq: int) -> Log:
-    return Log("r", seq, "0", None, None, time.time(), message=str(seq))
+    return Log("r", 1, seq, "0", None, None, time.time(), message=str(seq))
 
 
 def delta(seq: int) -> TextDelta:
-    return TextDelta("r", seq, "0", None, None, time.time(), text="x")
+    return TextDelta("r", 1, seq, "0", None, None, time.time(), text="x")
 
 
 async def read_all(subscriber: Subscriber) -> list[Event]:

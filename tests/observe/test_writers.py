@@ -64,7 +64,7 @@ def test_errors_in_events_are_data() -> None:
 def test_lines_are_redacted() -> None:
     """Secrets are taken out of every text of an event, and the line stays JSON: a key without an end takes nothing along."""
     key = "sk-ant-api03-AbCdEf0123456789"
-    event = Log("r", 1, "0", None, None, time.time(), message=f"{key} -----BEGIN RSA PRIVATE KEY-----\nabc")
+    event = Log("r", 1, 1, "0", None, None, time.time(), message=f"{key} -----BEGIN RSA PRIVATE KEY-----\nabc")
     line = event_line(event, lambda data: redacted(data, Redactor()))
     assert key not in line and "abc" not in line
     assert json.loads(line)["level"] == "info"

@@ -392,8 +392,8 @@ async def test_subscribers_see_every_run_and_can_leave(tmp_path: Path) -> None:
         await flow.evaluator.evaluate_string("(log-message 'b)")
         leave()
         await flow.run("(log-message 'c)")
-    assert seen == ["run_started", "log", "run_finished"] * 2
-    assert slow == ["run_started", "log", "run_finished"] * 3
+    assert seen == ["run_started", "program_loaded", "log", "run_finished"] * 2
+    assert slow == ["run_started", "program_loaded", "log", "run_finished"] * 3
 
 
 async def test_without_a_model_the_first_call_fails_with_the_mend(tmp_path: Path) -> None:

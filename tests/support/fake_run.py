@@ -16,6 +16,7 @@ from agentflow.core.session import Session
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.clock import WallClock
 from agentflow.runtime.strand import run_program
 
 
@@ -23,11 +24,13 @@ class FakeRun:
     """A RunPort that keeps its events in a list, or drops them when nobody listens."""
 
     run_id = "fake"
+    slice = 1
     congested = False
 
-    def __init__(self, limits: Limits | None = None, *, listening: bool = True) -> None:
+    def __init__(self, limits: Limits | None = None, *, watched: bool = True) -> None:
         self.limits = limits or Limits()
-        self.listening = listening
+        self.watched = self.streaming = watched
+        self.programs: set[str] = set()
         self.events: list[Any] = []
         self._seq = 0
 
@@ -36,7 +39,7 @@ class FakeRun:
         return self._seq
 
     def publish(self, event: Any) -> None:
-        if self.listening:
+        if self.watched:
             self.events.append(event)
 
     async def room(self) -> None: ...
@@ -122,12 +125,12 @@ class FakeFlow:
         tools: dict[str, Callable[..., Any]] | None = None,
         limits: Limits | None = None,
         bindings: dict[str, Any] | None = None,
-        listening: bool = True,
+        watched: bool = True,
     ) -> None:
         self.limits = limits or Limits()
         self.performer = FakePerformer(tasks, tools)
         self.env = SexpEnvironment(bindings)
-        self.run = FakeRun(self.limits, listening=listening)
+        self.run = FakeRun(self.limits, watched=watched)
         self.budget = Budget(self.limits)
         self.cache = ProgramCache()
         self.session = Session()
@@ -151,9 +154,10 @@ class FakeFlow:
         env = env or self.env
         program = self.compile(text, grants, env) if isinstance(text, str) else text
         call = CallContext(self.run, session=self.session, grants=grants)
-        return await run_program(
-            program, env, performer=self.performer, call=call, budget=self.budget, programs=self.cache
-        )
+        async with WallClock(self.budget):
+            return await run_program(
+                program, env, performer=self.performer, call=call, budget=self.budget, programs=self.cache
+            )
 
 
 async def evaluate(text: str, **options: Any) -> Any:

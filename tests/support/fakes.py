@@ -56,7 +56,8 @@ class FakeRun:
         self,
         *,
         limits: Limits | None = None,
-        listening: bool = True,
+        watched: bool = True,
+        streaming: bool | None = None,
         approve: bool | Callable[[ApprovalRequest], bool] = False,
         subtask: Callable[[SubtaskRequest, CallContext], TaskResult] | None = None,
         programs: Programs | None = None,
@@ -64,7 +65,10 @@ class FakeRun:
     ) -> None:
         self.run_id = "run-1"
         self.limits = limits or Limits()
-        self.listening = listening
+        self.slice = 1
+        self.programs: set[str] = set()
+        self.watched = watched
+        self.streaming = watched if streaming is None else streaming
         self.congested = False
         self.events: list[Event] = []
         self.usage = Usage()

@@ -89,5 +89,5 @@ class World:
         program = compile_program(
             Source(name, text), kinds=self.kind_of, limits=limits, allow=granted, env_names=list(env.names())
         )
-        call = FakeRun(limits=limits, listening=False).call(grants=granted)
+        call = FakeRun(limits=limits, watched=False).call(grants=granted)
         return await run_program(program, env, performer=self, call=call, budget=Budget(limits))

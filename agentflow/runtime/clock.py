@@ -1,0 +1,48 @@
+"""The one wall clock of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from agentflow.core.errors import LimitExceeded
+from agentflow.runtime.budget import Budget, out_of_time
+
+
+class WallClock:
+    """Ends the block around it when the wall time of ``budget`` is up, however it is spent; the time starts with the block.
+
+    Raises LimitExceeded then.
+    """
+
+    __slots__ = ("_seconds", "_timer")
+
+    def __init__(self, budget: Budget) -> None:
+        self._seconds = budget.start_clock()
+        self._timer = asyncio.timeout(self._seconds)
+
+    async def __aenter__(self) -> WallClock:
+        await self._timer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        final = await self.end(kind, error, trace)
+        if final is not None and final is not error:
+            raise final
+
+    async def end(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> BaseException | None:
+        """Stop the clock. Returns the error of the block, or LimitExceeded if it ended because the time was up."""
+        try:
+            await self._timer.__aexit__(kind, error, trace)
+            if not (isinstance(error, TimeoutError) and self._timer.expired()):
+                return error
+        except TimeoutError:
+            pass
+        assert self._seconds is not None
+        late: LimitExceeded = out_of_time(self._seconds)
+        late.__suppress_context__ = True
+        return late
