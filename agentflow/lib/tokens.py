@@ -1,15 +1,16 @@
 """Turns prose and code into search terms: identifiers are split at case and underscore, lower-cased, stemmed.
 
 Everything that compares text by words (the index, the sentence ranker, the offline model) uses this one tokeniser, so
-that a term found by one is the term another knows. The stemmer is a light English suffix stripper in the spirit of
-Porter's (Program 14(3), 1980): it only has to bring ``parse``, ``parser``, ``parsing`` together, not to make words.
+that a term found by one is the term another knows. Words of plain ASCII are stemmed as English, by Snowball's stemmer.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from Stemmer import Stemmer  # pyright: ignore[reportUnknownVariableType] - a C extension, without types
 
 STOP_WORDS: frozenset[str] = frozenset(
     [
@@ -134,78 +135,8 @@ STOP_WORDS: frozenset[str] = frozenset(
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
-_VOWEL = re.compile(r"[aeiouy]")
 _MAX_WORD = 120
 _MAX_TERM = 40
-
-
-def stem(word: str) -> str:
-    """The stem of a lower-case word. Words under four letters and words that are not plain ASCII stay as they are."""
-    if len(word) < 4 or not (word.isascii() and word.isalpha()):
-        return word
-    word = _inflection(_plural(word))
-    word = _derivation(word)
-    if (len(word) > 4 and word.endswith("e")) or (len(word) == 4 and word.endswith("e") and word[2] not in "aeiou"):
-        word = word[:-1]
-    if len(word) > 6 and word.endswith("at"):
-        word = word[:-2]
-    if len(word) > 3 and word.endswith("y") and word[-2] not in "aeiou":
-        word = word[:-1] + "i"
-    return word
-
-
-def _plural(word: str) -> str:
-    if not word.endswith("s") or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("sses", "xes", "ches", "shes")):
-        return word[:-2]
-    return word[:-1]
-
-
-def _inflection(word: str) -> str:
-    for ending in ("ing", "ed"):
-        if word.endswith(ending):
-            base = word[: -len(ending)]
-            if len(base) < 3 or not _VOWEL.search(base) or word.endswith("eed"):
-                return word
-            if base[-1] == base[-2] and base[-1] not in "lsz":
-                return base[:-1]
-            return base
-    return word
-
-
-_DERIVED: tuple[tuple[str, str, int], ...] = (
-    ("izations", "ize", 4),
-    ("ization", "ize", 4),
-    ("isation", "ize", 4),
-    ("ation", "at", 4),
-    ("ator", "at", 4),
-    ("ition", "it", 3),
-    ("ction", "ct", 2),
-    ("sion", "s", 4),
-    ("ment", "", 6),
-    ("ness", "", 4),
-    ("ably", "", 4),
-    ("able", "", 4),
-    ("ible", "", 4),
-    ("fully", "", 4),
-    ("ful", "", 4),
-    ("ally", "al", 3),
-    ("ly", "", 4),
-    ("er", "", 4),
-)
-
-
-def _derivation(word: str) -> str:
-    for ending, instead, least in _DERIVED:
-        if word.endswith(ending) and len(word) - len(ending) >= least:
-            base = word[: -len(ending)]
-            if not instead and len(base) > 4 and base[-1] == base[-2] and base[-1] not in "lsz":
-                base = base[:-1]
-            return base + instead
-    return word
 
 
 def split_identifier(word: str) -> list[str]:
@@ -219,11 +150,12 @@ class Tokeniser:
     Parameters: ``cache_size`` is how many distinct words are remembered; when full, all are forgotten.
     """
 
-    __slots__ = ("_cache", "_cache_size")
+    __slots__ = ("_cache", "_cache_size", "_stem")
 
     def __init__(self, cache_size: int = 200_000) -> None:
         self._cache: dict[str, tuple[str, ...]] = {}
         self._cache_size = cache_size
+        self._stem: Callable[[str], str] = Stemmer("english", 0).stemWord  # pyright: ignore[reportUnknownMemberType]
 
     def word_terms(self, word: str) -> tuple[str, ...]:
         """The terms of one word: the stems of its parts and, for a compound, the whole of it in lower case."""
@@ -231,7 +163,7 @@ class Tokeniser:
         if found is None:
             if len(self._cache) >= self._cache_size:
                 self._cache.clear()
-            found = self._cache[word] = _terms_of(word)
+            found = self._cache[word] = self._terms_of(word)
         return found
 
     def name_terms(self, name: str) -> tuple[str, ...]:
@@ -257,24 +189,23 @@ class Tokeniser:
         telling = [word for word in words if word.lower() not in STOP_WORDS]
         return unique(term for word in telling or words for term in self.word_terms(word))
 
+    def _terms_of(self, word: str) -> tuple[str, ...]:
+        if len(word) > _MAX_WORD:
+            return ()
+        if not word.isascii() and _CJK.search(word):
+            return tuple(_cjk_terms(word))
+        parts = split_identifier(word)
+        terms = [self._stem(part) if part.isascii() else part for part in parts if _worth_keeping(part)]
+        if len(parts) > 1:
+            whole = "".join(parts)
+            if len(whole) <= _MAX_TERM:
+                terms.append(whole)
+        return tuple(terms)
+
 
 def unique(items: Iterable[str]) -> list[str]:
     """Each item once, in the order of first occurrence."""
     return list(dict.fromkeys(items))
-
-
-def _terms_of(word: str) -> tuple[str, ...]:
-    if len(word) > _MAX_WORD:
-        return ()
-    if not word.isascii() and _CJK.search(word):
-        return tuple(_cjk_terms(word))
-    parts = split_identifier(word)
-    terms = [stem(part) for part in parts if _worth_keeping(part)]
-    if len(parts) > 1:
-        whole = "".join(parts)
-        if len(whole) <= _MAX_TERM:
-            terms.append(whole)
-    return tuple(terms)
 
 
 def _worth_keeping(part: str) -> bool:

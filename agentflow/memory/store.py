@@ -17,7 +17,7 @@ from pathlib import Path
 from agentflow.core.errors import DataError
 from agentflow.lib.private_files import make_private_file
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
