@@ -1,4 +1,4 @@
-"""What is asked of the memory system, and what it finds."""
+"""Questions to the memory system, and its answers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from agentflow.core.records import MappingModel
 class ContextGenerationInput(MappingModel):
     """A question to the memory system.
 
-    ``query`` what is wanted (``template_description`` is used when there is none); ``inputs`` the task's arguments;
-    ``inherited_context`` and ``previous_outputs`` text that is known already; ``target_files`` paths to prefer;
-    ``matching_strategy`` content or metadata; ``max_results`` at most that many matches.
+    ``query`` the question (default: ``template_description``); ``inputs`` the task's arguments; ``inherited_context``
+    and ``previous_outputs`` background text; ``target_files`` paths to prefer; ``matching_strategy`` content or
+    metadata; ``max_results`` maximum number of matches.
     """
 
     query: str = ""
@@ -46,11 +46,11 @@ class ContextGenerationInput(MappingModel):
 
 
 class MatchItem(MappingModel):
-    """One thing the memory system found.
+    """A match of the memory system.
 
-    ``path`` where it is, ``content`` its text (may be empty when only the path was asked for), ``score`` relevance in
-    0..1, ``kind`` file, symbol, commit or text, ``start_line``/``end_line`` the lines from 1 (None: all of it),
-    ``relevance`` why, ``metadata`` anything else.
+    ``path`` its location, ``content`` its text (may be empty if only the path was requested), ``score`` its relevance
+    in 0..1, ``kind`` file, symbol, commit or text, ``start_line``/``end_line`` lines from 1 (None: all), ``relevance``
+    the reason, ``metadata`` anything else.
     """
 
     path: str = Field(default="", validation_alias=AliasChoices("path", "source_path", "id"))
@@ -76,9 +76,9 @@ class MatchItem(MappingModel):
 
 
 class AssociativeMatchResult(MappingModel):
-    """What the memory system found: a summary and the matches, best first. ``error`` says what went wrong, if anything.
+    """The answer of the memory system: a summary and matches, best first. ``error`` says what went wrong, if anything.
 
-    ``skipped`` lists what could not be looked at, with the reason.
+    ``skipped`` lists what could not be examined, with the reason.
     """
 
     context_summary: str = Field(
@@ -90,12 +90,12 @@ class AssociativeMatchResult(MappingModel):
 
     @property
     def file_paths(self) -> list[str]:
-        """The paths of the matches, best first, each once."""
+        """The paths of the matches, best first, without duplicates."""
         return list(dict.fromkeys(match.path for match in self.matches if match.path))
 
 
 class DataContext(MappingModel):
-    """Material a handler was primed with: sent ahead of every prompt of its session until cleared."""
+    """Material that precedes every prompt of a session until it is cleared."""
 
     source_query: str | None = None
     items: list[MatchItem] = Field(default_factory=list[MatchItem])
@@ -105,11 +105,11 @@ class DataContext(MappingModel):
 
 @dataclass(frozen=True, slots=True)
 class InheritedContext:
-    """What a task was given to read: inherited ``text`` and the absolute ``paths`` of its files. Subtasks may inherit it."""
+    """The context that a task's subtasks may inherit: inherited ``text`` and the absolute ``paths`` of its files."""
 
     text: str = ""
     paths: tuple[str, ...] = ()
 
 
 NOTHING_INHERITED = InheritedContext()
-"""The material of a task that was given nothing."""
+"""Nothing to inherit."""

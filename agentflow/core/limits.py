@@ -1,4 +1,4 @@
-"""What a run may use up."""
+"""The limits of a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentflow.core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a run and of all that it spawns. ``None`` means unlimited.
+    """Limits of a run and of everything it starts. ``None`` means unlimited.
 
-    Program: ``steps`` (fuel: function entries and loop rounds), ``wall_s`` seconds, ``depth`` nested calls,
+    Program: ``steps`` (function calls and loop iterations), ``wall_s`` seconds, ``depth`` nested calls,
     ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
     ``source_bytes``, ``nesting`` and ``nodes`` (forms, names and literals; five of quoted data count as one) of program
     text, ``effects`` (task, tool and host calls), ``concurrency`` branches of one ``pmap`` or ``parallel`` at once,
-    ``branches`` forked in all.
+    ``branches`` in all.
 
     Models: ``turns`` per task's tool loop, ``tokens`` (input + output) and ``usd`` over the run, ``model_calls`` over
     the run, ``subtask_depth``, ``output_chars`` of one tool result.

@@ -1,7 +1,7 @@
-"""The parts of a branch path: ``0/4.2/~1f0c9a7e.0`` is the second branch of the fifth effect, in it an effect by content.
+"""Branch paths: ``0/4.2/~1f0c9a7e.0`` is an effect, named by its content, in the third branch of the fifth effect.
 
-What starts in a known order is numbered. What host code starts is named by its content, and what it gave a label by
-that label, so that neither depends on the order in which concurrent code gets to run.
+Effects that start in a known order are numbered. Effects of host code are named by their content, or by the label the
+code gave them, so that no name depends on the order in which concurrent code runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def content_mark(kind: str, content: tuple[Any, ...]) -> str:
-    """``~`` and eight hex digits of what an effect is: equal for equal kind and content, in every process."""
+    """``~`` and eight hex digits that identify an effect: equal for equal kind and content, in every process."""
     try:
         text = json.dumps(plain(content), sort_keys=True)
     except (ValueError, TypeError, RecursionError):
@@ -28,7 +28,7 @@ def content_mark(kind: str, content: tuple[Any, ...]) -> str:
 
 
 def _shown(content: object) -> str:
-    """What can be said of content that is no data: objects by their kind, without where they lie in memory."""
+    """A stable text for content that is not data: objects by their type, without memory addresses."""
     try:
         return repr(content)
     except RecursionError:
@@ -36,11 +36,11 @@ def _shown(content: object) -> str:
 
 
 def label_mark(label: str) -> str:
-    """``@`` and a label, in which nothing can be mistaken for a part of a path."""
+    """``@`` and a label, escaped so that nothing in it looks like a part of a path."""
     return "@" + quote(label, safe="", errors="surrogatepass")
 
 
 def branch_prefix(path: str) -> str:
-    """What the paths of a form's branches begin with, for the form's own path; their index follows."""
+    """The prefix of the paths of a form's branches, from the form's own path; a branch adds its index."""
     above, _, last = path.rpartition("/")
     return f"{path}." if last.startswith("~") else f"{above}/{last.partition('.')[0]}."

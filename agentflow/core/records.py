@@ -1,8 +1,8 @@
-"""The two kinds of data that read like mappings: frozen dataclasses within, frozen pydantic models at the door.
+"""Two kinds of data that read like mappings: frozen dataclasses for internal data, pydantic models for foreign data.
 
-What hosts, files and models write to *declare* something (a template, its settings, a question to memory) is a
-:class:`MappingModel`: pydantic checks it where it is constructed. What the package builds in every call (a result, a
-request) is a :class:`Record`: constructing one checks next to nothing, and its ``of`` is the door for foreign data.
+Declarations by hosts, files and models (a template, its settings, a question to memory) are a :class:`MappingModel`,
+which pydantic validates on construction. Data that the package builds in every call (a result, a request) is a
+:class:`Record`: its constructor checks almost nothing, and its ``of`` validates foreign data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentflow.core.values import pairs_to_dict
 
 
 class Record(Mapping[str, Any]):
-    """A frozen dataclass that is a mapping of its fields in Python, and an object with fields in the language."""
+    """A frozen dataclass that is a mapping of its fields in Python and an object with fields in the language."""
 
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]]
@@ -40,7 +40,7 @@ def is_dict(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 class MappingModel(BaseModel):
-    """A frozen pydantic model that also reads like a mapping: ``template["name"]``, ``match.get("score")``, ``dict(match)``."""
+    """A frozen pydantic model that reads like a mapping: ``template["name"]``, ``match.get("score")``, ``dict(match)``."""
 
     model_config = ConfigDict(
         populate_by_name=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
@@ -48,9 +48,9 @@ class MappingModel(BaseModel):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """``value`` as this model: one as it is, or a mapping or list of (name value) pairs of its fields, checked.
+        """``value`` as this model: an instance, or a mapping or list of (name value) pairs of its fields, validated.
 
-        Raises DataError (``data/fields``) that names every field that is unknown or of the wrong kind.
+        Raises DataError (``data/fields``) that names every unknown or invalid field.
         """
         if isinstance(value, cls):
             return value
@@ -68,7 +68,7 @@ class MappingModel(BaseModel):
         return key in type(self).model_fields
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field ``key``, or ``default`` when there is no such field."""
+        """The field ``key``, or ``default`` if there is no such field."""
         return getattr(self, key) if key in type(self).model_fields else default
 
     def keys(self) -> Iterator[str]:
@@ -77,7 +77,7 @@ class MappingModel(BaseModel):
 
 
 def unfit(kind: type, names: Iterable[str], error: ValidationError) -> DataError:
-    """The error of data that is no ``kind``; ``names`` are its fields."""
+    """The error for data that is not a valid ``kind``; ``names`` are its fields."""
     return DataError(
         f"no {kind.__name__}: {'; '.join(validation_messages(error)[:5])}",
         code="data/fields",
@@ -86,7 +86,7 @@ def unfit(kind: type, names: Iterable[str], error: ValidationError) -> DataError
 
 
 def validation_messages(error: ValidationError) -> list[str]:
-    """A pydantic error as short lines: where, and what is wrong."""
+    """A pydantic error as short lines that say where and what is wrong."""
     lines: list[str] = []
     for problem in cast(list[Mapping[str, Any]], error.errors(include_url=False, include_context=False)):
         field = ".".join(str(part) for part in problem["loc"])

@@ -1,4 +1,4 @@
-"""What is asked of the task system: a subtask request, and the call of a function template."""
+"""Requests to the task system: a subtask request, and the call of a function template."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _from_pairs(value: object) -> object:
 class SubtaskRequest(Record):
     """A request to run an atomic task: by ``name``, else by ``type:subtype``, else by hints or description.
 
-    ``inputs`` its arguments; ``file_paths`` files to give it (they take precedence over any lookup);
-    ``context_management`` and ``history_config`` override the template's; ``template_hints`` names to try;
-    ``max_depth`` how deep it may be nested, ``depth`` how deep it is. Data from outside comes in through :meth:`of`; the
-    two settings may be mappings here too.
+    ``inputs`` its arguments; ``file_paths`` its files (they take precedence over any lookup); ``context_management``
+    and ``history_config`` override the template's; ``template_hints`` names to try; ``max_depth`` the maximum nesting
+    of subtasks, ``depth`` its own. Build one from foreign data with :meth:`of`; the two settings may be mappings here
+    too.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -52,9 +52,9 @@ class SubtaskRequest(Record):
 
     @classmethod
     def of(cls, value: object) -> SubtaskRequest:
-        """``value`` as a request: one as it is, or a mapping of its fields, checked; ``templateHints`` is read too.
+        """``value`` as a request: a request, or a mapping of its fields, validated; accepts ``templateHints`` too.
 
-        Raises DataError (``data/fields``) that names every field that is unknown or of the wrong kind.
+        Raises DataError (``data/fields``) that names every unknown or invalid field.
         """
         if isinstance(value, cls):
             return value

@@ -1,4 +1,4 @@
-"""Sessions: what a conversation remembers. A handler has none of this state; each run gets a session of its own."""
+"""Sessions: the state of a conversation. Handlers hold none of it; each run has its own session."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from agentflow.core.messages import Message
 class Session:
     """Conversation history and data context.
 
-    History is a list of whole turns; a turn is the messages from a user's prompt to the model's last answer, every tool
-    call with exactly one result. A turn is committed whole or not at all.
+    History is a list of exchanges. An exchange is the messages from a user's prompt to the model's last answer, with
+    exactly one result for every tool call; it is committed whole or not at all.
     """
 
     __slots__ = ("_base", "_base_length", "_busy", "_own", "data_context")
@@ -24,41 +24,41 @@ class Session:
         self.data_context: DataContext | None = data_context
 
     def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
-        """The committed turns, oldest first; with ``last``, at most that many of the newest."""
+        """The committed exchanges, oldest first; with ``last``, at most that many of the newest."""
         chain: list[tuple[Session, int]] = [(self, len(self._own))]
         at = self
         while at._base is not None:
             chain.append((at._base, at._base_length))
             at = at._base
-        found: list[tuple[Message, ...]] = []
+        exchanges: list[tuple[Message, ...]] = []
         for session, length in reversed(chain):
-            found.extend(session._own[:length])
+            exchanges.extend(session._own[:length])
         if last is None:
-            return found
-        return found[-last:] if last > 0 else []
+            return exchanges
+        return exchanges[-last:] if last > 0 else []
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """All committed messages, oldest first."""
-        return tuple(message for turn in self.turns() for message in turn)
+        return tuple(message for exchange in self.turns() for message in exchange)
 
     @property
     def grown(self) -> bool:
-        """Whether turns were committed to this session itself, rather than to the one it was forked from."""
+        """Whether exchanges were committed to this session itself, rather than to the one it was forked from."""
         return bool(self._own)
 
     def commit(self, turn: tuple[Message, ...]) -> None:
-        """Append one whole turn."""
+        """Append an exchange."""
         self._own.append(turn)
 
     def reset(self) -> None:
-        """Forget the conversation; the data context stays."""
+        """Clear the history; the data context stays."""
         self._base = None
         self._base_length = 0
         self._own = []
 
     def fork(self) -> Session:
-        """A session that starts with what this one holds now and grows apart from it. Costs the same at any length."""
+        """A session that starts with the current history and then grows separately. Takes constant time."""
         child = Session(data_context=self.data_context)
         if self._own or self._base is not None:
             child._base = self
@@ -66,12 +66,12 @@ class Session:
         return child
 
     def join(self, branches: list[Session]) -> None:
-        """Append the branches' own turns, in the order given."""
+        """Append the branches' own exchanges, in order."""
         for branch in branches:
             self._own.extend(branch._own)
 
     def acquire(self) -> None:
-        """Take the session for a run. Raises SessionBusy while another run has it."""
+        """Reserve the session for a run. Raises SessionBusy while another run has it."""
         if self._busy:
             raise SessionBusy(
                 "this session is in use by a run that has not ended",
@@ -80,5 +80,5 @@ class Session:
         self._busy = True
 
     def release(self) -> None:
-        """Give the session back."""
+        """Release the session."""
         self._busy = False

@@ -1,4 +1,4 @@
-"""Program text and places in it: what every diagnostic and every event points at."""
+"""Program text and spans in it, to which diagnostics and events point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXCERPT_WIDTH = 160
 class Source:
     """A piece of program text with a display name.
 
-    Parameters: ``name`` is what messages call it (a file path, or ``<string>``), ``text`` the whole text.
+    Parameters: ``name`` its name in messages (a file path, or ``<string>``), ``text`` the whole text.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Source:
 
     @cached_property
     def digest(self) -> str:
-        """Hex blake2b-16 of the text: the content's identity, whatever its name."""
+        """16-byte blake2b of the text in hex: identifies the content, regardless of the name."""
         return hashlib.blake2b(self.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def position(self, offset: int) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A half-open range of characters of a :class:`Source`; lines and columns are worked out when asked for."""
+    """A half-open range of characters of a :class:`Source`; lines and columns are computed on demand."""
 
     source: Source = field(repr=False)
     start: int
@@ -92,7 +92,7 @@ class Span:
         return f"{self.source.name}:{line}:{column}"
 
     def to_dict(self) -> dict[str, object]:
-        """JSON shape used by events and machine-readable diagnostics."""
+        """The JSON form for events and machine-readable diagnostics."""
         line, column = self.source.position(self.start)
         end_line, end_column = self.source.position(max(self.start, self.end))
         return {
@@ -104,7 +104,7 @@ class Span:
         }
 
     def excerpt(self) -> str:
-        """The first line of the span with carets beneath it; at most 160 columns wide, whatever the line's length."""
+        """The first line of the span with carets beneath it, at most 160 columns wide."""
         line, column = self.source.position(self.start)
         text = self.source.line(line).replace("\t", " ")
         last_line, last_column = self.source.position(max(self.start, self.end))

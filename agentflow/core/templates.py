@@ -1,4 +1,4 @@
-"""Task templates and their settings: what hosts, files and models write to declare a task."""
+"""Task templates and their settings, with which hosts, files and models declare tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.core.values import pairs_to_dict
 
 
 class ContextManagement(MappingModel):
-    """How a task's context is put together; ``None`` means the default of the template's subtype.
+    """How a task's context is assembled; ``None`` means the default of the template's subtype.
 
     ``inherit_context`` full, none or subset; ``accumulate_data``; ``accumulation_format`` notes_only or full_output;
     ``fresh_context`` enabled or disabled. camelCase keys are read too.
@@ -34,8 +34,8 @@ class ContextManagement(MappingModel):
 class HistoryConfig(MappingModel):
     """How a task uses its session's history.
 
-    ``use_session_history`` sends earlier turns; ``history_turns_to_include`` at most that many of the last (None: all);
-    ``record_in_session_history`` commits this turn.
+    ``use_session_history`` sends earlier exchanges, ``history_turns_to_include`` limits them to the newest (None: all);
+    ``record_in_session_history`` commits this exchange.
     """
 
     use_session_history: bool = True
@@ -57,11 +57,11 @@ class TaskTemplate(MappingModel):
 
     ``name`` identifies it, ``type`` is ``atomic``, ``subtype`` groups. ``params`` maps parameter names to
     :class:`Parameter` (a ``"a,b"`` string, a list or a dict is read). ``instructions`` is the prompt with ``{{param}}``
-    places; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict
+    slots; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict
     ``{"type": "json" | "text", "schema": ...}``; ``tools`` the names the task may call (None: none of them unless the
-    caller grants some); ``fallbacks`` models to try when ``model`` fails; ``decompose`` how many rounds a model may take
-    to write a program for the task once it ran out of context or output (0: never); ``is_function`` makes a text
-    function: its rendered instructions are its value and no model is called; ``max_turns``, ``max_output_tokens`` and
+    caller grants some); ``fallbacks`` models to try if ``model`` fails; ``decompose`` how many rounds a model may take
+    to write a program for a task that ran out of context or output (0: never); ``is_function`` makes it a text
+    function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
     ``timeout_s`` (seconds) bound its prompt; ``settings`` are request fields native to the model's dialect.
     """
 
@@ -113,7 +113,7 @@ class TaskTemplate(MappingModel):
             return {str(name): Parameter() for name in cast(list[object], value)}
         if isinstance(value, dict):
             read: dict[str, object] = {}
-            for name, given in cast(dict[object, object], value).items():
-                read[str(name)] = {"type": given} if isinstance(given, str) else (given or {})
+            for name, declared in cast(dict[object, object], value).items():
+                read[str(name)] = {"type": declared} if isinstance(declared, str) else (declared or {})
             return read
         return value

@@ -1,4 +1,4 @@
-"""The values a program handles that Python has no word for, and their text and JSON forms."""
+"""Values of programs without a Python equivalent, and conversion of values to text and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 MAX_DATA_DEPTH = 1_000
-"""Deepest nesting that comparing, printing and JSON accept; beyond it ``limits/depth``."""
+"""Maximum nesting for comparison, printing and JSON; beyond it ``limits/depth``."""
 
 
 class Symbol:
@@ -68,19 +68,19 @@ def name_of(value: object) -> str | None:
 
 
 def pairs_to_dict(value: object) -> dict[str, Any] | None:
-    """A dict, or a list of two-element lists, as a dict with string keys; None when ``value`` is neither.
+    """A dict, or a list of two-element lists, as a dict with string keys; None if ``value`` is neither.
 
-    This is how ``context``, ``inputs`` and ``history_config`` arguments may be written. Repeated names: None.
+    The arguments ``context``, ``inputs`` and ``history_config`` take both forms. None for duplicate names.
     """
     if isinstance(value, Mapping):
         mapping = cast(Mapping[Any, Any], value)
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for key, item in mapping.items():
             name = name_of(key)
             if name is None:
                 return None
-            found[name] = item
-        return found
+            entries[name] = item
+        return entries
     if not isinstance(value, list):
         return None
     result: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
 def plain(value: object, _depth: int = 0) -> Any:
     """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists.
 
-    Objects JSON has no word for become their ``str()``. Raises ValueError past 1,000 levels of nesting.
+    Objects without a JSON form become their ``str()``. Raises ValueError past 1,000 levels of nesting.
     """
     if value is None or isinstance(value, str | int | float | bool):
         return value
@@ -131,12 +131,12 @@ def _plain_deep(value: object) -> Any:
         if depth > MAX_DATA_DEPTH:
             raise ValueError(f"data is nested deeper than {MAX_DATA_DEPTH} levels")
         if isinstance(item, Mapping):
-            made: dict[str, Any] = {}
-            put(made)
+            converted: dict[str, Any] = {}
+            put(converted)
             for key, inner in cast(Mapping[Any, Any], item).items():
                 name = _key(key)
-                made[name] = None
-                pending.append((inner, _put_key(made, name), depth + 1))
+                converted[name] = None
+                pending.append((inner, _put_key(converted, name), depth + 1))
         elif isinstance(item, list | tuple):
             items = list(cast(Iterable[Any], item))
             out: list[Any] = [None] * len(items)
@@ -171,7 +171,7 @@ def to_json(value: object, *, indent: int | None = None) -> str:
 
 
 def as_text(value: object) -> str:
-    """``value`` as it reads inside a prompt: text as it is, symbols by name, other data as JSON."""
+    """``value`` as text inside a prompt: text unchanged, symbols as their names, other data as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, Symbol):
