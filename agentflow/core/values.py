@@ -10,6 +10,8 @@ from typing import Any, cast
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from agentflow.core.shared_list import SharedList, as_list
+
 MAX_DATA_DEPTH = 1_000
 """Maximum nesting for comparison, printing and JSON; beyond it ``limits/depth``."""
 
@@ -81,13 +83,15 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
                 return None
             entries[name] = item
         return entries
-    if not isinstance(value, list):
+    pairs = as_list(value) if not isinstance(value, tuple) else None
+    if pairs is None:
         return None
     result: dict[str, Any] = {}
-    for pair in cast(list[Any], value):
-        if not isinstance(pair, list | tuple) or len(cast(list[Any], pair)) != 2:
+    for entry in pairs:
+        pair = as_list(entry)
+        if pair is None or len(pair) != 2:
             return None
-        key, item = cast(list[Any], pair)
+        key, item = pair
         name = name_of(key)
         if name is None or name in result:
             return None
@@ -109,7 +113,7 @@ def plain(value: object, _depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         mapping = cast(Mapping[Any, Any], value)
         return {_key(key): plain(item, _depth + 1) for key, item in mapping.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | SharedList):
         return [plain(item, _depth + 1) for item in cast(Iterable[Any], value)]
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
@@ -137,7 +141,7 @@ def _plain_deep(value: object) -> Any:
                 name = _key(key)
                 converted[name] = None
                 pending.append((inner, _put_key(converted, name), depth + 1))
-        elif isinstance(item, list | tuple):
+        elif isinstance(item, list | tuple | SharedList):
             items = list(cast(Iterable[Any], item))
             out: list[Any] = [None] * len(items)
             put(out)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agentflow.core.errors import UnboundSymbolError
+from agentflow.core.shared_list import plain_lists
 from agentflow.lib.suggest import did_you_mean
 
 
@@ -58,7 +59,7 @@ class SexpEnvironment:
         cell = self.find(str(name))
         if cell is None:
             raise unbound(str(name), f"'{name}' is not bound", did_you_mean(str(name), self.names()))
-        return cell.v
+        return plain_lists(cell.v)
 
     def define(self, name: str, value: Any) -> None:
         """Bind ``name`` in this environment."""
@@ -108,7 +109,7 @@ class SexpEnvironment:
         for name in sorted(self.names()):
             cell = self.find(name)
             if cell is not None:
-                found[name] = cell.v
+                found[name] = plain_lists(cell.v)
         return found
 
     def __contains__(self, name: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.records import Record, is_dict
+from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH
 
 _ATOMS = (str, int, float, bool, type(None))
@@ -22,9 +23,16 @@ def equal(a: Any, b: Any) -> bool:
     if type(a) in _ATOMS and type(b) in _ATOMS:
         return a == b
     seen: set[tuple[int, int]] = set()
+    keep: list[Any] = []  # keeps objects alive, so that no id in `seen` is reused
     pending: list[tuple[Any, Any, int]] = [(a, b, 0)]
     while pending:
         left, right, depth = pending.pop()
+        if type(left) is SharedList or type(right) is SharedList:
+            if left is right or not _new(seen, left, right, depth):
+                continue
+            left = left.plain() if type(left) is SharedList else left
+            right = right.plain() if type(right) is SharedList else right
+            keep.append((left, right))
         if isinstance(left, list | tuple) and isinstance(right, list | tuple):
             one, other = cast("list[Any]", left), cast("list[Any]", right)
             if one is other:

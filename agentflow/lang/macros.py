@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.shared_list import plain_lists
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
 from agentflow.lang.closure import Closure
@@ -60,7 +61,9 @@ class Macro:
         except (TypeError, RecursionError, ValueError) as error:
             raise a.error(node, "macro/failed", f"macro '{self.name}' failed: {error}") from error
         try:
-            made_node = from_datum(value, node, places, self.limits.nodes - a.expanded, self.limits.nesting)
+            made_node = from_datum(
+                plain_lists(value), node, places, self.limits.nodes - a.expanded, self.limits.nesting
+            )
         except OverflowError as error:
             limit = "nesting" if str(error) == "depth" else "macro_nodes"
             allowed = self.limits.nesting if limit == "nesting" else self.limits.nodes

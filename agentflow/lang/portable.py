@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import DataError, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.shared_list import SharedList
 from agentflow.core.source import Source
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
@@ -114,7 +115,7 @@ class _Dump:
         if isinstance(value, Closure):
             return {"$closure": self.index(value)}
         if depth < MAX_DATA_DEPTH // 4:
-            if isinstance(value, list | tuple):
+            if isinstance(value, list | tuple | SharedList):
                 return [self.encode(each, name, closure, depth + 1) for each in cast("list[Any]", value)]
             if isinstance(value, dict):
                 pairs = cast("dict[Any, Any]", value)

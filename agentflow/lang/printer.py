@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.records import Record, is_dict
+from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.closure import Closure
 
@@ -191,7 +192,7 @@ def _plain_json(value: Any) -> Any:
         return {
             key if type(key) is str else json.loads(_json_key(key)): _plain_json(item) for key, item in value.items()
         }
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | SharedList):
         return [_plain_json(item) for item in cast("list[Any]", value)]
     if isinstance(value, Symbol):
         return value.name
@@ -242,7 +243,7 @@ def measure(value: object, *, data: bool = False) -> tuple[int, int]:
 
 
 def _is_container(value: Any) -> bool:
-    return isinstance(value, list | tuple) or is_dict(value)
+    return isinstance(value, list | tuple | SharedList) or is_dict(value)
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -304,8 +305,8 @@ class _Text(str):
 def _open(value: Any, notation: Notation) -> tuple[str, Iterator[Any], str] | None:
     if notation is JSON:
         value = as_data(value)
-    if isinstance(value, list | tuple):
-        elements = cast("list[Any]", value)
+    if isinstance(value, list | tuple | SharedList):
+        elements = value.plain() if isinstance(value, SharedList) else cast("list[Any]", value)
         if notation.quotes and len(elements) == 2 and isinstance(elements[0], Symbol):
             mark = _QUOTES.get(elements[0].name)
             if mark is not None:

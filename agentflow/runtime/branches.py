@@ -15,6 +15,7 @@ from agentflow.core.events import BranchStarted
 from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
@@ -82,7 +83,8 @@ async def parallel(rt: Strand, span: Span, thunks: list[Code]) -> list[Any]:
 
 async def pmap(rt: Strand, span: Span, function: Any, items: Any, limit: Any) -> list[Any]:
     """The procedure's values on all elements, in order."""
-    if not isinstance(items, list | tuple):
+    elements = as_list(items)
+    if elements is None:
         raise SexpEvaluationError(
             f"pmap takes a list, and was given {print_value(items, limit=80)}", code="type/argument", span=span
         )
@@ -92,7 +94,6 @@ async def pmap(rt: Strand, span: Span, function: Any, items: Any, limit: Any) ->
             code="concurrency/limit",
             span=span,
         )
-    elements: list[Any] = list(items)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     fork = _Fork(rt, "pmap", span, len(elements))
 
     async def code(strand: Strand, d: int, element: Any) -> Any:

@@ -14,6 +14,7 @@ from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Source
 from agentflow.core.templates import TaskTemplate
 from agentflow.lang.analyzer import Kind
@@ -175,7 +176,7 @@ class Engine:
 
     async def evaluate(self, program: Program, env: SexpEnvironment, call: CallContext) -> Any:
         """Run a compiled program in ``env`` at the place ``call`` of a run."""
-        return await run_program(program, env, performer=self.effects, call=call, budget=budget_of(call))
+        return plain_lists(await run_program(program, env, performer=self.effects, call=call, budget=budget_of(call)))
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
@@ -185,7 +186,9 @@ class Engine:
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
-        return await call_closure(function, arguments, performer=self.effects, call=call, budget=budget_of(call))
+        return plain_lists(
+            await call_closure(function, arguments, performer=self.effects, call=call, budget=budget_of(call))
+        )
 
     async def take_over(
         self,
@@ -228,7 +231,9 @@ class Engine:
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
-        return await on_fresh_task(run_program(program, env, performer=self.effects, call=place, budget=budget))
+        return plain_lists(
+            await on_fresh_task(run_program(program, env, performer=self.effects, call=place, budget=budget))
+        )
 
 
 def _names(env: SexpEnvironment | None, bindings: Iterable[str]) -> frozenset[str]:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast
 
 from agentflow.core.call import CallContext, HostCode
@@ -28,6 +28,7 @@ from agentflow.core.events import ContextStarted
 from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import holds_lists, plain_lists
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
@@ -106,6 +107,7 @@ class EffectRunner:
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""
         span = call.span
+        effect = _leaving(effect)
         try:
             match effect:
                 case TaskCall():
@@ -192,6 +194,22 @@ class EffectRunner:
                 hint="name their directory: AgentFlow(workflows='DIR')",
             )
         return await self.workflows.call_workflow(effect, call)
+
+
+def _leaving(effect: Effect) -> Effect:
+    """``effect`` as it leaves the language: with Python lists in its arguments."""
+    if isinstance(effect, LogMessage | Timer):
+        return effect
+    arguments = effect.inputs if isinstance(effect, Solve) else effect.arguments
+    values = arguments if isinstance(arguments, tuple) else arguments.values()
+    if not any(holds_lists(each) for each in values):
+        return effect
+    changed: Any = plain_lists(arguments)
+    if changed is arguments:
+        return effect
+    if isinstance(effect, HostCall):
+        return replace(effect, arguments=tuple(changed))
+    return replace(effect, inputs=changed) if isinstance(effect, Solve) else replace(effect, arguments=changed)
 
 
 _CONTEXT_KEYS = {

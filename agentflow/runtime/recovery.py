@@ -13,6 +13,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, Solve, TaskCall, Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
 from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.lang.calling import TAIL
@@ -81,7 +82,7 @@ def error_of(value: Any, span: Span) -> AgentflowError:
     if isinstance(value, TaskResult) and value.failed and isinstance(value.error, AgentflowError):
         return value.error
     made = SexpEvaluationError(f"the program raised {print_value(value, limit=500)}", code="program/raised", span=span)
-    made.value = value
+    made.value = plain_lists(value)
     return made
 
 
@@ -91,7 +92,7 @@ def user_error(message: Any, irritants: tuple[Any, ...], span: Span) -> SexpEval
     shown = " ".join(print_value(each, limit=200) for each in irritants)
     made = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
     made.value = message
-    made.irritants = list(irritants)  # type: ignore[attr-defined]
+    made.irritants = [plain_lists(each) for each in irritants]  # type: ignore[attr-defined]
     return made
 
 

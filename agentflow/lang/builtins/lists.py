@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.shared_list import SHARED_FROM, SharedList, as_list
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_element, wrong_type
 from agentflow.lang.equality import equal
@@ -12,10 +13,9 @@ from agentflow.lang.equality import equal
 
 def items(who: str, position: int, value: Any) -> list[Any]:
     """``value`` as a list to read from. Raises ``type/argument`` if it is not a list."""
-    if isinstance(value, list):
-        return cast("list[Any]", value)
-    if isinstance(value, tuple):
-        return list(cast("tuple[Any, ...]", value))
+    elements = as_list(value)
+    if elements is not None:
+        return elements
     hint = None
     if isinstance(value, str):
         hint = "(string-split text separator) makes a list of a text"
@@ -35,6 +35,21 @@ def _not_empty(who: str, value: object) -> list[Any]:
     return elements
 
 
+def _size(value: Any) -> int:
+    return value.length if isinstance(value, SharedList) else len(items("cddr", 1, value))
+
+
+def _at(who: str, value: Any, index: int) -> Any:
+    """The element at ``index``, which is small. An error if the list is shorter."""
+    while index and isinstance(value, SharedList):
+        value = value.rest()
+        index -= 1
+    if isinstance(value, SharedList):
+        return value.first()
+    elements = items(who, 1, value)
+    return _not_empty(who, elements[index:])[0]
+
+
 @primitive("list", usage="(list value ...)", arity=(0, None))
 def make_list(*values: Any) -> list[Any]:
     """A new list of the values, in order."""
@@ -42,41 +57,50 @@ def make_list(*values: Any) -> list[Any]:
 
 
 @primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True)
-def cons(rt: Bounded, value: Any, rest: Any) -> list[Any]:
+def cons(rt: Bounded, value: Any, rest: Any) -> list[Any] | SharedList:
     """A new list: the value, then the elements of the list. There are no dotted pairs."""
+    if isinstance(rest, SharedList):
+        charge_collection(rt, rest.length + 1, "cons")
+        return rest.after(value)
     tail = items("cons", 2, rest)
-    charge_collection(rt, len(tail) + 1, "cons")
-    return [value, *tail]
+    size = len(tail) + 1
+    if size < SHARED_FROM:
+        return [value, *tail]
+    charge_collection(rt, size, "cons")
+    return SharedList.of(tail).after(value)
 
 
 @primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",))
 def first(value: Any) -> Any:
     """The first element. An empty list is the error ``list/empty``."""
-    return _not_empty("first", value)[0]
+    return value.first() if isinstance(value, SharedList) else _not_empty("first", value)[0]
 
 
 @primitive("rest", usage="(rest list)", arity=(1, 1), aliases=("cdr",))
-def rest(value: Any) -> list[Any]:
-    """A new list of all elements but the first. An empty list is the error ``list/empty``."""
-    return _not_empty("rest", value)[1:]
+def rest(value: Any) -> list[Any] | SharedList:
+    """A list of all elements but the first. An empty list is the error ``list/empty``."""
+    if isinstance(value, SharedList):
+        return value.rest()
+    elements = _not_empty("rest", value)
+    return elements[1:] if len(elements) <= SHARED_FROM else SharedList.of(elements).rest()
 
 
 @primitive("cadr", usage="(cadr list)", arity=(1, 1))
 def second(value: Any) -> Any:
     """The second element. A shorter list is the error ``list/empty``."""
-    return _not_empty("cadr", _not_empty("cadr", value)[1:])[0]
+    return _at("cadr", value, 1)
 
 
 @primitive("caddr", usage="(caddr list)", arity=(1, 1))
 def third(value: Any) -> Any:
     """The third element. A shorter list is the error ``list/empty``."""
-    return _not_empty("caddr", _not_empty("caddr", _not_empty("caddr", value)[1:])[1:])[0]
+    return _at("caddr", value, 2)
 
 
 @primitive("cddr", usage="(cddr list)", arity=(1, 1))
-def after_second(value: Any) -> list[Any]:
-    """A new list of all elements but the first two. A shorter list is the error ``list/empty``."""
-    return _not_empty("cddr", _not_empty("cddr", value)[1:])[1:]
+def after_second(value: Any) -> list[Any] | SharedList:
+    """A list of all elements but the first two. A shorter list is the error ``list/empty``."""
+    return rest(rest(value)) if _size(value) > 1 else _not_empty("cddr", [])
 
 
 @primitive("nth", usage="(nth list index [default])", arity=(2, 3))
@@ -102,15 +126,26 @@ def _short(value: int) -> str:
 @primitive("length", usage="(length list)", arity=(1, 1))
 def length(value: Any) -> int:
     """The number of elements of a list, characters of a string, or keys of a dict."""
-    if isinstance(value, str | list | tuple | dict):
+    if isinstance(value, str | list | tuple | dict | SharedList):
         return len(cast("list[Any]", value))
     wrong_type("length", 1, "a list, string or dict", value)
 
 
 @primitive("append", usage="(append list ...)", arity=(0, None), needs_rt=True)
-def append(rt: Bounded, *lists: Any) -> list[Any]:
-    """A new list of all elements of the lists, in order. Texts are joined by ``string-append``."""
-    parts = [items("append", position, each) for position, each in enumerate(lists, 1)]
+def append(rt: Bounded, *lists: Any) -> list[Any] | SharedList:
+    """A list of all elements of the lists, in order. Texts are joined by ``string-append``.
+
+    Takes time by the length of all lists but a last one that ``cons`` or ``rest`` gave.
+    """
+    *before, last = lists or ([],)
+    parts = [items("append", position, each) for position, each in enumerate(before, 1)]
+    if isinstance(last, SharedList):
+        charge_collection(rt, sum(map(len, parts)) + last.length, "append")
+        for part in reversed(parts):
+            for element in reversed(part):
+                last = last.after(element)
+        return last
+    parts.append(items("append", len(lists), last))
     charge_collection(rt, sum(map(len, parts)), "append")
     return [element for each in parts for element in each]
 
@@ -159,23 +194,24 @@ def assoc(key: Any, pairs: Any) -> Any:
     """The first pair ``(key value)`` of a list whose key is equal; false if there is none."""
     entries = items("assoc", 2, pairs)
     for position, pair in enumerate(entries):
-        if not isinstance(pair, list | tuple) or not pair:
+        parts = as_list(pair)
+        if not parts:
             wrong_element("assoc", position, "pair", pair)
-        if equal(cast("list[Any]", pair)[0], key):
-            return cast("Any", pair)
+        if equal(parts[0], key):
+            return pair
     return False
 
 
 @primitive("list?", usage="(list? value)", arity=(1, 1))
 def is_list(value: Any) -> bool:
     """Whether the value is a list; the empty list, nil, is one."""
-    return isinstance(value, list | tuple)
+    return isinstance(value, list | tuple | SharedList)
 
 
 @primitive("pair?", usage="(pair? value)", arity=(1, 1))
 def is_pair(value: Any) -> bool:
     """Whether the value is a list with elements, so that ``first`` and ``rest`` may be asked of it."""
-    return isinstance(value, list | tuple) and bool(cast("list[Any]", value))
+    return isinstance(value, list | tuple | SharedList) and len(cast("list[Any]", value)) > 0
 
 
 @primitive("zip", usage="(zip list ...)", arity=(1, None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
 from agentflow.lang.builtins.registry import primitive, type_name
 from agentflow.lang.equality import equal
@@ -22,7 +23,7 @@ def is_equal(a: Any, b: Any) -> bool:
 @primitive("null?", usage="(null? value)", arity=(1, 1), aliases=("nil?",))
 def is_null(value: Any) -> bool:
     """Whether the value is the empty list or none."""
-    return value is None or (isinstance(value, list | tuple) and not value)
+    return value is None or (isinstance(value, list | tuple | SharedList) and not value)
 
 
 @primitive("not", usage="(not value)", arity=(1, 1))

@@ -16,6 +16,7 @@ from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,7 +140,7 @@ def type_name(value: object) -> str:
         return "string"
     if isinstance(value, Symbol):
         return "symbol"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | SharedList):
         return "list"
     if is_dict(value):
         return "dict"
@@ -176,7 +177,7 @@ def _show(value: Any) -> str:
         return f'string "{value[:40]}{"..." if len(value) > 40 else ""}"'
     if isinstance(value, Symbol):
         return f"symbol {value.name[:40]}"
-    if isinstance(value, list | dict):
+    if isinstance(value, list | dict | SharedList):
         size = len(cast("list[Any]", value))
         return f"{article} {kind} of {size}" if size else f"an empty {kind}"
     return f"{article} {kind}"
