@@ -37,6 +37,14 @@ WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", 
 somebody's approval or answer, or the time."""
 
 
+def _plain(value: object) -> Any:
+    """``value`` as JSON data; what cannot be that (it is nested too deep) as a text that says so: an event is never lost."""
+    try:
+        return plain(value)
+    except (ValueError, RecursionError) as error:
+        return f"({type(value).__name__}: {str(error)[:200]})"
+
+
 @dataclass(frozen=True, slots=True)
 class EventBase:
     """The header all events share.
@@ -69,7 +77,7 @@ class EventBase:
             elif isinstance(value, BaseException):
                 data[field.name] = {"code": "exception", "message": f"{type(value).__name__}: {value}"[:2_000]}
             else:
-                data[field.name] = plain(value)
+                data[field.name] = _plain(value)
         return data
 
 

@@ -160,7 +160,7 @@ def load_closure(data: Any, *, kinds: Callable[[str], Any] | None = None, limits
                 closure.env.own(name).v = _decode(value, made)
         root: int = data["root"]
         return made[root]
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
         raise DataError(
             f"this is no closure written by dump_closure: {type(error).__name__}: {error}",
             code="closure/data",
