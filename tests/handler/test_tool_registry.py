@@ -148,11 +148,9 @@ async def test_exceptions_become_results() -> None:
     assert isinstance(result.error, ValueError)
 
 
-@pytest.mark.parametrize(
-    "error", [TaskError("task"), LimitExceeded("limit", limit="steps", allowed=1), asyncio.CancelledError()]
-)
+@pytest.mark.parametrize("error", [TaskError("task"), LimitExceeded("limit", limit="steps", allowed=1)])
 async def test_errors_that_pass(error: BaseException) -> None:
-    """TaskError, LimitExceeded and cancellation pass as the same object; the tool's Finished event is there."""
+    """TaskError and LimitExceeded pass as the same object; the tool's Finished event is there."""
 
     async def broken() -> None:
         raise error
@@ -162,7 +160,25 @@ async def test_errors_that_pass(error: BaseException) -> None:
         await run(registry(broken), "broken", {}, fake.call())
     assert caught.value is error
     finished = fake.of(ToolFinished)[0]
-    assert finished.outcome == ("cancelled" if isinstance(error, asyncio.CancelledError) else "error")
+    assert finished.outcome == "error"
+    assert not fake.unbalanced()
+
+
+async def test_a_cancellation_passes() -> None:
+    """A tool whose task is cancelled ends as cancelled; its Finished event says so."""
+    started = asyncio.Event()
+
+    async def waits() -> None:
+        started.set()
+        await asyncio.sleep(30)
+
+    fake = FakeRun()
+    task = asyncio.ensure_future(run(registry(waits), "waits", {}, fake.call()))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.of(ToolFinished)[0].outcome == "cancelled"
     assert not fake.unbalanced()
 
 
