@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
@@ -38,7 +37,7 @@ from agentflow.providers.table import Router
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult, RunStream
 from agentflow.runtime.programs import ProgramCheck
-from agentflow.runtime.run import Approver, Run
+from agentflow.runtime.run import Approver
 from agentflow.settings import Settings, load_settings
 from agentflow.spec.evaluator import SexpEvaluator
 from agentflow.spec.executors import SystemExecutorFunctions
@@ -240,7 +239,7 @@ class AgentFlow:
         ``bindings`` are variables it finds; ``env`` an environment whose definitions it shares; ``session`` a
         conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
         named; ``limits`` and ``approve`` replace the flow's for this run. Called from inside a tool, the program runs within
-        that tool's run (unless it is given limits of its own), and the result's usage is that run's so far.
+        that tool's run: ``limits`` can only narrow that run's, and the result's usage is the program's own.
         Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError, LimitExceeded, SessionBusy.
         """
         return await self._main(program, bindings, env, session, limits, allow, approve, None)
@@ -292,9 +291,17 @@ class AgentFlow:
             environment = env.extend(dict(bindings)) if bindings else env
         else:
             environment = SexpEnvironment(dict(bindings or {}))
+        if outer is not None and limits is not None:
+            limits = limits.within(outer.run.limits)
         compiled = await self._compiled(source, environment, grants, limits)
-        if outer is not None and own is None and limits is None and isinstance(outer.run, Run):
-            return await self._join(outer, outer.run, compiled, environment, bindings, session, grants)
+        if outer is not None:
+            path = outer.next_path("program", compiled.source.digest, bindings or {})
+            part, call = self.engine.join(
+                outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
+            )
+            async with part.clock():
+                value = await self.engine.evaluate(compiled, environment, call)
+            return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
         async with self.engine.open(
             compiled.source.name,
             session=session,
@@ -319,30 +326,6 @@ class AgentFlow:
         if len(text) < LONG_SOURCE:
             return self.engine.compile(source, env=env, grants=grants, limits=limits)
         return await asyncio.to_thread(self.engine.compile, source, env=env, grants=grants, limits=limits)
-
-    async def _join(
-        self,
-        outer: CallContext,
-        run: Run,
-        program: Program,
-        env: SexpEnvironment,
-        bindings: Mapping[str, Any] | None,
-        session: Session | None,
-        grants: frozenset[str] | None,
-    ) -> RunResult:
-        """Run a program inside the run of the tool that asks for it, so that budgets, events and cancellation hold."""
-        call = CallContext(
-            run,
-            path=outer.next_path("program", program.source.digest, bindings or {}),
-            parent=outer.parent,
-            session=session,
-            span=outer.span,
-            grants=grants,
-            subtask_chain=outer.subtask_chain,
-            material=outer.material,
-        )
-        value = await self.engine.evaluate(program, env, call)
-        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
 
 
 def _roots(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:

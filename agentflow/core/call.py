@@ -120,6 +120,11 @@ class RunPort(RunServices, Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
+    def services(self) -> RunServices:
+        """Who does what the run is asked to start: the engine that opened it."""
+        ...
+
+    @property
     def budget(self) -> object:
         """What the run may still use of steps, effects and branches: the runtime's own affair, None without one."""
         ...

@@ -27,6 +27,7 @@ class WatchedRun:
         self.charge_model_call = run.charge_model_call
         self.charge_usage = run.charge_usage
         self.approve = run.approve
+        self.services = run.services
         self.run_subtask = run.run_subtask
         self.call_value = run.call_value
         self.take_over = run.take_over

@@ -26,6 +26,7 @@ from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.hops import on_fresh_task
+from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
 from agentflow.runtime.run import Approver, OpenRun, Run
 from agentflow.runtime.strand import call_closure, run_program
@@ -115,6 +116,26 @@ class Engine:
         root = CallContext(run, session=session, grants=grants)
         scope = root.scope(RunStarted, path="0", name=name, program=program, labels=labels)
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor)
+
+    def join(
+        self,
+        outer: CallContext,
+        path: str,
+        *,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        grants: frozenset[str] | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+    ) -> tuple[RunPart, CallContext]:
+        """A part of the run that ``outer`` belongs to, and its outermost call, at ``path``.
+
+        ``grants`` is its authority, which cannot exceed that of ``outer``; the rest as for :meth:`open`.
+        """
+        part = RunPart(outer.run, self, limits=limits, own=own, approver=approver, redactor=self._redactor)
+        call = outer.at(path, run=part, grants=grants)
+        call.session = session if session is not None else Session()
+        return part, call
 
     def _throttle_here(self) -> StartThrottle:
         loop = running_loop()

@@ -70,6 +70,7 @@ class Run:
         self._approval_turn = asyncio.Lock()
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
+        self.services = services
         self.run_subtask = services.run_subtask
         self.call_value = services.call_value
         self.take_over = services.take_over

@@ -31,14 +31,17 @@ def executing_call() -> CallContext | None:
 async def in_run(engine: Engine, name: str, session: Session | None = None) -> AsyncGenerator[CallContext, None]:
     """The call that is executing, when there is one; else a run of its own around the block, in ``session``.
 
+    In a run of another engine (a flow that is used by another's tool) it is a part of that run, done by this engine.
     Raises SessionBusy when a run of its own finds ``session`` in use.
     """
     call = executing_call()
-    if call is not None:
+    if call is None:
+        async with engine.open(name, session=session) as (_, call):
+            yield call
+    elif call.run.services is engine:
         yield call
-        return
-    async with engine.open(name, session=session) as (_, call):
-        yield call
+    else:
+        yield engine.join(call, call.next_path(name), session=call.session)[1]
 
 
 class Joint:

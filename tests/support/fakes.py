@@ -80,6 +80,7 @@ class FakeRun:
         self.programs = programs
         self.solver = solver
         self.budget = None
+        self.services = self
         self.next_seq = itertools.count(1).__next__
 
     def call(self, session: Session | None = None, grants: frozenset[str] | None = None) -> CallContext:

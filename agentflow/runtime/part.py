@@ -1,0 +1,92 @@
+"""A part of a run: a program that a tool runs within the run the tool belongs to."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from agentflow.core.call import ApprovalRequest, CallContext, RunPort, RunServices
+from agentflow.core.events import Event
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.lib.redact import Redactor
+from agentflow.observe.stream import Fanout, Subscriber
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.clock import WallClock
+from agentflow.runtime.run import Approver, Run
+
+
+class RunPart(Run):
+    """A part of ``outer`` with services, and where they are given limits, an approver and a reader, of its own.
+
+    Whatever happens in it happens in the outer run too: events, numbers, usage, steps. Its limits only narrow the outer
+    ones, so that nothing started inside a run can leave that run's budget. ``usage`` and ``cost_usd`` are the part's.
+    """
+
+    def __init__(
+        self,
+        outer: RunPort,
+        services: RunServices,
+        *,
+        limits: Limits | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        super().__init__(
+            limits=outer.limits if limits is None else limits.within(outer.limits),
+            services=services,
+            fanout=Fanout((), own),
+            approver=approver,
+            run_id=outer.run_id,
+            redactor=redactor,
+        )
+        self._outer = outer
+        self._narrowed = limits is not None
+        above = outer.budget
+        self.budget = Budget(self.limits, parent=above if isinstance(above, Budget) else None)
+        self.next_seq = outer.next_seq
+        self.slice = outer.slice
+        self.programs = outer.programs
+        self._read = own is not None
+        self.watched = self._read or outer.watched
+        self.streaming = self._read or outer.streaming
+
+    def clock(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """What ends the block around the part when its own wall time is up. Raises LimitExceeded then."""
+        return WallClock(self.budget) if self._narrowed else contextlib.nullcontext()
+
+    @property
+    def congested(self) -> bool:
+        """Whether the part's reader, or the run's own, is behind."""
+        return super().congested or self._outer.congested
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to the run's observers and to the part's reader."""
+        self._outer.publish(event)
+        if self._read:
+            super().publish(event)
+
+    async def room(self) -> None:
+        """Wait for both."""
+        await super().room()
+        if self._outer.congested:
+            await self._outer.room()
+
+    def charge_model_call(self) -> None:
+        """Count a model call here and on the run. Raises LimitExceeded."""
+        super().charge_model_call()
+        self._outer.charge_model_call()
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Add a call's usage and cost here and on the run. Raises LimitExceeded."""
+        try:
+            self._outer.charge_usage(usage, cost_usd)
+        finally:
+            super().charge_usage(usage, cost_usd)
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+        """Ask the part's approver, else the run's."""
+        if self._approver is None:
+            return await self._outer.approve(request, call)
+        return await super().approve(request, call)
