@@ -3,7 +3,8 @@
 BEFORE and AFTER are work trees. Each round runs each in a fresh process of this interpreter, with that tree's own
 ``agentflow`` and the same hash seed, in turn, and takes the processor time of the figures (``figures.py``). Printed per
 figure: the ratio of the medians, AFTER / BEFORE, with its 95 % interval (a bootstrap over the rounds, which are pairs).
-A figure is worse when its whole interval lies above 1, or above ``--bound``; then the exit code is 1.
+A figure is worse when its whole interval lies above 1, or above ``--bound``; then the exit code is 1. Of figures that
+have not changed one in forty is called worse by chance: measure it again by itself (``--figures chunk,control``).
 """
 
 from __future__ import annotations
