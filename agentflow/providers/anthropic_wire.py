@@ -1,4 +1,7 @@
-"""Anthropic Messages: requests as JSON, answers from events. https://docs.anthropic.com/en/api/messages-streaming"""
+"""Anthropic Messages: encodes requests as JSON, decodes answers from events.
+
+https://docs.anthropic.com/en/api/messages-streaming
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ _STOP: StopTable = MappingProxyType(
         "pause_turn": "pause",
         "refusal": "refusal",
         "model_context_window_exceeded": "context_window",
-        # What servers say that imitate the API.
+        # Sent by servers that imitate the API.
         "stop": "end",
         "eos": "end",
         "eos_token": "end",
@@ -60,7 +63,7 @@ _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
 def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
-    """The request body, ``stream`` aside."""
+    """The request body, without ``stream``."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
@@ -94,13 +97,13 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
 
 
 def encode_message(message: Message, names: ToolNames) -> dict[str, Any]:
-    """One message. Thinking and other dialects' own blocks without a native form of this dialect are dropped."""
+    """Encode one message. Thinking and other dialects' blocks without a native form in this dialect are dropped."""
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is TextPart and not parts[0].cache and parts[0].native is None:
         return {"role": message.role, "content": parts[0].text}
     blocks = [block for part in parts if (block := _encode_part(part, names)) is not None]
     if message.role == "user":
-        # The API wants the answers to its tool calls ahead of anything else.
+        # The API requires tool results before any other part.
         blocks.sort(key=lambda block: block["type"] != "tool_result")
     return {"role": message.role, "content": blocks}
 
@@ -141,7 +144,7 @@ def _encode_media(part: ImagePart | DocumentPart) -> dict[str, Any]:
 
 
 class _Block:
-    """A content block while it streams: its first form, and the pieces of what it grows by."""
+    """A streaming content block: its initial data, and the pieces that follow."""
 
     __slots__ = ("data", "kind", "pieces")
 
@@ -152,7 +155,7 @@ class _Block:
 
 
 class MessagesDecoder(BaseDecoder):
-    """Reads one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
+    """Decodes one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
 
     stop_table = _STOP
 
@@ -171,8 +174,8 @@ class MessagesDecoder(BaseDecoder):
         return "".join("".join(block.pieces) for block in self._blocks if block.kind == "text")
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Take one event."""
-        if data.startswith(b"[DONE]"):  # From servers that put this API in front of another.
+        """Decode one event."""
+        if data.startswith(b"[DONE]"):  # Sent by servers that put this API in front of another.
             self.done = True
             return True
         event = parse_json(data)
@@ -198,7 +201,7 @@ class MessagesDecoder(BaseDecoder):
         return True
 
     def _block(self, index: int | None) -> _Block:
-        # Servers that imitate the API leave the index out; the block in question is then the one that began last.
+        # Servers that imitate the API omit the index, which then means the block that began last.
         block = self._open if index is None else self._by_index.get(index)
         if block is None:
             raise ProtocolError(f"a delta for content block {index}, which has not begun", code="provider/bad-event")
@@ -239,7 +242,7 @@ class MessagesDecoder(BaseDecoder):
     def _start(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
         block = self._open = _Block(event["content_block"])
         data = block.data
-        # Some imitators give every block the same index: the latest block has it then.
+        # Some imitators give every block the same index: it then belongs to the latest block.
         self._by_index[event.get("index")] = block
         self._blocks.append(block)
         if block.kind == "tool_use":
@@ -262,7 +265,7 @@ class MessagesDecoder(BaseDecoder):
         return self._response(self._message, content, self._stopped, self._usage)
 
     def _settle(self, block: _Block) -> None:
-        """The block's data as a plain answer would have had it."""
+        """Complete the block's data, as in a plain answer."""
         text = "".join(block.pieces)
         if block.kind in ("text", "thinking"):
             block.data[block.kind] = text
@@ -273,7 +276,7 @@ class MessagesDecoder(BaseDecoder):
                 block.data["_problem"] = problem
 
     def body(self, data: Any) -> ModelResponse:
-        """The answer to a plain request."""
+        """Decode the answer to a plain request."""
         if data.get("type") == "error" or data.get("error"):
             self._fail(data)
         content = data.get("content")
@@ -323,7 +326,7 @@ class MessagesDecoder(BaseDecoder):
 
 
 def _usage(usage: dict[str, Any]) -> Usage:
-    """Normalised: Anthropic's ``input_tokens`` leave out what the cache gave and took."""
+    """Normalised usage: Anthropic's ``input_tokens`` exclude cache reads and writes."""
     read = count(usage.get("cache_read_input_tokens"))
     write = count(usage.get("cache_creation_input_tokens"))
     details = record(usage.get("output_tokens_details"))

@@ -212,9 +212,9 @@ class HttpAdapter(ABC):
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(each.clients.aclose(), loop))
 
     async def _ready(self, loop: asyncio.AbstractEventLoop) -> Opened:
-        for known in [known for known in tuple(self._opening) if known.is_closed()]:
-            self._opening.pop(known, None)
-            self._opened.pop(known, None)
+        for closed in [closed for closed in tuple(self._opening) if closed.is_closed()]:
+            self._opening.pop(closed, None)
+            self._opened.pop(closed, None)
         async with self._opening.setdefault(loop, asyncio.Lock()):
             if (opened := self._opened.get(loop)) is None:
                 clients, sdk = await asyncio.to_thread(self._open)
@@ -306,8 +306,8 @@ class HttpAdapter(ABC):
         try:
             return decoder.event(name, data, batch)
         except _MALFORMED as error:
-            shown = data[:200].decode("utf-8", "backslashreplace")
-            raise self._malformed("an event", f"{describe(error)}): {shown}") from error
+            excerpt = data[:200].decode("utf-8", "backslashreplace")
+            raise self._malformed("an event", f"{describe(error)}): {excerpt}") from error
 
     async def _read_body(self, answer: Answer, opening: bytes, call: HttpCall, decoder: Decoder) -> list[ModelDelta]:
         """The answer to a plain request, or a plain answer to a request for a stream."""

@@ -1,4 +1,4 @@
-"""What the dialects' readings of an answer share: stop reasons, tool calls, tolerance for servers that imitate a vendor."""
+"""Shared by the decoders of all dialects: stop reasons, tool calls, tolerance for servers that imitate a vendor."""
 
 from __future__ import annotations
 
@@ -23,33 +23,32 @@ from agentflow.providers import faults
 from agentflow.providers.wire import ToolNames, record, records
 
 MAX_TOOL_CALLS = 256
-"""Most tool calls of one answer; more is a model out of its mind or a server that means harm."""
+"""Maximum number of tool calls in one answer; more come from a confused model or a hostile server."""
 
 StopTable = Mapping[str, StopReason | type[ProviderError]]
-"""Stop reasons of a dialect in lower case, its imitators' too: what they mean, or the error they are."""
+"""The stop reasons of a dialect and its imitators, in lower case, with their meaning or the error they are."""
 
 
 class Decoder(Protocol):
-    """One dialect's reading of one answer."""
+    """Decodes one answer in one dialect."""
 
     done: bool
     """The terminal event was seen."""
     notices: list[Notice]
-    """What is odd about the answer."""
+    """Oddities of the answer."""
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Take one event, append its deltas to ``out``; False for a ping, which shows no progress."""
+        """Decode one event and append its deltas to ``out``. Returns False for a ping, which is not progress."""
         ...
 
     def body(self, data: Any) -> ModelResponse:
-        """The answer to a plain request."""
+        """Decode the answer to a plain request."""
         ...
 
     def finish(self, framed: bool = True) -> ModelResponse:
-        """The answer the events made. ``framed``: the body's end was marked by its length or a last chunk.
+        """The complete answer. ``framed``: the body's end was marked by its length or a last chunk.
 
-        Raises IncompleteStream when the events do not make an answer: without a stop reason never, and without the
-        terminal event only when the body is framed.
+        Raises IncompleteStream if there was no stop reason, or no terminal event and the body is not framed.
         """
         ...
 
@@ -60,9 +59,9 @@ class Decoder(Protocol):
 
 
 class BaseDecoder:
-    """What the decoders have in common.
+    """Base of the decoders.
 
-    Parameters: ``names`` of the tools on the wire and back; ``provider`` and ``model`` for errors.
+    Parameters: ``names`` maps tool names to the wire and back; ``provider`` and ``model`` for errors.
     """
 
     stop_table: ClassVar[StopTable]
@@ -79,7 +78,7 @@ class BaseDecoder:
         raise faults.from_stream(body, provider=self._provider, model=self._model)
 
     def _stop(self, reason: object, parts: Iterable[Part]) -> StopReason:
-        """What ``reason`` means. Raises for one that nobody knows, or that is a failure, with the text of ``parts``."""
+        """The meaning of ``reason``. Raises, with the text of ``parts``, if it is unknown or a failure."""
         meaning = self.stop_table.get(str(reason).lower())
         if isinstance(meaning, str):
             return meaning
@@ -96,12 +95,12 @@ class BaseDecoder:
 
 
 def incomplete(what: str, partial: str = "") -> IncompleteStream:
-    """The error for an answer that has no end."""
+    """The error for an answer without an end."""
     return IncompleteStream(f"the answer ended before the model had finished: {what}", partial=partial)
 
 
 def check_call_count(count: int) -> None:
-    """Raise ProtocolError when an answer has more tool calls than an answer may."""
+    """Raise ProtocolError if an answer has too many tool calls."""
     if count > MAX_TOOL_CALLS:
         raise ProtocolError(
             f"the answer calls more than {MAX_TOOL_CALLS} tools, the most one answer may",
@@ -111,7 +110,7 @@ def check_call_count(count: int) -> None:
 
 
 def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
-    """``parts`` with every tool call's id filled in and unique: a history with one id twice is refused by servers."""
+    """``parts`` with unique ids for all tool calls: servers refuse a history with a duplicate id."""
     check_call_count(sum(isinstance(part, ToolCallPart) for part in parts))
     seen: set[str] = set()
     unique: list[Part] = []
@@ -129,7 +128,7 @@ def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
 
 
 def deltas_of(parts: Iterable[Part]) -> list[ModelDelta]:
-    """A whole answer as if it had been streamed, one delta a part."""
+    """A complete answer as deltas, one per part."""
     deltas: list[ModelDelta] = []
     for part in parts:
         if isinstance(part, TextPart) and part.text:
@@ -145,7 +144,7 @@ def deltas_of(parts: Iterable[Part]) -> list[ModelDelta]:
 def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
     """A tool call's arguments, JSON text or an object, as ``(arguments, problem)``; one of the two is empty.
 
-    No text means no arguments.
+    An empty text means no arguments.
     """
     if not isinstance(value, str):
         return check_arguments(value, tool)
@@ -159,7 +158,7 @@ def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
 
 
 def check_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
-    """Parsed arguments as ``(arguments, problem)``: they must be an object."""
+    """Parsed arguments, which must be an object, as ``(arguments, problem)``."""
     if isinstance(value, dict):
         return cast(dict[str, Any], value), ""
     kind = "null" if value is None else type(value).__name__
@@ -167,12 +166,12 @@ def check_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
 
 
 def argument_text(value: object) -> str:
-    """A piece of a streamed call's arguments: text as it is, an object (some servers send one) as JSON."""
+    """A piece of a streamed call's arguments: text unchanged, an object (some servers send one) as JSON."""
     return value if isinstance(value, str) else "" if value is None else to_json(value)
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content: a string, or a list of parts of which some have text (some servers send those)."""
+    """The text of a message's content: a string, or the text parts of a list (some servers send one)."""
     if isinstance(content, str) or content is None:
         return content or ""
     if not isinstance(content, list):
@@ -191,7 +190,7 @@ _THOUGHTS = ("thinking", "reasoning", "reasoning_text")
 
 
 def thoughts_of(content: object) -> str:
-    """The thinking among the parts of a message's content."""
+    """The thinking parts of a message's content."""
     parts = records(content)
     return "".join(
         text_of(p.get("thinking") or p.get("text")) for p in map(record, parts) if p.get("type") in _THOUGHTS
@@ -199,5 +198,5 @@ def thoughts_of(content: object) -> str:
 
 
 def count(value: object) -> int:
-    """A number of tokens as servers report it: nothing and nonsense count as none."""
+    """A token count as reported by a server; missing or invalid ones are 0."""
     return int(value) if isinstance(value, int | float) and 0 < value < 1e15 else 0

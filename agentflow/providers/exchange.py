@@ -1,4 +1,4 @@
-"""One exchange with a model server: the call that is made, and its answer read under clocks and caps."""
+"""One exchange with a model server: sends the call, reads the answer under clocks and size caps."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from agentflow.providers.decoding import Decoder
 from agentflow.providers.wire import ToolNames
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""Largest plain answer."""
+"""Maximum size of a plain answer."""
 MAX_STREAM_BYTES = 64 * 1024 * 1024
-"""Largest stream in all."""
+"""Maximum size of a whole stream."""
 _FAIR_S = 0.005
 _DRAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """What the exchange needs of one SDK: its exception classes and its transport's, and what ``post`` is asked for.
+    """The parts of one SDK that an exchange uses: exception classes, also of its transport, and arguments of ``post``.
 
-    ``fault`` names what kept a request from being answered; see :func:`agentflow.providers.transport.connection_fault`.
+    ``fault`` names the reason why a request was not answered; see
+    :func:`agentflow.providers.transport.connection_fault`.
     """
 
     status: type[Exception]
@@ -50,7 +51,7 @@ class Sdk:
 
 
 class HttpCall:
-    """One model call in progress: what is sent, by when it must end, and what is known of the answer so far."""
+    """One model call in progress: the request, its deadline, and the state of the answer."""
 
     __slots__ = (
         "_end",
@@ -100,11 +101,11 @@ class HttpCall:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds left of the whole call."""
+        """Seconds left for the whole call."""
         return None if self.deadline is None else self.deadline - self.loop.time()
 
     def resume(self, paused: float) -> None:
-        """The consumer had what came since loop time ``paused``: that time is not the provider's."""
+        """Exclude the time since loop time ``paused``, when the consumer was at work, from the call's deadline."""
         if self.deadline is not None:
             self.deadline += self.loop.time() - paused
 
@@ -115,12 +116,12 @@ class HttpCall:
             self._end.cancel()
 
     def _is_over(self) -> None:
-        """At twice its time a call is over, however slowly it is read."""
+        """End a call at twice its time, however slowly it is read."""
         self.over = True
         self.deadline = self.loop.time()
 
     def timed_out(self, otherwise: type[ProviderError], what: str) -> ProviderError:
-        """The error of the clock that ran out: the wall clock, or the one that was being watched."""
+        """The error of the clock that ran out: the wall clock's, or ``otherwise``."""
         if self.deadline is not None and self.loop.time() >= self.deadline:
             return CallTimeout(
                 "the model call took longer than its time limit", hint="raise timeout_s or Clocks(wall_s=...)"
@@ -129,7 +130,7 @@ class HttpCall:
 
 
 class Answer:
-    """A response body read chunk by chunk under the clocks and caps."""
+    """Reads a response body in chunks, under the clocks and size caps."""
 
     __slots__ = ("_call", "_due", "_fair", "_first", "_iterator", "_left", "_sdk", "response")
 
@@ -145,16 +146,16 @@ class Answer:
         self._fair = call.loop.time()
 
     def bound(self, limit: int) -> None:
-        """Accept at most ``limit`` bytes more."""
+        """Accept at most ``limit`` more bytes."""
         self._left = min(self._left, limit)
 
     def progress(self) -> None:
-        """Something other than a ping came: the idle clock starts anew."""
+        """Restart the idle clock: something other than a ping arrived."""
         self._due = self._call.due(self._call.clocks.idle_s)
 
     @property
     def framed(self) -> bool:
-        """Whether the body's end is marked by its length or a last chunk, so that a body cut short shows."""
+        """Whether the body's end is marked by its length or a last chunk, so that a truncated body is detected."""
         headers = self.response.headers
         return (
             "content-length" in headers
@@ -163,7 +164,7 @@ class Answer:
         )
 
     async def opening(self) -> bytes:
-        """The first chunk that is not blank, empty when there is none: servers send line feeds to keep a call alive."""
+        """The first chunk that is not blank, empty if there is none: servers send line feeds to keep a call alive."""
         while chunk := await self.read():
             if not chunk.isspace():
                 return chunk
@@ -174,7 +175,7 @@ class Answer:
         call = self._call
         watch = call.watch
         if call.loop.time() - self._fair > _FAIR_S:
-            # A server faster than we read never makes us wait, and others would not get the loop.
+            # A server that is faster than we read never makes us wait, so other tasks would not run.
             await asyncio.sleep(0)
             self._fair = call.loop.time()
         watch.arm(self._due)
@@ -206,7 +207,7 @@ class Answer:
         return chunk
 
     async def drain(self) -> None:
-        """Read what follows the terminal event, briefly, so that the connection can be used again."""
+        """Read briefly past the terminal event, so that the connection can be reused."""
         watch = self._call.watch
         watch.arm(self._call.loop.time() + _DRAIN_S)
         try:
@@ -216,28 +217,28 @@ class Answer:
             if not watch.expired():
                 raise
         except (*self._sdk.transport, ValueError):
-            pass  # The answer is complete; only the connection is lost, and the pool notices by itself.
+            pass  # The answer is complete; only the connection is lost, which the pool notices.
         finally:
             watch.disarm()
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it when the body was not read to its end."""
+        """Release the connection, or close it if the body was not read to its end."""
         try:
             await self._iterator.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             await self.response.aclose()
         except self._sdk.transport:
-            pass  # It broke before; that has been reported where it mattered.
+            pass  # It broke earlier, which has been reported where it mattered.
 
 
 async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
-    """The response to a call, its body unread. Raises ProviderError for failures and failure statuses."""
+    """Send a call and return the response, its body unread. Raises ProviderError, for error statuses too."""
     clocks, watch = call.clocks, call.watch
     first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
     watch.arm(call.due(clocks.connect_s, first))
     options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
     try:
         response = await client.client.post(
-            client.base_url + call.path,  # Whole, so that the SDK need not take its base URL apart on every call.
+            client.base_url + call.path,  # Absolute, so that the SDK need not parse its base URL on every call.
             cast_to=sdk.response,
             content=call.body,
             options=options,
@@ -302,7 +303,7 @@ def _request_id(response: Any) -> str | None:
 
 
 def _own_error(error: BaseException | None) -> AgentflowError | None:
-    """The error of ours inside one an SDK wrapped: a cassette's, or the guard's against the network."""
+    """An agentflow error that an SDK has wrapped: from a cassette, or from the guard against network use."""
     while error is not None:
         if isinstance(error, AgentflowError):
             return error
@@ -314,7 +315,7 @@ def _own_error(error: BaseException | None) -> AgentflowError | None:
 
 
 async def read_whole(answer: Answer, opening: bytes) -> bytes:
-    """The whole body, of which ``opening`` has been read."""
+    """The whole body, which begins with ``opening``."""
     answer.bound(MAX_BODY_BYTES - len(opening))
     pieces = [opening]
     while chunk := await answer.read():
@@ -324,10 +325,10 @@ async def read_whole(answer: Answer, opening: bytes) -> bytes:
 
 
 def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
-    """Whether a body is an event stream rather than JSON. Servers send either whatever was asked, and mislabel it too:
-    the first bytes say what it is, the content type only what they do not.
+    """Whether a body is an event stream rather than JSON.
 
-    Raises ProtocolError for a page.
+    Servers send either form whatever was requested, and mislabel it too: the first bytes decide, and the content type
+    only if they do not. Raises ProtocolError for a web page.
     """
     kind = answer.response.headers.get("content-type", "").partition(";")[0].strip().lower()
     first = opening.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -343,13 +344,13 @@ def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
 
 
 def _like_events(first: bytes) -> bool:
-    """Whether a body may begin an event stream: with a field, a comment, or a piece of a field's name."""
+    """Whether a body may be an event stream: it begins with a field, a comment, or part of a field's name."""
     fields = (b":", b"data:", b"event:", b"id:", b"retry:")
     return first != b"" and any(first.startswith(field) or field.startswith(first) for field in fields)
 
 
 def describe(error: BaseException) -> str:
-    """The innermost cause in a few words: SDK errors say no more than that there was one."""
+    """The innermost cause in a few words: the messages of SDK errors only say that there was one."""
     while (inner := error.__cause__ or next(iter(error.args), None)) and isinstance(inner, BaseException):
         error = inner
     return clip(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 300)

@@ -1,8 +1,8 @@
-"""From what went wrong on the wire to one typed error: by status first, then by the error's own code or type.
+"""Maps failures on the wire to typed errors: by status first, then by the error's own code or type.
 
-A failure inside a stream carries status 200, so its code or type decides. Types are those of the vendors' error pages
-(https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes) and of servers that speak
-their dialects.
+A failure inside a stream has status 200, so its code or type decides. Types are those of the vendors' error pages
+(https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes) and of servers that
+speak their dialects.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _BY_KIND: Mapping[str, type[ProviderError]] = MappingProxyType(
         "exceedcontextsize": ContextWindowExceeded,
     }
 )
-"""Kinds of error without case, separators and a final ``error``; any other is the server's own fault."""
+"""Error kinds in lower case, without separators and a final ``error``; any other is a ServerError."""
 _BY_STATUS: Mapping[int, type[ProviderError]] = MappingProxyType(
     {
         401: AuthenticationFailed,
@@ -91,15 +91,15 @@ _CONTEXT_WORDS = (
     "exceeds the context",
     "larger than the context",
 )
-"""What a server says when the input is longer than its model's context, whatever status and type it gives that."""
+"""Phrases for an input longer than the model's context, which servers report under various statuses and types."""
 _QUOTA = ("insufficientquota", "billinghardlimitreached", "billing")
 _SAID = ("message", "detail", "msg", "error_description", "reason", "title", "error")
-"""Where an error body keeps its words, best first."""
+"""Keys of an error body that hold its message, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What an error body says: its textual ``kind``, its ``code`` where that is an HTTP status, and its words."""
+    """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, and message ``said``."""
 
     kind: str
     code: int | None
@@ -107,14 +107,14 @@ class Fault:
 
 
 def describe(body: Any) -> Fault:
-    """Read the error body of any dialect: an object, an object in a list, FastAPI's ``detail``, a page of HTML."""
+    """Parse the error body of any dialect: an object, an object in a list, FastAPI's ``detail``, an HTML page."""
     if isinstance(body, str):
         return Fault("", None, clip(" ".join(body.split()), 300))
     outer = records(body)[0] if records(body) else body
     errors = record(outer).get("error") or record(outer).get("errors")
     error = record((records(errors) or [errors])[0]) or record(outer)
     numbers = [_status(error.get(key)) for key in ("code", "status", "status_code", "type")]
-    # OpenAI's code is the finer of its two; Anthropic has only the type, Google a status in words.
+    # OpenAI's code is more specific than its type; Anthropic has only a type, Google a status in words.
     kinds = [error.get(key) for key in ("code", "type", "status") if _status(error.get(key)) is None]
     return Fault(
         next((kind for kind in kinds if isinstance(kind, str) and kind not in ("", "None", "null")), ""),
@@ -124,13 +124,13 @@ def describe(body: Any) -> Fault:
 
 
 def _status(value: Any) -> int | None:
-    """``value`` as a failure status, when it is one: a number, or its digits."""
+    """``value`` as an error status if it is one, as a number or digits."""
     number = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
     return number if 400 <= number < 600 else None
 
 
 def _words(value: Any, depth: int = 0) -> str:
-    """The words of an error body; all of it as JSON where none stand in a usual place."""
+    """The message of an error body; the whole body as JSON if there is none under a usual key."""
     if isinstance(value, str) or depth > 4 or not value:
         return str(value or "")
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def _words(value: Any, depth: int = 0) -> str:
 def from_status(
     status: int, body: Any, headers: Mapping[str, str], *, provider: str, model: str, request_id: str | None
 ) -> ProviderError:
-    """The error for a response with a failure status. ``body`` is its JSON, its text or None."""
+    """The error for a response with an error status. ``body`` is its JSON, its text or None."""
     if 300 <= status < 400:
         return ProtocolError(
             f"{provider} answered with a redirect ({status}), which is not followed: it would carry the key elsewhere",
@@ -166,7 +166,7 @@ def from_status(
 
 
 def from_stream(body: Any, *, provider: str, model: str, request_id: str | None = None) -> ProviderError:
-    """The error for a failure reported inside a stream or a 200 answer: by its number, else by its kind."""
+    """The error for a failure reported inside a stream or a 200 answer, by its number or else its kind."""
     fault = describe(body)
     said = f"{provider} failed while answering: {fault.kind or fault.code or 'error'}: {fault.said or 'no message'}"
     cls = _by_status(fault.code) if fault.code else _BY_KIND.get(_plain(fault.kind), ServerError)
@@ -178,7 +178,7 @@ def _by_status(status: int) -> type[ProviderError]:
 
 
 def _error(cls: type[ProviderError], fault: Fault, message: str, *, status: int, **about: Any) -> ProviderError:
-    """An error of ``cls``, unless the body says something finer: a full context window, a spent quota, a refusal."""
+    """An error of ``cls``, or a more specific one by the body: a full context window, a spent quota, a refusal."""
     kind = _plain(fault.kind)
     finer = _BY_KIND.get(kind)
     if cls in (BadRequest, ServerError) and (finer is ContextWindowExceeded or _about_context(fault.said)):
@@ -214,7 +214,7 @@ def _hint(cls: type[ProviderError], status: int, provider: str) -> str | None:
 def complete(
     error: ProviderError, *, provider: str, model: str, request_id: str | None, status: int | None, partial: str
 ) -> None:
-    """Fill in what the code that raised ``error`` did not know."""
+    """Fill in fields that the code that raised ``error`` did not know."""
     error.provider = error.provider or provider
     error.model = error.model or model
     error.request_id = error.request_id or request_id
@@ -232,7 +232,7 @@ def complete(
 
 
 def say_tries(error: ProviderError) -> None:
-    """Add to a call's last error how many tries were made, and what wait the server asked for."""
+    """Add the number of attempts and the wait the server asked for to a call's last error."""
     tries = f"{error.attempts} tries were made" if error.attempts > 1 else ""
     asked = f"the server asks to wait {error.retry_after:g} s" if error.retry_after is not None else ""
     if tries or asked:

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: requests as JSON, answers from chunks. Also what llama.cpp, vLLM and Ollama speak.
+"""OpenAI Chat Completions: encodes requests as JSON, decodes answers from chunks. llama.cpp, vLLM and Ollama speak it.
 
 https://platform.openai.com/docs/api-reference/chat-streaming
 """
@@ -47,7 +47,7 @@ _STOP: StopTable = MappingProxyType(
         "function_call": "tool_calls",
         "length": "max_tokens",
         "content_filter": "refusal",
-        # What servers say that speak the dialect.
+        # Sent by other servers that speak the dialect.
         "eos": "end",
         "eos_token": "end",
         "end_turn": "end",
@@ -67,7 +67,7 @@ _MOST_LOOKS = 8
 
 
 def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> dict[str, Any]:
-    """The request body, ``stream`` aside."""
+    """The request body, without ``stream``."""
     messages: list[dict[str, Any]] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
@@ -93,7 +93,7 @@ def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> di
 
 
 def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]) -> None:
-    """Append one message: tool results become messages of their own. Blocks of other dialects are dropped."""
+    """Append one message: tool results become separate messages. Blocks of other dialects are dropped."""
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is TextPart:
         out.append({"role": message.role, "content": parts[0].text})
@@ -125,25 +125,25 @@ def _encode_user(parts: tuple[Part, ...], out: list[dict[str, Any]]) -> None:
 def _encode_assistant(parts: tuple[Part, ...], names: ToolNames) -> dict[str, Any]:
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
-    made: dict[str, Any] = {"role": "assistant", "content": None}
+    encoded: dict[str, Any] = {"role": "assistant", "content": None}
     for part in parts:
         if isinstance(part, TextPart):
             texts.append(part.text)
         elif isinstance(part, ToolCallPart):
             calls.append({"id": part.id, "type": "function", "function": common.called(part, names)})
         elif isinstance(part, ThinkingPart) and part.native is not None and part.native.dialect == DIALECT:
-            made.update(part.native.data)
+            encoded.update(part.native.data)
     if texts:
-        made["content"] = "".join(texts)
+        encoded["content"] = "".join(texts)
     if calls:
-        made["tool_calls"] = calls
+        encoded["tool_calls"] = calls
     elif not texts:
-        made["content"] = ""
-    return made
+        encoded["content"] = ""
+    return encoded
 
 
 class _PendingCall:
-    """A tool call while it streams."""
+    """A streaming tool call."""
 
     __slots__ = ("_looks", "id", "name", "pieces")
 
@@ -154,7 +154,7 @@ class _PendingCall:
         self._looks = 0
 
     def is_whole(self) -> bool:
-        """Whether the arguments so far are a JSON object. Looks a few times only: it reads them all."""
+        """Whether the arguments so far are a JSON object. Parses them all, so it does so only a few times."""
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             return False
@@ -165,7 +165,7 @@ class _PendingCall:
 
 
 class ChatDecoder(BaseDecoder):
-    """Reads one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
+    """Decodes one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
 
     stop_table = _STOP
 
@@ -187,12 +187,12 @@ class ChatDecoder(BaseDecoder):
         return "".join(self._text)
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Take one event."""
+        """Decode one event."""
         if data.startswith(b"[DONE]"):
             self.done = True
             return True
         event = parse_json(data)
-        if event.get("error"):  # Beside choices too: some servers fill them with what they have.
+        if event.get("error"):  # Checked even if there are choices: some servers send both.
             self._fail(event)
         choices = event.get("choices")
         if choices:
@@ -211,7 +211,7 @@ class ChatDecoder(BaseDecoder):
 
     def _choice(self, choice: dict[str, Any], out: list[ModelDelta]) -> None:
         if choice.get("index"):
-            self.unknown += 1  # Another answer than ours, when settings ask for several.
+            self.unknown += 1  # A further answer, if settings ask for several.
             return
         if choice.get("finish_reason"):
             self._finish = choice["finish_reason"]
@@ -269,9 +269,9 @@ class ChatDecoder(BaseDecoder):
             out.append(ModelDelta(tool_call_id=call.id, arguments=text))
 
     def _find(self, index: int | None, call_id: str, name: str) -> _PendingCall | None:
-        """Which call a delta belongs to. The id decides where there is one: servers send null and constant indexes.
+        """The call a delta belongs to. The id decides if there is one: servers send null and constant indexes.
 
-        A name without an id begins another call when the one in question has all of its arguments.
+        A name without an id begins another call if the arguments of the current one are complete.
         """
         if index is not None:
             call = self._by_index.get(index)
@@ -293,7 +293,7 @@ class ChatDecoder(BaseDecoder):
         return self._response("".join(self._text), "".join(self._thinking), "".join(self._refusal), calls)
 
     def body(self, data: Any) -> ModelResponse:
-        """The answer to a plain request."""
+        """Decode the answer to a plain request."""
         if data.get("error"):
             self._fail(data)
         choices = records(data.get("choices"))
@@ -328,7 +328,7 @@ class ChatDecoder(BaseDecoder):
         if refusal:
             stop = "refusal"
         elif calls and stop == "end":
-            stop = "tool_calls"  # Local servers finish with "stop" after tool calls.
+            stop = "tool_calls"  # Local servers end tool calls with "stop".
         usage = self._usage
         return ModelResponse(
             unique_calls(parts) if calls else tuple(parts),

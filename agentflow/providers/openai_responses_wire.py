@@ -1,7 +1,7 @@
-"""OpenAI Responses: requests as JSON, answers from events.
+"""OpenAI Responses: encodes requests as JSON, decodes answers from events.
 
-https://platform.openai.com/docs/api-reference/responses-streaming. Nothing is stored with the provider (``store`` false):
-the conversation is ours, and reasoning travels encrypted.
+https://platform.openai.com/docs/api-reference/responses-streaming. Nothing is stored by the provider (``store`` false):
+we keep the conversation, and reasoning is sent encrypted.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _STOP: StopTable = MappingProxyType(
         "completed": "end",
         "max_output_tokens": "max_tokens",
         "content_filter": "refusal",
-        # What servers say that speak the dialect.
+        # Sent by other servers that speak the dialect.
         "max_tokens": "max_tokens",
         "length": "max_tokens",
     }
 )
-"""The status of a whole response, and why one is incomplete."""
+"""The statuses of a response, and the reasons for an incomplete one."""
 _UNFINISHED = ("incomplete", "failed", "cancelled")
 _OURS = ("message", "function_call", "reasoning")
 _QUIET = re.compile(
@@ -62,11 +62,11 @@ _QUIET = re.compile(
     r"|failed|partial_image|compacting)|audio\..*|code_interpreter_call_code\.delta|mcp_call_arguments\.delta"
     r"|custom_tool_call_input\.delta|shell_call.*)"
 ).fullmatch
-"""Events whose content comes again in the item or the final response."""
+"""Events whose content is repeated in the item or the final response."""
 
 
 def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
-    """The request body, ``stream`` aside."""
+    """The request body, without ``stream``."""
     items: list[dict[str, Any]] = []
     for message in request.messages:
         encode_message(message, names, items)
@@ -96,7 +96,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
 
     def flush() -> None:
         if content:
-            # Only a user's text may stand for its list: servers that speak the dialect read an answer's parts.
+            # Only a user's text may replace its list: servers that speak the dialect read the parts of an answer.
             only = content[0]["text"] if user and len(content) == 1 and "text" in content[0] else list(content)
             out.append({"type": "message", "role": message.role, "content": only})
             content.clear()
@@ -123,7 +123,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
 
 
 class ResponsesDecoder(BaseDecoder):
-    """Reads one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
+    """Decodes one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
 
     stop_table = _STOP
 
@@ -141,7 +141,7 @@ class ResponsesDecoder(BaseDecoder):
         return "".join(self._text)
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Take one event."""
+        """Decode one event."""
         if data.startswith(b"[DONE]"):
             return True
         event = parse_json(data)
@@ -182,7 +182,7 @@ class ResponsesDecoder(BaseDecoder):
         return True
 
     def _key(self, event: dict[str, Any], item: dict[str, Any]) -> str | int:
-        """What tells an item from the others: real servers send null ids and null indexes."""
+        """A key that identifies an item: real servers send null ids and null indexes."""
         key = item.get("id") or item.get("call_id") or event.get("output_index")
         return len(self._items) if key is None else key
 
@@ -211,17 +211,17 @@ class ResponsesDecoder(BaseDecoder):
             out.append(ModelDelta(tool_call_id=call.id, arguments=text))
 
     def _output(self) -> list[dict[str, Any]]:
-        """The final output; where a server leaves it empty, the items that were done."""
+        """The final output, or the finished items if a server leaves it empty."""
         return records(self._final.get("output")) or list(self._items.values())
 
     def _show_late(self, out: list[ModelDelta]) -> None:
-        """Show text that comes with the final response only."""
+        """Emit text that arrives only with the final response."""
         if not self._text and (text := "".join(text_of(item.get("content")) for item in self._output() if _says(item))):
             self._text.append(text)
             out.append(ModelDelta(text))
 
     def finish(self, framed: bool = True) -> ModelResponse:
-        """The whole answer; ``response.completed`` or ``response.incomplete`` is both its reason and its end."""
+        """The complete answer; ``response.completed`` or ``response.incomplete`` is its stop reason and its end."""
         if not self.done:
             raise incomplete("there was neither response.completed nor response.incomplete")
         output = self._output()
@@ -230,7 +230,7 @@ class ResponsesDecoder(BaseDecoder):
         return self._reconciled(self.body({**self._final, "output": output}))
 
     def _reconciled(self, response: ModelResponse) -> ModelResponse:
-        """The final response beside the text that was streamed: it fills what is missing, and a difference is noticed."""
+        """The final response, completed with the streamed text; a difference between them becomes a notice."""
         streamed, final = self.partial, response.text
         if not streamed or streamed == final:
             return response
@@ -248,7 +248,7 @@ class ResponsesDecoder(BaseDecoder):
         return response
 
     def body(self, data: Any) -> ModelResponse:
-        """The answer to a plain request, or the final state of a streamed one."""
+        """Decode the answer to a plain request, or the final state of a streamed one."""
         status = data.get("status")
         if status in ("failed", "cancelled") or data.get("error"):
             self._fail(data)
@@ -279,7 +279,7 @@ class ResponsesDecoder(BaseDecoder):
         )
 
     def _end(self, output: list[dict[str, Any]], parts: list[Part], text: str) -> StopReason:
-        """How a completed response ended. Raises IncompleteStream for one with an item that is not."""
+        """The stop reason of a completed response. Raises IncompleteStream if one of its items is not complete."""
         cut = next((item for item in output if item.get("type") in _OURS and item.get("status") in _UNFINISHED), None)
         if cut is not None:
             raise incomplete(f"its {cut['type']} is {cut['status']}", text)
@@ -309,7 +309,7 @@ def _says(item: dict[str, Any]) -> bool:
 
 
 class _PendingCall:
-    """A tool call while it streams."""
+    """A streaming tool call."""
 
     __slots__ = ("_item", "id", "pieces")
 
@@ -319,6 +319,6 @@ class _PendingCall:
         self.pieces: list[str] = []
 
     def item(self) -> dict[str, Any]:
-        """The item as it would have been when done."""
+        """The item in its finished form."""
         said = "".join(self.pieces) or self._item.get("arguments")
         return {**self._item, "call_id": self.id, "arguments": said, "status": "completed"}

@@ -1,4 +1,4 @@
-"""What the two OpenAI dialects have in common."""
+"""Shared by the two OpenAI dialects."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NO_KEY = "no-key-needed"
 
 
 def is_vendor(base_url: str | None) -> bool:
-    """Whether OpenAI itself is asked at ``base_url`` (None: the environment's), rather than a server that speaks its dialect."""
+    """Whether ``base_url`` (None: the environment's) is OpenAI itself, rather than a server that speaks its dialect."""
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
     return not base_url or urlsplit(base_url).hostname == _VENDOR_HOST
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError when the vendor is to be asked and no key can be found."""
+    """Raise ConfigurationError if the server is the vendor's and there is no key."""
     if api_key or os.environ.get("OPENAI_API_KEY"):
         return
     if is_vendor(base_url):
@@ -40,22 +40,22 @@ def data_url(part: ImagePart | DocumentPart) -> str:
 
 
 def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON-schema output format; strict where the schema meets strict mode's rules."""
+    """The JSON-schema output format, strict if the schema follows the rules of strict mode."""
     return {"name": "output", "schema": schema, "strict": strict_schema(schema)}
 
 
 def function(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
-    """A tool as both dialects describe a function."""
+    """A tool as a function of both dialects."""
     return {"name": names.to_wire(tool.name), "description": tool.description, "parameters": tool.input_schema}
 
 
 def called(call: ToolCallPart, names: ToolNames) -> dict[str, Any]:
-    """A tool call as both dialects put it into the history."""
+    """A tool call as both dialects represent it in the history."""
     return {"name": names.to_wire(call.name), "arguments": dump_json(call.arguments).decode()}
 
 
 def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, str | None]:
-    """A mode (None: the server's default, ``auto``) or the wire name of the one tool that must be called."""
+    """A mode (None: the server's default, ``auto``), or the wire name of the required tool."""
     choice = request.tool_choice
     if choice == "auto":
         return None, None
@@ -63,7 +63,7 @@ def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, st
 
 
 def usage(read: Any, written: Any, read_details: Any, written_details: Any) -> Usage:
-    """Normalised usage: OpenAI's input tokens include what the cache gave."""
+    """Normalised usage: OpenAI's input tokens include cache reads."""
     read_details = record(read_details)
     return Usage(
         count(read),

@@ -1,9 +1,9 @@
 """The HTTP client under a vendor's SDK client. Import it only when an adapter opens: it loads httpx2.
 
-What we set: pools as large together as the adapter's gate (the SDKs' own allow 1,000 connections, which stalls the loop for
-seconds), no redirects, no read time-out (our clocks watch reads), no compression (a body that is compressed all the same is
-inflated by us, in bounded pieces), and a cap on the bodies of failures, which the SDKs read whole before anybody else sees
-them. The aiohttp transport is used when it is installed: a call costs less there.
+It sets: pools that together are as large as the adapter's gate (the SDKs' own allow 1,000 connections, which stalls the
+loop for seconds), no redirects, no read time-out (our clocks watch reads), no compression (a body that is compressed
+anyway is inflated here, in bounded pieces), and a cap on the bodies of failures, which the SDKs read completely before
+anybody else sees them. The aiohttp transport is used if it is installed: a call costs less there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agentflow.core.errors import ProtocolError, clip
 from agentflow.providers.clocks import Clocks
 
 MAX_ERROR_BODY = 1024 * 1024
-"""Bytes of a failure's body that are read; the rest is left."""
+"""Bytes read of a failure's body; the rest is ignored."""
 _PIECE = 64 * 1024
 _KEEPALIVE_S = 30.0
 _POOL_SIZE = 32
-"""Connections of one httpx pool. Each request walks its whole pool several times, so a pool of 256 takes most of a second
-of CPU to start as many calls; eight pools of 32 do not."""
+"""Connections of one httpx pool. Each request walks its whole pool several times, so a pool of 256 takes most of a
+second of CPU to start as many calls; eight pools of 32 do not."""
 
 
 class _InflatedStream(httpx2.AsyncByteStream):
@@ -35,7 +35,7 @@ class _InflatedStream(httpx2.AsyncByteStream):
         self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # Recognises either header.
+        inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # Accepts either header.
         begun = False
         async for chunk in self._inner:
             begun = True
@@ -59,7 +59,7 @@ def _not_inflated(why: str) -> ProtocolError:
 
 
 class _CappedStream(httpx2.AsyncByteStream):
-    """A response stream that ends after so many bytes."""
+    """A response stream that ends after ``limit`` bytes."""
 
     def __init__(self, inner: Any, limit: int) -> None:
         self._inner = inner
@@ -83,7 +83,7 @@ class _CappedStream(httpx2.AsyncByteStream):
 
 
 async def _bound_body(response: httpx2.Response) -> None:
-    """Bound what reading a body may cost: inflated by us, and short when it is a failure's."""
+    """Bound the cost of reading a body: inflate it here, and cap a failure's."""
     encoding = response.headers.pop("content-encoding", "identity").strip().lower()
     if encoding in ("gzip", "x-gzip", "deflate"):
         response.stream = _InflatedStream(response.stream)
@@ -98,18 +98,18 @@ async def _bound_body(response: httpx2.Response) -> None:
 
 
 def aiohttp_installed() -> bool:
-    """Whether the ``aiohttp`` extra is there."""
+    """Whether the ``aiohttp`` extra is installed."""
     return importlib.util.find_spec("aiohttp") is not None
 
 
 def http_clients(
     sdk: Any, clocks: Clocks, gate: int, *, transport: Any = None, aiohttp: bool | None = None
 ) -> tuple[Callable[[], Any], int]:
-    """How to make HTTP clients of the SDK module ``sdk``, with its defaults for proxies and certificates and our bounds,
-    and how many connections one of them should have.
+    """A factory of HTTP clients for the SDK module ``sdk``, and the number of connections of each client.
 
-    ``transport`` replaces the network (a cassette); ``aiohttp`` forces or forbids that transport, None takes it when
-    it is installed. The certificates are loaded here, once (some 30 ms); a client more costs half a millisecond then.
+    The clients have the SDK's defaults for proxies and certificates, and our bounds. ``transport`` replaces the network
+    (a cassette); ``aiohttp`` forces or forbids that transport, None uses it if it is installed. The certificates are
+    loaded here, once (some 30 ms); each client then costs half a millisecond.
     """
     if aiohttp is None:
         aiohttp = aiohttp_installed()
@@ -129,7 +129,7 @@ def http_clients(
 
 
 def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
-    """What a broken connection may raise besides the SDK's own errors."""
+    """The exceptions of a broken connection, besides the SDK's own."""
     import anyio
 
     errors: tuple[type[Exception], ...] = (
@@ -151,7 +151,7 @@ ConnectionFault = Literal["connect_timeout", "read_timeout", "refused", "unknown
 
 
 def connection_fault(error: BaseException) -> ConnectionFault:
-    """What kept a request from being answered, by the innermost causes: the aiohttp transport's outer class misleads."""
+    """Why a request was not answered, by the innermost causes: the aiohttp transport's outer class misleads."""
     causes = list(_causes(error))
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "refused"
@@ -170,7 +170,7 @@ def connection_fault(error: BaseException) -> ConnectionFault:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """``error``, what it was raised from or wraps, and the members of groups."""
+    """``error``, its causes and contexts, and the members of groups."""
     if error is None:
         return
     yield error
@@ -184,4 +184,4 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 RESPONSE: Any = httpx2.Response
-"""What ``client.post(cast_to=...)`` is asked for: the response itself, its body unread."""
+"""The argument of ``client.post(cast_to=...)``: the response itself, its body unread."""

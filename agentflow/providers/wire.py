@@ -1,4 +1,4 @@
-"""JSON as it comes from a server and goes to one, tool names on the wire, and sizes by rule of thumb."""
+"""JSON from and to a server, tool names on the wire, and estimates of size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.core.errors import ConfigurationError, ProtocolError
 from agentflow.core.messages import Message, ModelRequest, ToolCallPart
 
 MAX_JSON_VALUES = 500_000
-"""Most values of one JSON text. Building a Python object takes some 0.2 us each, and nothing can interrupt the parser."""
+"""Maximum number of values in one JSON text. Each takes some 0.2 us to build, and the parser cannot be interrupted."""
 _DENSITY_CHECK_BYTES = 1_000_000
 
 
@@ -29,14 +29,14 @@ def parse_json(data: bytes, what: str = "an event") -> Any:
     try:
         return jiter.from_json(data)
     except ValueError as error:
-        shown = data[:80].decode("utf-8", "backslashreplace")
+        excerpt = data[:80].decode("utf-8", "backslashreplace")
         raise ProtocolError(
-            f"the server sent {what} that is not valid JSON ({error}): {shown!r}", code="provider/bad-json"
+            f"the server sent {what} that is not valid JSON ({error}): {excerpt!r}", code="provider/bad-json"
         ) from None
 
 
 def dump_json(data: Any) -> bytes:
-    """A request body as bytes. Raises ConfigurationError for what JSON cannot say."""
+    """A request body as bytes. Raises ConfigurationError for a value without a JSON form."""
     try:
         return to_json(data)
     except (ValueError, TypeError) as error:
@@ -48,20 +48,20 @@ def dump_json(data: Any) -> bytes:
 
 
 def record(value: Any) -> dict[str, Any]:
-    """``value`` when it is a JSON object, else an empty one."""
+    """``value`` if it is a JSON object, else an empty one."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def records(value: Any) -> list[dict[str, Any]]:
-    """``value`` when it is a JSON array, else an empty one."""
+    """``value`` if it is a JSON array, else an empty one."""
     return cast(list[dict[str, Any]], value) if isinstance(value, list) else []
 
 
 class ToolNames:
-    """Tool names as providers accept them (``[A-Za-z0-9_-]``, at most 64 characters), and back.
+    """Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back.
 
-    Names with other characters (``system:read_files``) get them replaced; two that would collide are told apart by a
-    digest. The mapping depends on the names alone, so that prompt caches stay valid from call to call.
+    Other characters (``system:read_files``) are replaced; names that would collide get a digest. The mapping depends
+    only on the names, so that prompt caches stay valid between calls.
     """
 
     __slots__ = ("_back", "_to_wire")
@@ -85,10 +85,10 @@ class ToolNames:
         return wire
 
     def to_wire(self, name: str) -> str:
-        """What the provider is told the tool is called."""
-        known = self._to_wire.get(name)
-        if known is not None or self._FIT(name):
-            return known or name
+        """The name of the tool on the wire."""
+        mapped = self._to_wire.get(name)
+        if mapped is not None or self._FIT(name):
+            return mapped or name
         return self._add(name, set())
 
     def back(self, wire: str) -> str:
@@ -97,7 +97,7 @@ class ToolNames:
 
 
 def strict_schema(schema: Any) -> bool:
-    """Whether a JSON Schema meets OpenAI's strict mode: every object closed and all its properties required."""
+    """Whether a JSON Schema fits OpenAI's strict mode: every object is closed and requires all its properties."""
     if isinstance(schema, list):
         return all(strict_schema(item) for item in cast(list[Any], schema))
     if not isinstance(schema, dict):
@@ -113,12 +113,12 @@ def strict_schema(schema: Any) -> bool:
 
 
 def unsupported(dialect: str, what: str, instead: str) -> ConfigurationError:
-    """The error for a part that a dialect has no words for."""
+    """The error for a part that a dialect cannot express."""
     return ConfigurationError(f"{dialect} does not take {what}", code="provider/unsupported-part", hint=instead)
 
 
 def estimate_tokens(request: ModelRequest) -> int:
-    """Input tokens by rule of thumb: a token per four bytes of the request's JSON, 1,000 an image or document."""
+    """Estimated input tokens: one per four bytes of the request's JSON, 1,000 per image or document."""
     size = len(request.system) + sum(len(to_json(t.input_schema)) + len(t.description) for t in request.tools)
     count = 0
     for message in request.messages:
