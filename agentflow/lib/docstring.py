@@ -13,9 +13,12 @@ def describe(function: object) -> tuple[str, dict[str, str]]:
     text = inspect.getdoc(function)
     if not text:
         return "", {}
-    from docstring_parser import parse
+    from docstring_parser import ParseError, parse
 
-    docstring = parse(text)
+    try:
+        docstring = parse(text)
+    except (ParseError, IndexError):  # its reST parser meets a field without a name, ": :", with an IndexError
+        return text, {}
     parameters = {
         name.strip().lstrip("*"): " ".join((parameter.description or "").split())
         for parameter in docstring.params
