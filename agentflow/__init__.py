@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
-    from agentflow.core.call import CallContext
+    from agentflow.core.call import ApprovalRequest, CallContext
     from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
     from agentflow.core.errors import (
         AgentflowError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentFlow": "app",
     "AgentflowError": "core.errors",
+    "ApprovalRequest": "core.call",
     "AssociativeMatchResult": "core.context",
     "BaseHandler": "spec.handler",
     "CallContext": "core.call",
@@ -96,6 +97,7 @@ _HOMES = {
 __all__ = [
     "AgentFlow",
     "AgentflowError",
+    "ApprovalRequest",
     "AssociativeMatchResult",
     "BaseHandler",
     "CallContext",

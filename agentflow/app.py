@@ -233,16 +233,20 @@ class AgentFlow:
         limits: Limits | None = None,
         allow: Iterable[str] | None = None,
         approve: Approver | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> RunResult:
         """Run a program to its end.
 
         ``bindings`` are variables it finds; ``env`` an environment whose definitions it shares; ``session`` a
         conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
-        named; ``limits`` and ``approve`` replace the flow's for this run. Called from inside a tool, the program runs within
-        that tool's run: ``limits`` can only narrow that run's, and the result's usage is the program's own.
-        Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError, LimitExceeded, SessionBusy.
+        named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
+        of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. Called from inside a
+        tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
+        result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
+        LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
-        return await self._main(program, bindings, env, session, limits, allow, approve, None)
+        return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None)
 
     def stream(
         self,
@@ -254,12 +258,16 @@ class AgentFlow:
         limits: Limits | None = None,
         allow: Iterable[str] | None = None,
         approve: Approver | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> RunStream:
         """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
-        return RunStream(lambda own: self._main(program, bindings, env, session, limits, allow, approve, own))
+        return RunStream(
+            lambda own: self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, own)
+        )
 
     async def eval(self, program: ProgramLike, **options: Any) -> Any:
         """The value of a program; :meth:`run` without the rest of its result."""
@@ -279,6 +287,8 @@ class AgentFlow:
         limits: Limits | None,
         allow: Iterable[str] | None,
         approve: Approver | None,
+        run_id: str | None,
+        labels: Mapping[str, str] | None,
         own: Subscriber | None,
     ) -> RunResult:
         running_loop()  # Raises, in words, where there is none.
@@ -310,6 +320,8 @@ class AgentFlow:
             grants=grants,
             own=own,
             approver=approve,
+            run_id=run_id,
+            labels=labels,
         ) as (run, call):
             value = await self.engine.evaluate(compiled, environment, call)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)

@@ -201,7 +201,8 @@ class CallContext:
     Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
     Started event; ``session`` the conversation in force; ``span`` the place in the program; ``grants`` the names of
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
-    enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit.
+    enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
+    ``call_id`` the model's tool call that this is part of, if a model asked for it.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
 
     What starts within a call has a path below it that is the same in every run. Calls are *ordered*: what starts in them
@@ -215,6 +216,7 @@ class CallContext:
         "_occurrences",
         "_ordered",
         "_ordinal",
+        "call_id",
         "grants",
         "material",
         "parent",
@@ -245,6 +247,7 @@ class CallContext:
         self.grants = grants
         self._chain = subtask_chain
         self.material = material
+        self.call_id: str | None = None
         self._ordered = ordered
         self._ordinal = 0
         self._occurrences: dict[str, int] | None = None
@@ -306,6 +309,7 @@ class CallContext:
         call.span = self.span
         call.grants = self.grants
         call.material = self.material
+        call.call_id = self.call_id
         call._chain = self._chain
         call._ordered = self._ordered
         call._ordinal = 0

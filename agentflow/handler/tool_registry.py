@@ -98,6 +98,8 @@ class ToolRegistry:
         Whatever fails is a FAILED result; a TaskError, a LimitExceeded and a cancellation go through unwrapped.
         """
         with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
+            if call_id is not None:
+                scope.call.call_id = call_id
             result = await self._checked(name, arguments, scope)
             if scope.watched:
                 scope.set(result=result)

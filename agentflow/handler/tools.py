@@ -141,7 +141,8 @@ def _function_name(function: Callable[..., Any]) -> str:
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """``function`` as an async function; a plain one runs in a worker thread, with a copy of the context.
 
-    A cancellation abandons the thread and drops its result.
+    A CallContext among its arguments is one whose events are published on the event loop. A cancellation abandons the
+    thread and drops its result.
     """
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return function
@@ -154,11 +155,16 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         limiter = limiters.get(loop)
         if limiter is None:
             limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
-        work = functools.partial(function, *arguments, **named)
+        given = [_for_thread(value) for value in arguments]
+        work = functools.partial(function, *given, **{name: _for_thread(value) for name, value in named.items()})
         result = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
         return await result if inspect.isawaitable(result) else result
 
     return in_thread
+
+
+def _for_thread(value: Any) -> Any:
+    return value.in_thread() if isinstance(value, CallContext) else value
 
 
 def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Tool:

@@ -119,7 +119,9 @@ class Console:
             case FinishedBase():
                 self._finish(event)
             case _ if type(event) in ENDINGS:
-                self._start(event.seq, event.type.removesuffix("_started"), str(getattr(event, "name", "")))
+                self._start(
+                    event.seq, f"{event.type.removesuffix('_started')} {getattr(event, 'name', '')}".rstrip(), ""
+                )
             case _:
                 pass
 

@@ -28,7 +28,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
-from agentflow.runtime.run import Approver, OpenRun, Run
+from agentflow.runtime.run import Approver, OpenRun, Run, check_name
 from agentflow.runtime.strand import call_closure, run_program
 from agentflow.tasks.inputs import request_from_arguments
 
@@ -101,8 +101,10 @@ class Engine:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
         Gives the run and its outermost call. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
-        time is up.
+        time is up, ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
+        if run_id is not None or labels is not None:
+            check_name(run_id, labels)
         session = session if session is not None else Session()
         fanout = Fanout(tuple(self.observers), own, self._drop)
         run = Run(
@@ -114,7 +116,7 @@ class Engine:
             redactor=self._redactor,
         )
         root = CallContext(run, session=session, grants=grants)
-        scope = root.scope(RunStarted, path="0", name=name, program=program, labels=labels)
+        scope = root.scope(RunStarted, path="0", name=name, program=program, labels=dict(labels) if labels else None)
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor)
 
     def join(

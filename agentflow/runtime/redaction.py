@@ -16,6 +16,7 @@ from agentflow.core.events import (
     ModelFinished,
     ModelStarted,
     PartialOutput,
+    ProgramLoaded,
     TextDelta,
     ThinkingDelta,
     ToolArgumentsDelta,
@@ -86,6 +87,8 @@ class EventRedactor:
         if isinstance(event, ModelStarted) and event.request is not None:
             request = self._request(event.request)
             return event if request is event.request else replace(event, request=request)
+        if isinstance(event, ProgramLoaded):
+            return replace(event, text=redactor.mask(event.text), name=redactor.redact(event.name))
         if isinstance(event, PartialOutput):
             value = _settled(event.value, redactor)
             return event if value == event.value else replace(event, value=value)

@@ -7,15 +7,16 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn
 
 from agentflow.core.call import ApprovalRequest, CallContext, RunServices, Scope
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.events import Event, ModelFinished, RunFinished
+from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.events import Event, ModelFinished, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.lib.redact import Redactor
@@ -30,7 +31,11 @@ _NO_USAGE = Usage()
 _log = logging.getLogger(__name__)
 
 Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
-"""Asked before a tool call that needs approval; may be plain or async. True lets it run."""
+"""Asked before a tool call that needs approval; may be plain or async. True lets it run.
+
+Of one run it is asked one question at a time, unless it has an attribute ``concurrent`` that is true: then whenever
+approval is needed, which suits an approver that hands questions on to somebody else.
+"""
 
 OBSERVER_GRACE_S = 5.0
 """Seconds async observers may go on reading after the run has ended."""
@@ -131,17 +136,53 @@ class Run:
             raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the approver, one question at a time. False without one."""
-        if self._approver is None:
+        """Ask the approver; False without one. A question that must wait is a pair of Wait events."""
+        approver = self._approver
+        if approver is None:
             return False
-        async with self._approval_turn:
-            answer = self._approver(request)
-            return bool(await answer if isinstance(answer, Awaitable) else answer)
+        request = replace(request, run_id=self.run_id, path=call.path, call_id=call.call_id)
+        if getattr(approver, "concurrent", False):
+            return await _answer(approver, request, call)
+        if not self._approval_turn.locked():
+            async with self._approval_turn:
+                return await _answer(approver, request, call)
+        with call.scope(WaitStarted, path=call.path, reason="approval"):
+            async with self._approval_turn:
+                answer = approver(request)
+                return bool(await answer if isinstance(answer, Awaitable) else answer)
+
+
+async def _answer(approver: Approver, request: ApprovalRequest, call: CallContext) -> bool:
+    answer = approver(request)
+    if not isinstance(answer, Awaitable):
+        return bool(answer)
+    with call.scope(WaitStarted, path=call.path, reason="approval"):
+        return bool(await answer)
 
 
 def new_run_id() -> str:
     """A run identity: sorts by start time, unique without coordination."""
     return f"r{int(time.time() * 1000):011x}{os.urandom(6).hex()}"
+
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
+
+
+def check_name(run_id: str | None, labels: Mapping[str, str] | None) -> None:
+    """Refuse, with a ConfigurationError, an id that could not be a file's name and labels that are no texts."""
+    if run_id is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"run_id={clip(repr(run_id), 120)}: a run id is 1 to 200 letters, digits and . _ : @ + -",
+            code="config/run-id",
+            hint="for example run_id='invoice-42'",
+        )
+    wrong = labels is not None and not isinstance(labels, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if wrong or any([not isinstance(text, str) for pair in (labels or {}).items() for text in pair]):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"labels={clip(repr(labels), 120)}: labels map texts to texts",
+            code="config/labels",
+            hint="for example labels={'user': 'ada'}",
+        )
 
 
 class OpenRun:
@@ -217,6 +258,7 @@ class OpenRun:
                 max_concurrency=budget.max_concurrency,
             )
         self._scope.__exit__(type(error) if error is not None else None, error, None)
+        run.watched = run.streaming = False  # what a thread that was left behind still has to say comes too late
 
 
 def _raise_in_context(error: BaseException, context: BaseException | None) -> NoReturn:
@@ -251,4 +293,4 @@ async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
         raise failure
 
 
-__all__ = ["Approver", "OpenRun", "Run", "RunFinished", "RunServices", "new_run_id"]
+__all__ = ["Approver", "OpenRun", "Run", "RunServices", "new_run_id"]

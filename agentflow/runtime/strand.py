@@ -533,7 +533,6 @@ async def run_program(
             program.source, kinds=kinds, limits=program.limits, allow=call.grants, env_names=names, cache=programs
         )
     strand = Strand(call, budget, performer, programs=programs)
-    call.program_loaded(program.source)
     return await _main(program, env, strand)
 
 
@@ -554,6 +553,7 @@ async def call_closure(
 
 
 async def _main(program: Program, env: SexpEnvironment, strand: Strand) -> Any:
+    strand.call.program_loaded(program.source)
     owner, env.owner = env.owner, strand
     try:
         d = strand.first_depth

@@ -37,6 +37,34 @@ async def test_runs_lists_what_event_files_tell(tmp_path: Path) -> None:
     assert "unfinished" in (await agentflow("runs", "--dir", str(directory), tmp_path=tmp_path)).out
 
 
+async def test_runs_reads_event_files_of_both_versions(tmp_path: Path) -> None:
+    """Files of version 1 are listed as ever; types and fields that are not known are passed over."""
+    old = [
+        {"v": 1, "type": "run_started", "run_id": "r1", "seq": 1, "path": "0", "time": 1.0, "name": "old"},
+        {"v": 1, "type": "text_delta", "run_id": "r1", "seq": 2, "path": "0", "time": 1.0, "text": '"run_finished"'},
+        {"v": 1, "type": "run_finished", "run_id": "r1", "seq": 3, "time": 2.0, "outcome": "ok", "duration_s": 1.0},
+    ]
+    new = [
+        {"v": 3, "type": "omen", "run_id": "r2", "says": "run_started"},
+        {"v": 2, "type": "run_started", "run_id": "r2", "slice": 1, "seq": 1, "time": 3.0, "name": "new", "labels": {}},
+        {
+            "v": 2,
+            "type": "run_finished",
+            "run_id": "r2",
+            "slice": 1,
+            "seq": 2,
+            "outcome": "suspended",
+            "duration_s": 1.0,
+        },
+    ]
+    for name, events in (("old", old), ("new", new)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    done = await agentflow("runs", "--dir", str(tmp_path), "--json", tmp_path=tmp_path)
+    assert {run["name"]: run["outcome"] for run in json.loads(done.out)} == {"old": "ok", "new": "suspended"}
+    shown = await agentflow("runs", "--dir", str(tmp_path), tmp_path=tmp_path)
+    assert "suspended" in shown.out and "old" in shown.out
+
+
 def test_the_version_is_the_packages() -> None:
     """--version prints the installed version."""
     done = subprocess.run([sys.executable, "-m", "agentflow", "--version"], capture_output=True, text=True, check=True)
