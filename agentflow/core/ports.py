@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.messages import (
     Message,
@@ -305,6 +306,15 @@ class TemplatePort(Protocol):
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run what a CONTINUATION asks for, nested under ``call``. Publishes Subtask events."""
+        ...
+
+
+class ProgramChecker(Protocol):
+    """Checks program texts against the names there are. The runtime implements it."""
+
+    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
+        ``names`` bound; empty when it may run."""
         ...
 
 

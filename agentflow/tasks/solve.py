@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Solve
@@ -26,27 +26,13 @@ from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.template import text_of
+from agentflow.tasks.workflows import WorkflowLibrary
 
 MAX_PROGRAM = 100_000
 """Longest program in characters that is taken from a model."""
 DEFAULT_ROUNDS = 3
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-
-
-class NamedProgram(Protocol):
-    """What is told of a saved workflow."""
-
-    @property
-    def params(self) -> Mapping[str, Parameter]: ...
-    @property
-    def description(self) -> str: ...
-
-
-class NamedPrograms(Protocol):
-    """The saved workflows."""
-
-    def find(self, name: str) -> NamedProgram | None: ...
 
 
 @dataclass(slots=True)
@@ -71,7 +57,7 @@ class Solver:
     card: str
     templates: TemplatePort
     tools: ToolPort | None = None
-    workflows: NamedPrograms | None = None
+    workflows: WorkflowLibrary | None = None
     max_steps: int = 1_000_000
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:

@@ -25,7 +25,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -33,6 +33,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow
 from agentflow.core.errors import AgentflowError, DataError, TaskError
 from agentflow.core.events import TaskStarted
+from agentflow.core.ports import ProgramChecker
 from agentflow.core.records import MappingModel, validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -123,15 +124,6 @@ def parse_workflow(text: str, source: str = "workflow") -> Workflow:
     if not isinstance(header, dict):
         raise DataError(f"{source}: the header is no JSON object", code="workflow/invalid")
     return make_workflow({**header, "program": "\n".join(lines[end:]).strip()}, source)
-
-
-class ProgramChecker(Protocol):
-    """Checks program texts against the names there are. The runtime implements it."""
-
-    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
-        ``names`` bound; empty when it may run."""
-        ...
 
 
 class WorkflowLibrary:

@@ -37,6 +37,7 @@ from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.table import Router
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.run import Run
 from agentflow.settings import Settings
 from agentflow.spec.evaluator import SexpEvaluator
@@ -450,6 +451,7 @@ PAIRS = [
     Pair("DataContextPort", "SystemTools", DataContexts, tool_primes_the_session_of_its_run),
     Pair("DataContextPort", "SystemTools", HandlerContexts, host_primes_the_handler),
     Pair("HandlerPort", "HandlerContexts", BaseHandler, host_primes_the_handler),
+    Pair("ProgramChecker", "WorkflowLibrary", ProgramCheck, workflow_is_run),
     Pair("RunServices", "Solver", Engine, solver_has_programs_checked_and_run),
     Pair("RunServices", "TaskRunner", Engine, task_is_taken_over),
     Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow.core.call import current_call
-from agentflow.core.context import ContextGenerationInput, InheritedContext, MatchItem
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext, MatchItem
 from agentflow.core.errors import LimitExceeded, TaskError
 from agentflow.core.events import ContextFinished, ContextStarted, Warning
 from agentflow.core.messages import DocumentPart, ImagePart, TextPart
@@ -260,16 +260,33 @@ async def test_a_failed_lookup_fails_the_task(root: Path, memory: FakeMemory) ->
     assert house.run.unbalanced() == []
 
 
-async def test_limits_and_cancellation_pass_through_a_lookup(root: Path) -> None:
+async def test_limits_pass_through_a_lookup(root: Path) -> None:
     """A limit met while looking things up is no failure of the task."""
     house = House(root, FakeMemory(raises=LimitExceeded("out", limit="tokens", allowed=1)))
     house.task(context_management={"fresh_context": "enabled"})
     with pytest.raises(LimitExceeded):
         await house.ask()
-    house = House(root, FakeMemory(raises=asyncio.CancelledError()))
+
+
+async def test_a_cancellation_during_a_lookup(root: Path) -> None:
+    """The task ends, its events balance."""
+
+    class Waiting(FakeMemory):
+        asking = asyncio.Event()
+
+        async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
+            self.asking.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    memory = Waiting()
+    house = House(root, memory)
     house.task(context_management={"fresh_context": "enabled"})
+    task = asyncio.create_task(house.ask())
+    await memory.asking.wait()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await house.ask()
+        await task
     assert house.run.unbalanced() == []
 
 

@@ -19,7 +19,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver, program_of
-from agentflow.tasks.workflows import make_workflow
+from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakeChecker, FakePrompts, text_of
 from tests.support.fakes import FakeRun
 
@@ -32,13 +32,6 @@ def house(programs: dict[str, Any], *replies: Any, needs: Any = None) -> tuple[S
     tasks = TaskService(executor)
     tasks.register_template({"name": "summarise", "params": {"text": "string"}, "description": "Summarise a text"})
     return Solver(executor, CARD, tasks), prompts, FakeChecker(programs, needs)
-
-
-class Named(dict[str, Any]):
-    """Saved workflows by name."""
-
-    def find(self, name: str) -> Any:
-        return self.get(name)
 
 
 def goal(text: str = "the goal", allow: tuple[str, ...] = ("summarise",), rounds: int = 3, **inputs: Any) -> Solve:
@@ -99,7 +92,9 @@ async def test_what_is_granted_is_described() -> None:
 
     tools.add(shout)
     flow = make_workflow({"name": "flow", "params": "a", "program": "(p)", "description": "A plan"})
-    solver = replace(solver, tools=tools, workflows=Named({"flow": flow}))
+    workflows = WorkflowLibrary(checker)
+    await workflows.save(flow)
+    solver = replace(solver, tools=tools, workflows=workflows)
     run = FakeRun(programs=checker)
     await solver.solve(goal(allow=("summarise", "shout", "flow", "get_context", "nothing")), run.call())
     text = text_of(prompts.prompts[0])
