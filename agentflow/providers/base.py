@@ -332,7 +332,8 @@ class HttpAdapter(ABC):
             request_id=call.request_id or response.request_id,
             cost_usd=self._prices.cost(self.provider, model, response.usage),
         )
-        return [*(ModelDelta(notice=notice) for notice in decoder.notices), ModelDelta(response=response)]
+        notices = [*decoder.notices, *_at_limit(call.request, response)]
+        return [*(ModelDelta(notice=notice) for notice in notices), ModelDelta(response=response)]
 
     def _malformed(self, what: str, why: str) -> ProtocolError:
         return ProtocolError(f"{what} has not the shape {self.dialect} gives it ({why}", code="provider/bad-event")
@@ -362,3 +363,14 @@ class HttpAdapter(ABC):
             status=call.status,
             request_id=call.request_id,
         )
+
+
+def _at_limit(request: ModelRequest, response: ModelResponse) -> list[Notice]:
+    """A notice for an answer as long as was allowed that is called complete: some servers have no word for cut off."""
+    limit, used = request.max_output_tokens, response.usage.output_tokens
+    if limit is None or used < limit or response.stop_reason != "end":
+        return []
+    message = (
+        f"the answer has all of the {limit} tokens it may have, and the server calls it complete: it may be cut off"
+    )
+    return [Notice(message, code="provider/at-limit", details={"limit": limit, "used": used})]

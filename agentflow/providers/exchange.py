@@ -32,6 +32,7 @@ MAX_STREAM_BYTES = 64 * 1024 * 1024
 """Maximum size of a whole stream."""
 _FAIR_S = 0.005
 _DRAIN_S = 0.1
+_STALE_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,16 +236,8 @@ async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
     clocks, watch = call.clocks, call.watch
     first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
     watch.arm(call.due(clocks.connect_s, first))
-    options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
     try:
-        response = await client.client.post(
-            client.base_url + call.path,  # Absolute, so that the SDK need not parse its base URL on every call.
-            cast_to=sdk.response,
-            content=call.body,
-            options=options,
-            stream=True,
-            stream_cls=sdk.stream,
-        )
+        response = await _post(client, sdk, call)
     except asyncio.CancelledError:
         if watch.expired():
             raise call.timed_out(FirstByteTimeout, "the model did not answer in time") from None
@@ -262,6 +255,30 @@ async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
     call.status = response.status_code
     call.request_id = _request_id(response)
     return Answer(response, call, sdk)
+
+
+async def _post(client: PooledClient, sdk: Sdk, call: HttpCall) -> Any:
+    """Send the request, anew for each pooled connection that turns out to have been closed by the server.
+
+    Servers close connections that they promised to keep (llama.cpp after each stream), and the aiohttp transport only
+    notices when it writes.
+    """
+    options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
+    tries = _STALE_TRIES
+    while True:
+        try:
+            return await client.client.post(
+                client.base_url + call.path,  # Absolute, so that the SDK need not parse its base URL on every call.
+                cast_to=sdk.response,
+                content=call.body,
+                options=options,
+                stream=True,
+                stream_cls=sdk.stream,
+            )
+        except sdk.base as error:
+            tries -= 1
+            if not tries or sdk.fault(error) != "stale":
+                raise
 
 
 def _status_error(error: Any, call: HttpCall) -> ProviderError:

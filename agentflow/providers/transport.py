@@ -147,7 +147,8 @@ def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
     return errors
 
 
-ConnectionFault = Literal["connect_timeout", "read_timeout", "refused", "unknown_host", "lost"]
+ConnectionFault = Literal["connect_timeout", "read_timeout", "refused", "unknown_host", "stale", "lost"]
+"""``stale``: a pooled connection that the server had closed meanwhile; nothing of the request was read."""
 
 
 def connection_fault(error: BaseException) -> ConnectionFault:
@@ -158,8 +159,10 @@ def connection_fault(error: BaseException) -> ConnectionFault:
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return "unknown_host"
     if aiohttp_installed():
-        from aiohttp import ClientError, ConnectionTimeoutError
+        from aiohttp import ClientConnectionResetError, ClientError, ConnectionTimeoutError
 
+        if any(isinstance(cause, ClientConnectionResetError) for cause in causes):
+            return "stale"
         if any(isinstance(cause, ConnectionTimeoutError) for cause in causes):
             return "connect_timeout"
         if any(isinstance(cause, ClientError) and not isinstance(cause, TimeoutError) for cause in causes):

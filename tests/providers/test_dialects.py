@@ -356,3 +356,15 @@ def test_tokens_are_estimated_from_all_parts() -> None:
     many = (user("hi" * 400), Message("assistant", (ToolCallPart("c", "add", {"a": "x" * 400}),)))
     assert estimate_tokens(ModelRequest(many, tools=(TOOL,))) > small + 250
     assert estimate_tokens(ModelRequest((Message("user", (ImagePart(data="A" * 9_000),)),))) > 1_000
+
+
+async def test_an_answer_as_long_as_allowed_is_noticed() -> None:
+    """llama.cpp, LiteLLM and transformers call a Responses answer completed that their limit cut off: there is a notice."""
+    usage = {"output_tokens": 7}
+    async with ModelServer([{"text": "cut o", "usage": usage}], repeat=True) as server:
+        provider = open_provider("openai", base_url=server.url, api_key="k")
+        for limit, expected in ((7, ["provider/at-limit"]), (8, []), (None, [])):
+            request = ModelRequest((user("hi"),), model="m", max_output_tokens=limit)
+            deltas = [delta async for delta in provider.stream(request)]
+            assert [delta.notice.code for delta in deltas if delta.notice and delta.notice.code] == expected
+        await provider.aclose()

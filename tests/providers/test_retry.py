@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from email.utils import formatdate
 
@@ -23,7 +24,8 @@ from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, user
 from agentflow.providers import Clocks, FallbackProvider, RetryPolicy, ScriptedProvider, open_provider
 from agentflow.providers.retry import retry_after
 from tests.support.fault_server import fault
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelServer, Raw, Request
+from tests.support.server_shapes import SHAPES
 
 DIALECTS = ("anthropic", "openai-chat", "openai")
 FAST = RetryPolicy(base_s=0.001)
@@ -211,6 +213,23 @@ async def test_a_dropped_connection_is_lost_and_tried_again(aiohttp: bool) -> No
         await provider.aclose()
     assert type(error) is ConnectionLost and error.attempts == 4
     assert "4 tries were made" in error.message
+
+
+@pytest.mark.parametrize("aiohttp", [False, True], ids=["httpx", "aiohttp"])
+async def test_a_connection_closed_after_its_answer_costs_no_try(aiohttp: bool) -> None:
+    """Servers close connections that they promised to keep: the next call goes out on another, at once."""
+
+    async def then_close(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SHAPES["chat: llama.cpp stream"].answer)
+        await writer.drain()
+
+    async with ModelServer([Raw(then_close)], repeat=True) as server:
+        provider = open_provider("openai-chat", base_url=server.url, retry=RetryPolicy(attempts=1), aiohttp=aiohttp)
+        for _ in range(5):
+            seen, last = await attempts_of(provider)
+            assert isinstance(last, ModelDelta) and last.response is not None, last
+            assert len(seen) == 2
+        await provider.aclose()
 
 
 async def test_the_wall_clock_bounds_retries_too() -> None:

@@ -199,6 +199,7 @@ CHAT: list[Shape] = [Shape(name, "chat", answer, outcome) for name, answer, outc
     ("older vLLM's error", stream({"object": "error", "message": "bad prompt", "type": "BadRequestError", "code": 400}), Bad(errors.BadRequest, "bad prompt")),
     ("an error event", stream(HELLO, event({"message": "bad luck"}, "error")), Bad(errors.ServerError, "bad luck", partial="hello")),
     ("llama.cpp: context full in the stream", chat_error({"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}), Bad(CONTEXT, "Context size")),
+    ("LiteLLM: usage beside an empty delta", stream(c({"role": "assistant"}), HELLO, STOP, {**c({}), "usage": {"completion_tokens": 3, "prompt_tokens": 22}}, DONE), Good()),
     ("null error", stream(c({"content": "hello"}, None, error=None), STOP), Good()),
     ("words that are no JSON", stream(HELLO, b"data: Internal Server Error\n\n"), Bad(errors.ProtocolError, "not valid JSON", partial="hello")),
     # Content and thinking.
@@ -436,6 +437,8 @@ CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_toke
 # fmt: off
 RESPONSES: list[Shape] = [Shape(name, "responses", answer, outcome) for name, answer, outcome in [
     ("whole", stream(r("created", response={}), delta("hello"), done(item("hello"))), Good()),
+    ("llama.cpp: no indexes", stream(event(r("created", response={"id": "r", "object": "response", "status": "in_progress"}), "response.created"), event(r("output_item.added", item={"content": [], "id": "i", "role": "assistant", "status": "in_progress", "type": "message"}), "response.output_item.added"), event(delta("hello", item_id="i"), "response.output_text.delta"), event(r("output_text.done", item_id="i", text="hello"), "response.output_text.done"), event(r("output_item.done", item=item("hello")), "response.output_item.done"), event({**done(item("hello")), "timings": {"cache_n": 21}}, "response.completed")), Good()),
+    ("LiteLLM: created before each delta", stream(r("created", response={}), delta("hel", item_id="i", model="m"), r("created", response={}), r("in_progress", response={}), delta("lo", item_id="i", model="m"), done(item("hello"), model="/models/tiny.gguf")), Good()),
     ("[DONE] after it", stream(delta("hello"), done(item("hello")), DONE), Good()),
     ("closed", closed(events(delta("hello"), done(item("hello")))), Good()),
     ("no terminal event", stream(delta("hello")), Bad(errors.IncompleteStream, partial="hello")),
