@@ -378,12 +378,16 @@ async def test_granted_authority_needs_an_approval(arena: Arena) -> None:
     """Without an approver an unknown command is refused; an allow rule lets one through; deny beats both."""
     policy = CommandPolicy(allow=["echo *", "rm *"], deny=["rm *"])
     async with CommandExecutor(arena.root, policy=policy) as commands:
-        assert (await commands.run("ls", call=granted())).code == "commands/not-approved"
-        assert (await commands.run("echo hi", call=granted())).stdout == "hi\n"
-        assert (await commands.run("rm a.txt", call=granted(lambda _: True))).code == "commands/denied"
-        assert (await commands.run("rm a.txt")).code == "commands/denied"
-        assert (await commands.run("ls", call=granted(lambda _: True))).success
-        assert (await commands.run("ls", call=granted(lambda _: False))).code == "commands/not-approved"
+        assert (await commands.execute_command_safely("ls", call=granted())).code == "commands/not-approved"
+        assert (await commands.execute_command_safely("echo hi", call=granted())).stdout == "hi\n"
+        assert (
+            await commands.execute_command_safely("rm a.txt", call=granted(lambda _: True))
+        ).code == "commands/denied"
+        assert (await commands.execute_command_safely("rm a.txt")).code == "commands/denied"
+        assert (await commands.execute_command_safely("ls", call=granted(lambda _: True))).success
+        assert (
+            await commands.execute_command_safely("ls", call=granted(lambda _: False))
+        ).code == "commands/not-approved"
 
 
 async def test_an_approval_shows_and_binds_what_runs(arena: Arena) -> None:
@@ -399,7 +403,7 @@ async def test_an_approval_shows_and_binds_what_runs(arena: Arena) -> None:
         return True
 
     async with CommandExecutor(arena.root) as commands:
-        result = await commands.run(["./tool", "\x1b[2K\rls", "\u202egnp"], call=granted(swap))
+        result = await commands.execute_command_safely(["./tool", "\x1b[2K\rls", "\u202egnp"], call=granted(swap))
     assert result.code == "commands/changed"
     assert "\x1b" not in shown[0] and "\\x1b[2K" in shown[0] and "\\u202e" in shown[0]
 
@@ -438,7 +442,7 @@ async def test_an_approval_binds_the_files_that_run(name: str, arena: Arena) -> 
 
     path = ("/usr/local/bin", "/usr/bin", "/bin", str(arena.root / "bin"))
     async with CommandExecutor(arena.root, path=path) as commands:
-        result = arena.saw(await commands.run(argv, call=granted(swap)))
+        result = arena.saw(await commands.execute_command_safely(argv, call=granted(swap)))
     assert result.code == "commands/changed", result
 
 
@@ -448,7 +452,7 @@ async def test_an_approved_script_runs_as_approved(arena: Arena, commands: Comma
         pytest.skip("landlock cannot show a command another content than the file's; the files are hashed right before")
     script = arena.root / "slow.sh"
     script.write_text("sleep 0.4\ncat slow.sh\necho evil >> slow.sh\n")
-    run = asyncio.ensure_future(commands.run(["/bin/sh", "slow.sh"], call=granted(lambda _: True)))
+    run = asyncio.ensure_future(commands.execute_command_safely(["/bin/sh", "slow.sh"], call=granted(lambda _: True)))
     await asyncio.sleep(0.2)
     script.write_text("echo evil\n")
     result = arena.saw(await run)
@@ -460,7 +464,7 @@ async def test_an_approved_link_shows_nothing_from_outside(arena: Arena, command
     os.symlink(arena.outside / "secret.txt", arena.root / "leak.sh")
     (arena.root / ".env").write_text("#!/bin/sh\nKEY=confidential-marmalade\n")
     for name in ("leak.sh", ".env"):
-        result = arena.saw(await commands.run(["/bin/cat", name], call=granted(lambda _: True)))
+        result = arena.saw(await commands.execute_command_safely(["/bin/cat", name], call=granted(lambda _: True)))
         if commands.sandbox_name == "bubblewrap" or name == "leak.sh":
             assert "marmalade" not in result.stdout and result.code != "commands/changed"
 
@@ -475,7 +479,7 @@ async def test_the_text_of_a_request_is_whole(arena: Arena) -> None:
         return False
 
     async with CommandExecutor(arena.root) as commands:
-        await commands.run(["python3", "-c", word], call=granted(look))
+        await commands.execute_command_safely(["python3", "-c", word], call=granted(look))
     assert "EVIL()" in shown[0]
     first, hidden = abridged(shown[0])
     assert hidden > 20_000 and f"{hidden:,} characters are not shown" in first
