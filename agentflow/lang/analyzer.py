@@ -7,15 +7,16 @@ All mistakes that can be seen without running are found here, several per progra
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
 from agentflow.lang import ir
+from agentflow.lang.abi import Code
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.forms import FORMS, SCOPING
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
@@ -66,17 +67,49 @@ Tail: TypeAlias = Var | Function | None
 """Whose tail position a form is in: a named let's, a function's, or nobody's."""
 
 
+@dataclass(frozen=True, slots=True)
+class SpecialForm:
+    """A special form: its name, the function that analyses it, its usage, documentation and group.
+
+    A ``scoping`` form opens a scope, so a ``define`` inside does not bind outside.
+    """
+
+    name: str
+    function: FormFunction
+    usage: str
+    doc: str
+    group: str
+    scoping: bool = False
+
+
+FormFunction: TypeAlias = "Callable[[Analyzer, Form, Scope, Tail], IR]"
+"""The analysis of a form at one place: what it becomes. Raises SexpEvaluationError when it is malformed."""
+CompileTemplate: TypeAlias = "Callable[[Analyzer, Form], Code]"
+"""Compiles the template of a macro, a lambda that may call primitives and earlier macros only."""
+
+
 class Analyzer:
-    """One analysis of one program. ``errors`` collects what is wrong; ``asked`` the free names and their kinds."""
+    """One analysis of one program. ``errors`` collects what is wrong; ``asked`` the free names and their kinds.
+
+    ``forms`` are the special forms there are, ``compile_template`` makes macros of their templates.
+    """
 
     def __init__(
-        self, source: Source, kinds: Kinds, limits: Limits, allow: frozenset[str] | None, known: Iterable[str] = ()
+        self,
+        source: Source,
+        kinds: Kinds,
+        limits: Limits,
+        allow: frozenset[str] | None,
+        *,
+        forms: Mapping[str, SpecialForm],
+        compile_template: CompileTemplate,
     ) -> None:
         self.source = source
         self.kinds = kinds
         self.limits = limits
         self.allow = allow
-        self.known = known
+        self.forms = forms
+        self.compile_template = compile_template
         self.errors: list[AgentflowError] = []
         self.asked: dict[str, Kind] = {}
         self.globals_defined: dict[str, int] = {}
@@ -189,7 +222,8 @@ class Analyzer:
                         found.append(target.name)
                     pending.extend(reversed(at.items[2:]))
                     continue
-                if head in SCOPING:
+                form = self.forms.get(head)
+                if form is not None and form.scoping:
                     continue
             pending.extend(reversed(at.items))
         return found
@@ -227,7 +261,7 @@ class Analyzer:
             name = head.name
             var = scope.find(name)
             if var is None:
-                form = FORMS.get(name)
+                form = self.forms.get(name)
                 if form is not None:
                     return form.function(self, node, scope, tail)
                 macro = self.macros.get(name)
@@ -307,8 +341,8 @@ class Analyzer:
         primitive = PRIMITIVES.get(name)
         if primitive is not None:
             return ir.Prim(node, primitive)
-        if name in FORMS or name in self.macros:
-            what = "a special form" if name in FORMS else "a macro"
+        if name in self.forms or name in self.macros:
+            what = "a special form" if name in self.forms else "a macro"
             hint = f"wrap it: (lambda (x) ({name} ...))"
             raise self.error(node, "form/value", f"'{name}' is {what}, not a value", hint)
         return ir.Unknown(node, name)
@@ -370,7 +404,7 @@ class Analyzer:
     def refuse_unknown(self, name: str, node: Node) -> None:
         """With ``allow`` in force nothing can appear later: an unknown operator is an error before anything runs."""
         if self.allow is not None and name not in self.allow:
-            hint = did_you_mean(name, [*self.allow, *PRIMITIVES, *FORMS, *self.globals_defined])
+            hint = did_you_mean(name, [*self.allow, *PRIMITIVES, *self.forms, *self.globals_defined])
             raise self.error(
                 node,
                 "name/not-granted",
@@ -407,7 +441,7 @@ class Analyzer:
         if type(node) is not Form or len(node.items) != 2 or type(node.items[0]) is not Name:
             return False
         name = node.items[0].name
-        return scope.find(name) is not None or (name not in FORMS and name not in self.macros)
+        return scope.find(name) is not None or (name not in self.forms and name not in self.macros)
 
     def pair(self, node: Node, scope: Scope) -> ir.Pair:
         """An operand ``(name expr)`` that is an argument named ``name`` or a call of ``name``."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agentflow.core.source import Source, Span
+from agentflow.lang.abi import Code
 from agentflow.lang.environment import SexpEnvironment
-
-Code = Callable[..., Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

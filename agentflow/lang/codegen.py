@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentflow.core.source import Source
+from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.ir import IR, Lambda, Var
@@ -132,7 +133,7 @@ class Generator:
         return ast.Attribute(value, name, LOAD, **self.loc)
 
     def rt(self, name: str) -> ast.expr:
-        """An attribute of the strand."""
+        """A member of the strand, one that :class:`~agentflow.lang.abi.Runtime` declares."""
         return ast.Attribute(self.name("rt"), name, LOAD, **self.loc)
 
     def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.expr:
@@ -149,6 +150,10 @@ class Generator:
         made = ast.Await(value, **self.loc)
         made._h = height(value)  # type: ignore[attr-defined]
         return made
+
+    def operation(self, op: Operation, at: Node, arguments: Sequence[ast.expr]) -> ast.expr:
+        """An operation of the runtime, awaited."""
+        return self.await_(self.call(self.rt("operation"), [self.const(op), self.name("d"), self.span(at), *arguments]))
 
     def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
         return ast.Compare(a, [ast.IsNot() if negate else ast.Is()], [b], **self.loc)

@@ -21,6 +21,7 @@ from agentflow.lang.codegen import (
 )
 from agentflow.lang.emit_values import checked_global, environment, give, global_names
 from agentflow.lang.ir import IR, Lambda, Var
+from agentflow.lang.support import bounce
 
 _EFFECTS: dict[str, type[Any]] = {
     "task": effects.TaskCall,
@@ -200,7 +201,7 @@ def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
     same = g.is_(g.attr(g.cell(operator.name), "v"), g.name(made))
     jump, _ = g.capture(lambda: (set_params(g, loop.params, values), g.body.append(ast.Continue(**g.loc))))
     g.body.append(ast.If(same, jump, [], **g.loc))
-    bounce(g, callee(g, node, len(values))[0], values)
+    make_or_leave(g, callee(g, node, len(values))[0], values)
     return True
 
 
@@ -267,7 +268,7 @@ def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.e
 def untailed(g: Generator, value: ast.expr) -> ast.expr:
     """The value of a call, once the tail calls it ends in are made."""
     named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
-    rest = g.await_(g.call(g.rt("bounce"), [g.name("d")]))
+    rest = g.await_(g.call(g.const_param(bounce, "bounce"), [g.name("rt"), g.name("d")]))
     made = g.ifexp(g.is_(named, g.const_param(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
     made._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
     return made
@@ -275,10 +276,10 @@ def untailed(g: Generator, value: ast.expr) -> ast.expr:
 
 def _tail_call(g: Generator, node: ir.Call) -> None:
     code = g.spill(callee(g, node, len(node.args))[0])
-    bounce(g, code, [g.atom(each) for each in g.operands(node.args)])
+    make_or_leave(g, code, [g.atom(each) for each in g.operands(node.args)])
 
 
-def bounce(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
+def make_or_leave(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
     """Return the value of a call: made here while the stack is shallow, left to the caller when it is deep."""
     code = g.atom(code)
     shallow = ast.Compare(g.name("d"), [ast.Lt()], [g.const(TAIL_NEST)], **g.loc)
@@ -329,10 +330,10 @@ def effect(g: Generator, node: ir.EffectCall) -> ast.expr:
 
 
 @expression(ir.RuntimeCall)
-def helper(g: Generator, node: ir.RuntimeCall) -> ast.expr:
+def operation(g: Generator, node: ir.RuntimeCall) -> ast.expr:
     values = g.operands(node.args)
     fixed = [g.const_param(each) for each in node.constants]
-    return g.await_(g.call(g.rt(node.method), [g.name("d"), g.span(node.at), *fixed, *values]))
+    return g.operation(node.op, node.at, [*fixed, *values])
 
 
 @expression(ir.Thunk)

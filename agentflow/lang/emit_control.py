@@ -22,6 +22,7 @@ from agentflow.lang.codegen import (
 from agentflow.lang.emit_calls import define_code, set_params
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.ir import Var
+from agentflow.lang.support import rounds
 
 
 @statement(ir.If)
@@ -211,7 +212,7 @@ def _rounds(
 
 @statement(ir.Repeat)
 def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
-    count = g.call(g.rt("count"), [g.expr(node.count)])
+    count = g.call(g.const_param(rounds, "rounds"), [g.expr(node.count)])
 
     def build(inner: Dest) -> None:
         name = g.tmp()
@@ -270,7 +271,7 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
         body()
     else:
         made, _ = g.capture(body)
-        clean = g.await_(g.call(g.rt("finish"), [g.name("x_"), final, g.name("d")]))
+        clean = g.operation("finally", node.at, [g.name("x_"), final])
         again: list[ast.stmt] = [ast.Expr(clean, **g.loc), ast.Raise(None, None, **g.loc)]
         handler = ast.ExceptHandler(g.const_param(BaseException, "BaseException_"), "x_", again, **g.loc)
         normal = ast.Expr(g.await_(g.call(final, [g.name("rt"), g.deeper()])), **g.loc)
@@ -280,7 +281,7 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
 
 
 def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHandler:
-    """What happens with a caught error. ``rt.caught`` lets everything pass that programs may not catch."""
+    """What happens with a caught error. The operation ``catch`` lets everything pass that programs may not catch."""
     assert node.handler is not None
     handled = node.handler
 
@@ -295,7 +296,7 @@ def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHa
         g.bind(var, g.name("e_"))
         g.stmt(handled, target)
 
-    caught = g.call(g.rt("caught"), [g.name("x_")])
+    caught = g.operation("catch", node.at, [g.name("x_")])
     made: list[ast.stmt] = [ast.Assign([ast.Name("e_", STORE, **g.loc)], caught, **g.loc)]
     out, _ = g.capture(inside)
     return ast.ExceptHandler(g.const_param(Exception, "Exception_"), "x_", [*made, *out], **g.loc)

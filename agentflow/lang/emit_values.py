@@ -10,6 +10,7 @@ from agentflow.lang import ir
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.codegen import STORE, Dest, Generator, expression, height, statement
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.support import bounded, fresh, uninitialised
 
 _SMALL = 16
 _ARITHMETIC: dict[str, type[ast.operator]] = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult}
@@ -49,7 +50,7 @@ def local(g: Generator, node: ir.Local) -> ast.expr:
     var = node.var
     made = g.name(var.py)
     if var.early:
-        read = g.call(g.rt("raise_uninitialised"), [g.const(var.name)])
+        read = g.call(g.const_param(uninitialised, "uninitialised"), [g.const(var.name)])
         return g.ifexp(g.is_(made, g.const_param(UNBOUND, "U"), negate=True), made, read)
     if not var.mutated:
         made._stable = True  # type: ignore[attr-defined]
@@ -87,7 +88,7 @@ def prim(g: Generator, node: ir.Prim) -> ast.expr:
 
 @expression(ir.Dynamic)
 def dynamic(g: Generator, node: ir.Dynamic) -> ast.expr:
-    return g.call(g.rt("current_loop_config"), [])
+    return g.operation("loop-config", node.at, [])
 
 
 @statement(ir.SetLocal)
@@ -219,28 +220,5 @@ def _bounded(g: Generator, value: ast.expr, primitive: Primitive) -> ast.expr:
     test = ast.Compare(
         g.const_param(-_BOUND, "LOW"), [ast.Lt(), ast.Lt()], [named, g.const_param(_BOUND, "HIGH")], **g.loc
     )
-    return g.ifexp(test, g.name("r_"), g.call(g.rt("check_integer_size"), [g.name("r_"), g.const(primitive.name)]))
-
-
-def fresh(value: Any) -> Any:
-    """A copy of quoted data that shares nothing which can be changed. Does not recurse."""
-    out: list[Any] = []
-    pending: list[tuple[Any, Any, Any]] = [(value, out, None)]
-    while pending:
-        at, target, key = pending.pop()
-        made: Any = at
-        if isinstance(at, list):
-            made = list(cast(list[Any], at))
-            pending.extend((item, made, i) for i, item in enumerate(cast(list[Any], made)) if _mutable(item))
-        elif isinstance(at, dict):
-            made = dict(cast(dict[Any, Any], at))
-            pending.extend((item, made, k) for k, item in cast(dict[Any, Any], made).items() if _mutable(item))
-        if target is out:
-            out.append(made)
-        else:
-            target[key] = made
-    return out[0]
-
-
-def _mutable(value: object) -> bool:
-    return isinstance(value, list | dict)
+    checked = g.call(g.const_param(bounded, "bounded"), [g.name("rt"), g.name("r_"), g.const(primitive.name)])
+    return g.ifexp(test, g.name("r_"), checked)

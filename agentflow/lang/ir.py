@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from agentflow.lang.abi import Operation
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.syntax import Node
 
@@ -293,10 +294,10 @@ class EffectCall:
 
 @dataclass(slots=True)
 class RuntimeCall:
-    """A call of a runtime operation: ``rt.<method>(d, span, *args)``, awaited."""
+    """An operation of the runtime: ``rt.operation(op, d, span, *constants, *args)``, awaited."""
 
     at: Node
-    method: str
+    op: Operation
     args: list[IR]
     constants: list[Any] = field(default_factory=list[Any])
 

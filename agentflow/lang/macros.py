@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Coroutine, Sequence
+from typing import Any, NoReturn
 
+from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.shared_list import plain_lists
+from agentflow.core.source import Span
+from agentflow.lang.abi import Code, Operation, Runtime
+from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import SexpEnvironment, unbound
+from agentflow.lang.environment import Cell, SexpEnvironment, unbound
+from agentflow.lang.support import bounce
 from agentflow.lang.syntax import Form, Name, Node, datum, from_datum
-from agentflow.lang.trace import annotate, too_early
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.trace import annotate
 
 MACRO_STEPS = 100_000
 """Steps one expansion may take."""
@@ -34,13 +36,9 @@ class Macro:
     @classmethod
     def define(cls, a: Analyzer, node: Form, name: Name, params: Node, body: Sequence[Node]) -> Macro:
         """Compile a macro's template as a procedure that may call primitives only."""
-        from agentflow.lang.program import assemble
-
         place = (node.start, node.end)
         procedure = Form([Name("lambda", *place), params, *body], *place)
-        program = assemble(a.source, [procedure], lambda _: "unknown", a.limits, frozenset(), macros=a.macros)
-        env = SexpEnvironment()
-        closure = _drive(program.link(env)(MacroStrand(a.limits), 0))
+        closure = _drive(a.compile_template(a, procedure)(MacroStrand(a.limits), 0))
         return cls(name.name, closure, a.limits)
 
     def expand(self, a: Analyzer, node: Form) -> Node:
@@ -84,17 +82,23 @@ class Macro:
 
 
 class MacroStrand:
-    """What a template runs on: primitives and closures, a fixed number of steps, and no effects at all."""
+    """What a template runs on: primitives and closures, a fixed number of steps, and no effects at all.
 
-    __slots__ = ("again", "branch", "fuel", "limits", "loop_config", "tail")
+    It is a :class:`~agentflow.lang.abi.Runtime` that refuses whatever would act, wait, or change a variable from outside.
+    """
+
+    __slots__ = ("again", "fuel", "limits", "tail")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.fuel = MACRO_STEPS
-        self.branch = False
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
-        self.loop_config = None
+
+    @property
+    def branch(self) -> bool:
+        """Nothing runs beside a template."""
+        return False
 
     async def tick(self) -> None:
         """The steps are used up."""
@@ -102,10 +106,10 @@ class MacroStrand:
             f"a macro's template took more than {MACRO_STEPS:,} steps", limit="macro_steps", allowed=MACRO_STEPS
         )
 
-    def pick(self, function: Any, count: int, d: int) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def pick(self, function: Any, count: int, d: int) -> Code:
         """The code behind a closure or primitive."""
         if d >= MAX_STACK_CALLS:
-            return self.on_fresh_stack(None)
+            raise _too_deep()
         if isinstance(function, Closure):
             if function.arity != count and not (function.arity < 0 and count >= function.info.least):
                 raise SexpEvaluationError(
@@ -118,75 +122,82 @@ class MacroStrand:
             return _code(function)
         raise SexpEvaluationError("a macro's template calls procedures and primitives only", code="macro/call")
 
-    def pick_global(self, env: SexpEnvironment, cell: Any, name: str, count: int, d: int) -> Any:
+    def pick_global(self, env: SexpEnvironment, cell: Cell, name: str, count: int, d: int) -> Code:
+        """The same for a name, which is a primitive's or nothing's."""
         return self.pick(self.unbound(env, name), count, d)
 
     def takes_named_arguments(self, function: Any) -> bool:
+        """There are no tasks and tools."""
         return False
 
-    def on_fresh_stack(self, code: Any) -> NoReturn:
-        raise LimitExceeded(
-            f"calls in a macro's template are nested deeper than {MAX_STACK_CALLS}",
-            limit="macro_depth",
-            allowed=MAX_STACK_CALLS,
-        )
-
-    async def bounce(self, d: int) -> Any:
-        while True:
-            tail = self.tail
-            assert tail is not None
-            self.tail = None
-            result = await tail[0](self, d + 1, *tail[1:])
-            if result is not TAIL:
-                return result
+    def on_fresh_stack(self, code: Code) -> Code:
+        """There is one stack."""
+        raise _too_deep()
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
+        """The primitive of that name. Raises UnboundSymbolError."""
         if name in PRIMITIVES:
             return PRIMITIVES[name]
         raise unbound(name, f"'{name}' is not bound in the macro's template", "quote it if it is meant as a name")
 
     def operator(self, env: SexpEnvironment, name: str) -> Any:
+        """The same in operator position."""
         return self.unbound(env, name)
 
-    def raise_uninitialised(self, name: str) -> NoReturn:
-        raise too_early(name)
+    # -- what would act ---------------------------------------------------------------------------------------------
 
-    def count(self, value: Any) -> range:
-        if type(value) is not int or value < 0:
-            raise SexpEvaluationError("loop: the count is an integer that is not negative", code="loop/count")
-        return range(value)
+    def refuse(self) -> NoReturn:
+        """A template is expanded before anything runs. Raises SexpEvaluationError."""
+        raise SexpEvaluationError(
+            "a macro's template may compute, but not act or handle errors",
+            code="macro/effect",
+            hint="put the call into the expansion, with quasiquote",
+        )
 
-    def check_integer_size(self, value: Any, who: str) -> Any:
-        if value.bit_length() > self.limits.integer_bits:
-            raise LimitExceeded(
-                "an integer in a macro's template is too large", limit="integer_bits", allowed=self.limits.integer_bits
-            )
-        return value
+    def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> NoReturn:
+        """An operation."""
+        self.refuse()
 
-    def __getattr__(self, name: str) -> Any:
-        def refuse(*_: Any) -> NoReturn:
-            raise SexpEvaluationError(
-                "a macro's template may compute, but not act or handle errors",
-                code="macro/effect",
-                hint="put the call into the expansion, with quasiquote",
-            )
+    def perform(self, effect: Effect, span: Span | None) -> NoReturn:
+        """An effect."""
+        self.refuse()
 
-        return refuse
+    async def call_named(
+        self, d: int, function: Any, names: tuple[str, ...], values: tuple[Any, ...], span: Span | None
+    ) -> Any:
+        """A task or tool."""
+        self.refuse()
+
+    def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
+        """A variable from outside."""
+        self.refuse()
+
+    def check_owner(self, owner: Any, name: str) -> None:
+        """A variable that an earlier expansion made."""
+        self.refuse()
 
 
-def _code(primitive: Primitive) -> Callable[..., Coroutine[Any, Any, Any]]:
+def _too_deep() -> LimitExceeded:
+    return LimitExceeded(
+        f"calls in a macro's template are nested deeper than {MAX_STACK_CALLS}",
+        limit="macro_depth",
+        allowed=MAX_STACK_CALLS,
+    )
+
+
+def _code(primitive: Primitive) -> Code:
     if primitive.is_async:
         return primitive.function
 
-    async def code(rt: Any, d: int, *arguments: Any) -> Any:
+    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         return primitive.function(rt, *arguments) if primitive.needs_rt else primitive.function(*arguments)
 
     return code
 
 
-async def _finished(rt: MacroStrand, code: Callable[..., Coroutine[Any, Any, Any]], operands: list[Any]) -> Any:
+async def _finished(rt: MacroStrand, code: Code, operands: list[Any]) -> Any:
     value = await code(rt, 1, *operands)
-    return await rt.bounce(0) if value is TAIL else value
+    return await bounce(rt, 0) if value is TAIL else value
 
 
 def _drive(work: Coroutine[Any, Any, Any]) -> Any:

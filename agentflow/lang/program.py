@@ -6,7 +6,7 @@ import ast
 import linecache
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any, Literal, cast
 
@@ -14,16 +14,17 @@ from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
 from agentflow.lang import emit_calls, emit_control, emit_values
+from agentflow.lang.abi import Code
 from agentflow.lang.analyzer import Analyzer, Kind
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.forms import FORMS
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
-from agentflow.lang.syntax import Node
+from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import CodeInfo, stamp
 
-Main = Callable[..., Coroutine[Any, Any, Any]]
 KindOf = Callable[[str], Literal["variable", "task", "tool", "unknown"] | None]
 
 EMITTERS = (emit_calls, emit_control, emit_values)
@@ -44,7 +45,7 @@ class Program:
         self,
         source: Source,
         filename: str,
-        link: Callable[..., Main],
+        link: Callable[..., Code],
         constants: tuple[Any, ...],
         cells: tuple[tuple[str, bool], ...],
         free: dict[str, Kind],
@@ -70,7 +71,7 @@ class Program:
         """The display name of the text."""
         return self.source.name
 
-    def link(self, env: SexpEnvironment) -> Main:
+    def link(self, env: SexpEnvironment) -> Code:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
         cells = [env.own(name) if own else env.find(name) or env.own(name) for name, own in self._cells]
         return self._link(env, *self._constants, *cells)
@@ -193,7 +194,7 @@ def assemble(
     macros: dict[str, Any] | None = None,
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already."""
-    analyzer = Analyzer(source, kinds, limits, allow)
+    analyzer = Analyzer(source, kinds, limits, allow, forms=FORMS, compile_template=_compile_template)
     analyzer.macros.update(macros or {})
     tree = analyzer.program(forms)
     if analyzer.errors:
@@ -217,13 +218,21 @@ def assemble(
     return Program(
         source,
         filename,
-        cast("Callable[..., Main]", space["link"]),
+        cast("Callable[..., Code]", space["link"]),
         tuple(value for _, value in generator.constants),
         tuple((name, name in analyzer.globals_defined) for name in generator.cells),
         analyzer.asked,
         allow,
         limits,
     )
+
+
+def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:
+    """The code of a macro's template, which sees the macros before it and nothing of the program."""
+    program = assemble(
+        analyzer.source, [procedure], lambda _: "unknown", analyzer.limits, frozenset(), macros=analyzer.macros
+    )
+    return program.link(SexpEnvironment())
 
 
 def _compile_module(module: ast.Module, filename: str, *, deep: bool) -> CodeType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.events import BranchStarted
@@ -17,14 +17,12 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
+from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
+from agentflow.lang.support import apply, bounce
 from agentflow.lang.trace import annotate
-
-if TYPE_CHECKING:
-    from agentflow.runtime.strand import Strand
-
-Code = Callable[..., Coroutine[Any, Any, Any]]
+from agentflow.runtime.strand import Strand
 
 
 class _Fork:
@@ -45,8 +43,7 @@ class _Fork:
         rt = self.rt
         session = rt.call.session.fork()
         scope = rt.call.scope(BranchStarted, session=session, path=f"{self.prefix}{index}", form=self.form, index=index)
-        strand = rt.fork(scope.call.path, session)
-        strand.call = scope.call
+        strand = rt.child(scope.call, branch=True)
         rt.budget.enter_branch()
         try:
             with scope:
@@ -54,7 +51,7 @@ class _Fork:
                     d = strand.first_depth
                     value = await code(strand, d, *arguments)
                     if value is TAIL:
-                        value = await strand.bounce(d)
+                        value = await bounce(strand, d)
                     if isinstance(value, TaskResult) and value.failed:
                         scope.set(outcome="failed")
                 except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with its place
@@ -73,7 +70,7 @@ class _Fork:
             self.rt.call.session.join([self.sessions[index] for index in sorted(self.sessions)])
 
 
-async def parallel(rt: Strand, span: Span, thunks: list[Code]) -> list[Any]:
+async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
     """All values, in order."""
     fork = _Fork(rt, "parallel", span, len(thunks))
     await _all(fork, [(thunk, ()) for thunk in thunks], rt.limits.concurrency)
@@ -81,7 +78,7 @@ async def parallel(rt: Strand, span: Span, thunks: list[Code]) -> list[Any]:
     return fork.values
 
 
-async def pmap(rt: Strand, span: Span, function: Any, items: Any, limit: Any) -> list[Any]:
+async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit: Any = None) -> list[Any]:
     """The procedure's values on all elements, in order."""
     elements = as_list(items)
     if elements is None:
@@ -96,8 +93,8 @@ async def pmap(rt: Strand, span: Span, function: Any, items: Any, limit: Any) ->
         )
     fork = _Fork(rt, "pmap", span, len(elements))
 
-    async def code(strand: Strand, d: int, element: Any) -> Any:
-        return await strand.apply(function, (element,), d)
+    async def code(strand: Runtime, d: int, element: Any) -> Any:
+        return await apply(strand, function, (element,), d)
 
     width = min(limit or rt.limits.concurrency, rt.limits.concurrency)
     await _all(fork, [(code, (element,)) for element in elements], width)
@@ -154,7 +151,7 @@ class _Siblings:
         return siblings.error
 
 
-async def race(rt: Strand, span: Span, thunks: list[Code]) -> Any:
+async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     """The first success. The others are cancelled and have ended."""
     fork = _Fork(rt, "race", span, len(thunks))
     errors: dict[int, AgentflowError] = {}

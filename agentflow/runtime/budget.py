@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
 
-if TYPE_CHECKING:
-    from agentflow.runtime.strand import Strand
+
+class Fuelled(Protocol):
+    """A strand, as its budget sees it: ``fuel`` is what it has left of the steps it was granted."""
+
+    fuel: int
 
 
 class Budget:
@@ -57,7 +60,7 @@ class Budget:
         self.max_concurrency = 0
         self.wall_s = wall_s
         self.deadline = None if wall_s is None else time.monotonic() + wall_s
-        self.strands: set[Strand] = set()
+        self.strands: set[Fuelled] = set()
 
     @property
     def steps_used(self) -> int:

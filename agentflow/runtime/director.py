@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.source import Span
-from agentflow.core.values import name_of
+from agentflow.core.values import Symbol, name_of
 from agentflow.lang.builtins.registry import type_name
+from agentflow.lang.environment import unbound
 from agentflow.lang.printer import print_value
+from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
-
-if TYPE_CHECKING:
-    from agentflow.runtime.strand import Strand
+from agentflow.runtime.strand import Strand
 
 
-async def director_loop(rt: Strand, d: int, span: Span, clauses: dict[str, Any]) -> Any:
+async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], *values: Any) -> Any:
     """Run the loop. Raises SexpEvaluationError for a wrong count, phase or decision; an error of a phase names it."""
+    clauses = dict(zip(names, values, strict=True))
     limit = clauses["max-iterations"]
     if type(limit) is not int or limit < 0:
         raise SexpEvaluationError(
@@ -48,7 +49,7 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
 
         async def phase(name: str, *arguments: Any, iteration: int = i) -> Any:
             try:
-                return await rt.apply(clauses[name], arguments, d)
+                return await apply(rt, clauses[name], arguments, d)
             except AgentflowError as error:
                 annotate(error)
                 error.add_frame(f"{name}, iteration {iteration} of director-evaluator-loop", span)
@@ -74,3 +75,14 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
             )
         given = pair[1]
     return result
+
+
+async def loop_config(rt: Strand, d: int, span: Span) -> list[Any]:
+    """``*loop-config*``. Raises UnboundSymbolError outside a director-evaluator loop."""
+    if rt.loop_config is None:
+        raise unbound(
+            "*loop-config*",
+            "'*loop-config*' is not bound here",
+            "it has a value inside the phases of a director-evaluator-loop",
+        )
+    return [[Symbol(name), value] for name, value in rt.loop_config]

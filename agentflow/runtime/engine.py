@@ -25,11 +25,11 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name
-from agentflow.runtime.strand import call_closure, run_program
 from agentflow.tasks.inputs import request_from_arguments
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NoReturn
 
 import anyio
 
@@ -16,15 +16,13 @@ from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
+from agentflow.lang.abi import Code
 from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
+from agentflow.lang.support import bounce
 from agentflow.lang.trace import annotate
 from agentflow.runtime.budget import Budget
-
-if TYPE_CHECKING:
-    from agentflow.runtime.strand import EffectHandler, Strand
-
-Code = Callable[..., Coroutine[Any, Any, Any]]
+from agentflow.runtime.strand import EffectHandler, Strand
 
 CLEANUP_STEPS = 1_000
 """Steps a ``finally`` has that runs because of a limit or a cancellation."""
@@ -96,7 +94,24 @@ def user_error(message: Any, irritants: tuple[Any, ...], span: Span) -> SexpEval
     return made
 
 
-async def finish(rt: Strand, error: BaseException, final: Code, d: int) -> None:
+async def catch(rt: Strand, d: int, span: Span, error: Exception) -> ErrorValue:
+    """The value ``catch`` binds. What programs may not catch is raised on."""
+    if isinstance(error, LimitExceeded):
+        raise error
+    return ErrorValue.of(annotate(error))
+
+
+async def raise_value(rt: Strand, d: int, span: Span, value: Any) -> NoReturn:
+    """``(raise value)``."""
+    raise error_of(value, span)
+
+
+async def raise_error(rt: Strand, d: int, span: Span, message: Any, *irritants: Any) -> NoReturn:
+    """``(error "message" irritant ...)``."""
+    raise user_error(message, irritants, span)
+
+
+async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Code) -> None:
     """Run a ``finally`` because of ``error``, which is raised on afterwards.
 
     After a program error it runs as any code does, and an error of its own takes over. After a limit or a cancellation
@@ -127,7 +142,7 @@ async def finish(rt: Strand, error: BaseException, final: Code, d: int) -> None:
 
 async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
     result = await thunk(rt, d + 1)
-    return await rt.bounce(d) if result is TAIL else result
+    return await bounce(rt, d) if result is TAIL else result
 
 
 class _NoModels:

@@ -67,6 +67,43 @@ def test_imports_point_downward_and_siblings_do_not_meet() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def modules() -> dict[str, set[str]]:
+    """Every module of the package with the modules it imports, deferred and type-checking imports included."""
+    files = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in ROOT.rglob("*.py")}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        graph[name] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names if alias.name in files}
+            elif isinstance(node, ast.ImportFrom) and node.module in files:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[name] |= {each if each in files else node.module for each in inner}
+        graph[name].discard(name)
+    return graph
+
+
+def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """What is left when modules that import none of the rest, or that none of the rest imports, are taken away."""
+    left = {name: set(others) for name, others in graph.items()}
+    while True:
+        imported = set().union(*left.values())
+        free = {name for name, others in left.items() if not others or name not in imported}
+        if not free:
+            break
+        left = {name: others - free for name, others in left.items() if name not in free}
+    return [others | {name} for name, others in left.items()]
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    """Inside rooms too, imports have one direction: no cycle of files, whether deferred or for typing only."""
+    graph = modules()
+    assert len(graph) > 100, "the package was found"
+    assert cycles(graph) == []
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) != [], "a cycle would be seen"
+
+
 def test_every_room_has_a_level() -> None:
     """A new top-level module or package has to be given its place in the house."""
     rooms = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if not path.name.startswith("__pyc")}

@@ -17,7 +17,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
-from agentflow.runtime.strand import run_program
+from agentflow.runtime.entry import run_program
 
 
 class FakeRun:

@@ -16,7 +16,7 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.strand import run_program
+from agentflow.runtime.entry import run_program
 from tests.support.fakes import FakeRun
 
 Tool = Callable[[dict[str, Any]], Any]

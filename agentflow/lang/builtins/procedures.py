@@ -5,35 +5,20 @@ They call a procedure's code directly, as generated code does: an element costs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from agentflow.core.effects import LogMessage
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.source import Span
 from agentflow.core.values import Symbol, as_text
+from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.registry import charge_string, primitive
 from agentflow.lang.calling import TAIL
-
-
-class Calling(Protocol):
-    """The part of the strand that these primitives use."""
-
-    @property
-    def limits(self) -> Limits: ...
-
-    fuel: int
-
-    def pick(self, function: Any, count: int, d: int) -> Callable[..., Coroutine[Any, Any, Any]]: ...
-    async def bounce(self, d: int) -> Any: ...
-    async def tick(self) -> None: ...
-    def perform(self, effect: Any, span: Span | None) -> Coroutine[Any, Any, Any]: ...
+from agentflow.lang.support import bounce
 
 
 @primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)
-async def map_lists(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[Any]:
+async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any]:
     """The results of calling the procedure on each element, in order; with several lists, on one element of each.
 
     Ends with the shortest list.
@@ -46,31 +31,31 @@ async def map_lists(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[An
         keep = results.append
         for element in elements:
             value = await code(rt, inner, element)
-            keep(value if value is not TAIL else await rt.bounce(d))
+            keep(value if value is not TAIL else await bounce(rt, d))
         return results
     rows = [items("map", position, each) for position, each in enumerate(lists, 2)]
     code = rt.pick(procedure, len(rows), d)
     results = []
     for row in zip(*rows, strict=False):
         value = await code(rt, d + 1, *row)
-        results.append(value if value is not TAIL else await rt.bounce(d))
+        results.append(value if value is not TAIL else await bounce(rt, d))
     return results
 
 
 @primitive("filter", usage="(filter procedure list)", arity=(2, 2), is_async=True)
-async def filter_list(rt: Calling, d: int, procedure: Any, elements: Any) -> list[Any]:
+async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> list[Any]:
     """The elements for which the procedure returns a true value, in order."""
     kept: list[Any] = []
     code = rt.pick(procedure, 1, d)
     for element in items("filter", 2, elements):
         value = await code(rt, d + 1, element)
-        if value if value is not TAIL else await rt.bounce(d):
+        if value if value is not TAIL else await bounce(rt, d):
             kept.append(element)
     return kept
 
 
 @primitive("for-each", usage="(for-each procedure list ...)", arity=(2, None), is_async=True)
-async def for_each(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[Any]:
+async def for_each(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any]:
     """Calls the procedure on every element, in order; with several lists, on one element of each. Returns nil.
 
     Ends with the shortest list.
@@ -79,12 +64,12 @@ async def for_each(rt: Calling, d: int, procedure: Any, *lists: Any) -> list[Any
     code = rt.pick(procedure, len(rows), d)
     for row in zip(*rows, strict=False):
         if await code(rt, d + 1, *row) is TAIL:
-            await rt.bounce(d)
+            await bounce(rt, d)
     return []
 
 
 @primitive("reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True)
-async def reduce_list(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
+async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Combines the elements from the left: (procedure (procedure initial first) second) ...
 
     Without an initial value it starts with the first element, and an empty list is an error.
@@ -106,20 +91,20 @@ async def reduce_list(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
     for index in range(start, len(elements)):
         total = await code(rt, d + 1, total, elements[index])
         if total is TAIL:
-            total = await rt.bounce(d)
+            total = await bounce(rt, d)
     return total
 
 
 @primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True)
-async def apply(rt: Calling, d: int, procedure: Any, *rest: Any) -> Any:
+async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Calls the procedure with the arguments, followed by the elements of the list."""
     arguments = [*rest[:-1], *items("apply", len(rest) + 1, rest[-1])]
     value = await rt.pick(procedure, len(arguments), d)(rt, d + 1, *arguments)
-    return value if value is not TAIL else await rt.bounce(d)
+    return value if value is not TAIL else await bounce(rt, d)
 
 
 @primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True)
-async def sort(rt: Calling, d: int, elements: Any, *before: Any) -> list[Any]:
+async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
     """A new list in ascending order, of numbers or of strings; or in the order of `before?`, called on two elements.
 
     Equal elements keep their order.
@@ -139,7 +124,7 @@ async def sort(rt: Calling, d: int, elements: Any, *before: Any) -> list[Any]:
     return sorted(cast("list[float]", values))
 
 
-async def _merge_sort(rt: Calling, d: int, elements: list[Any], before: Any) -> list[Any]:
+async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> list[Any]:
     """Bottom-up merge sort: stable; every comparison is a call of the program's procedure."""
     code = rt.pick(before, 2, d)
     runs = [[each] for each in elements]
@@ -151,7 +136,7 @@ async def _merge_sort(rt: Calling, d: int, elements: list[Any], before: Any) -> 
             i = j = 0
             while i < len(left) and j < len(right):
                 value = await code(rt, d + 1, right[j], left[i])
-                if value if value is not TAIL else await rt.bounce(d):
+                if value if value is not TAIL else await bounce(rt, d):
                     out.append(right[j])
                     j += 1
                 else:
@@ -167,7 +152,7 @@ async def _merge_sort(rt: Calling, d: int, elements: list[Any], before: Any) -> 
 
 
 @primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)
-async def log_message(rt: Calling, d: int, *values: Any) -> str:
+async def log_message(rt: Runtime, d: int, *values: Any) -> str:
     """Publishes the values, as text separated by spaces, in the run's log; returns the text."""
     text = " ".join(as_text(each) for each in values)
     charge_string(rt, len(text), "log-message")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.forms.form import bindings, distinct, form, head, operands
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.syntax import Form, Name, Node, head_name
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
 
 
 def _value(a: Analyzer, var: Var, node: Node, scope: Scope) -> IR:

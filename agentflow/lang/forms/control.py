@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.forms.form import form, head, operands
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Form, Name, Node, datum
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
 
 
 @form("if", usage="(if test then [else])")

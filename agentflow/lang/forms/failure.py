@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Form, Name, Node, head_name
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
 
 _TRY = "(try body ... (catch (e) handler ...) (finally form ...))"
 
@@ -70,14 +66,14 @@ def finally_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 def raise_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Raises an error that carries this `value`. An error that was caught is raised again unchanged."""
     (value,) = operands(a, node, 1, 1, "(raise value)")
-    return ir.RuntimeCall(node, "raise_value", [a.expr(value, scope)])
+    return ir.RuntimeCall(node, "raise", [a.expr(value, scope)])
 
 
 @form("error", usage='(error "message" irritant ...)')
 def error(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Raises an error whose message is followed by the irritants as text."""
     parts = operands(a, node, 1, None, '(error "message" irritant ...)')
-    return ir.RuntimeCall(node, "raise_error", [a.expr(each, scope) for each in parts])
+    return ir.RuntimeCall(node, "error", [a.expr(each, scope) for each in parts])
 
 
 def clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> Form | None:

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, TypeAlias
 
-from agentflow.lang.ir import IR
+from agentflow.lang.analyzer import Analyzer, FormFunction, SpecialForm
 from agentflow.lang.syntax import Form, Name, Node
 
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
-
-FormFunction: TypeAlias = "Callable[[Analyzer, Form, Scope, Tail], IR]"
 _MARK = "__forms__"
-
-
-@dataclass(frozen=True, slots=True)
-class SpecialForm:
-    """A special form: its name, the function that analyses it, its usage, documentation and group.
-
-    A ``scoping`` form opens a scope, so a ``define`` inside does not bind outside.
-    """
-
-    name: str
-    function: FormFunction
-    usage: str
-    doc: str
-    group: str
-    scoping: bool = False
 
 
 def form(name: str, *, usage: str, scoping: bool = False) -> Callable[[FormFunction], FormFunction]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.forms.form import distinct, form, operands
 from agentflow.lang.ir import IR, Function
 from agentflow.lang.syntax import Form, Name, Node
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
 
 
 @form("loop", usage="(loop count body)")

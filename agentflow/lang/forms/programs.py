@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.forms.failure import clause
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.forms.tasks import names_clause
 from agentflow.lang.ir import IR
+from agentflow.lang.macros import Macro
 from agentflow.lang.syntax import Form, Name
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
 
 _EVAL = "(eval-program program (bindings dict) (allow name ...) (max-steps n))"
 _MACRO = "(defmacro name (parameter ...) template)"
@@ -38,7 +35,7 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
             rest = [each for each in rest if each is not one]
     if rest:
         raise a.error(rest[0], "form/clause", "this is no clause of 'eval-program'", f"write {_EVAL}")
-    return ir.RuntimeCall(node, "eval_program", values, [tuple(allow), tuple(options)])
+    return ir.RuntimeCall(node, "eval-program", values, [tuple(allow), tuple(options)])
 
 
 @form("defmacro", usage=_MACRO, scoping=True)
@@ -47,8 +44,6 @@ def defmacro(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
     The parameters are bound to the operands as data. The template may compute, but not call tasks or tools.
     """
-    from agentflow.lang.macros import Macro
-
     parts = operands(a, node, 3, None, _MACRO)
     name, params = parts[0], parts[1]
     if type(name) is not Name:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.forms.failure import clause
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Atom, Form, Name, Node, datum, head_name
 from agentflow.lib.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from agentflow.lang.analyzer import Analyzer, Scope, Tail
 
 _PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _IDENTIFIER = re.compile(r"[^\s.(){}]+")
@@ -54,7 +52,7 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         raise a.error(node, "defatom/instructions", f"task '{name.name}' has no instructions", f"write {_DEFATOM}")
     _check_places(a, node, fields)
     a.atoms.add(name.name)
-    return ir.RuntimeCall(node, "define_task", [], [fields])
+    return ir.RuntimeCall(node, "define-task", [], [fields])
 
 
 def _option(a: Analyzer, fields: dict[str, Any], key: str, option: Form) -> None:
@@ -174,7 +172,7 @@ def director_evaluator_loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -
             raise a.error(part, "form/clause", f"'{name}' takes one form", f"write ({name} form)")
         args.append((part.start, name, a.expr(part.items[1], scope)))
     args.sort(key=lambda each: each[0])
-    return ir.RuntimeCall(node, "director_loop", [each[2] for each in args], [tuple(each[1] for each in args)])
+    return ir.RuntimeCall(node, "director-loop", [each[2] for each in args], [tuple(each[1] for each in args)])
 
 
 @form("call-workflow", usage="(call-workflow name (parameter value) ...)")

@@ -1,0 +1,119 @@
+"""What generated code, primitives and macro templates may ask of the strand they run on: this, and nothing else.
+
+Generated functions are ``async (rt, d, *arguments)``: ``rt`` is a :class:`Runtime`, ``d`` the depth of the call. A strand
+that runs, one that records, one that replays and the one that expands macros all look the same to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Literal, Protocol, TypeAlias, get_args
+
+from agentflow.core.effects import Effect
+from agentflow.core.limits import Limits
+from agentflow.core.source import Span
+from agentflow.lang.environment import Cell, SexpEnvironment
+
+Code: TypeAlias = "Callable[Concatenate[Runtime, int, ...], Coroutine[Any, Any, Any]]"
+"""A function of the program: called with the strand, the depth and the arguments. Gives its value, or TAIL."""
+
+Operation: TypeAlias = Literal[
+    "catch",
+    "define-task",
+    "director-loop",
+    "error",
+    "eval-program",
+    "finally",
+    "loop-config",
+    "parallel",
+    "pmap",
+    "race",
+    "raise",
+    "retry",
+    "solve",
+    "timeout",
+]
+"""What a program asks of the runtime that is neither a call nor an effect; carried out by :meth:`Runtime.operation`."""
+
+OPERATIONS: frozenset[Operation] = frozenset(get_args(Operation))
+
+
+class Runtime(Protocol):
+    """A strand, as generated code sees it.
+
+    ``fuel`` is the rest of the current slice of steps: code that enters a function or goes round a loop takes one and calls
+    :meth:`tick` when it is below zero. ``tail`` holds the code and the arguments of a call that a function left to its
+    caller (it returned TAIL), ``again`` the values of a loop's next round (AGAIN).
+    """
+
+    fuel: int
+    tail: tuple[Any, ...] | None
+    again: tuple[Any, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """What the run may use, for primitives that allocate."""
+        ...
+
+    @property
+    def branch(self) -> bool:
+        """Whether other strands may be running beside this one."""
+        ...
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Begin the next slice of steps. Raises LimitExceeded."""
+        ...
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def pick(self, function: Any, count: int, d: int) -> Code:
+        """The code behind a value in operator position, for ``count`` arguments. Raises SexpEvaluationError."""
+        ...
+
+    def pick_global(self, env: SexpEnvironment, cell: Cell, name: str, count: int, d: int) -> Code:
+        """The same for a variable of the environment; the code makes its tail calls itself."""
+        ...
+
+    def takes_named_arguments(self, function: Any) -> bool:
+        """Whether a value in operator position names a task or tool. Raises SexpEvaluationError when it names nothing."""
+        ...
+
+    async def call_named(
+        self, d: int, function: Any, names: tuple[str, ...], values: tuple[Any, ...], span: Span | None
+    ) -> Any:
+        """Call the task or tool that a value names, with named arguments; gives its result."""
+        ...
+
+    def on_fresh_stack(self, code: Code) -> Code:
+        """``code``, to be run where the Python stack is empty. Raises LimitExceeded (``limits/depth``)."""
+        ...
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+        """The value of a name that was bound to nothing when the code was compiled or linked. Raises."""
+        ...
+
+    def operator(self, env: SexpEnvironment, name: str) -> Any:
+        """What such a name means in operator position. Raises UnboundSymbolError."""
+        ...
+
+    def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
+        """``set!`` of a variable of the environment that is unbound, or may be shared with other strands. Raises."""
+        ...
+
+    def check_owner(self, owner: Any, name: str) -> None:
+        """Refuse ``set!`` of a variable that belongs to the strand ``owner``, when that is waiting for this one."""
+        ...
+
+    # -- the world ------------------------------------------------------------------------------------------------
+
+    def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
+        """Carry out an effect (to be awaited); gives its value."""
+        ...
+
+    def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
+        """Carry out an operation (to be awaited); gives its value."""
+        ...

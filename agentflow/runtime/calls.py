@@ -1,0 +1,92 @@
+"""What a strand finds behind values in operator position that are no closures, and the errors of calling wrongly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.core.effects import HostCall
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.source import Span
+from agentflow.lang.abi import Code, Runtime
+from agentflow.lang.builtins import Primitive
+from agentflow.lang.builtins.registry import type_name
+from agentflow.lang.closure import Closure
+from agentflow.lang.printer import print_value
+from agentflow.lang.trace import annotate, place_of
+
+
+def calling_span(level: int) -> Span | None:
+    """Where in the program the nearest generated frame is, ``level`` frames above the caller."""
+    frame = sys._getframe(level + 1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        span = place_of(frame.f_code, frame.f_lasti)
+        if span is not None:
+            return span
+        frame = frame.f_back
+    return None
+
+
+def primitive_code(primitive: Primitive) -> Code:
+    """A primitive as a procedure value: each call is a step, as a closure's is."""
+    function = primitive.function
+
+    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        if primitive.is_async:
+            return await function(rt, d, *arguments)
+        return function(rt, *arguments) if primitive.needs_rt else function(*arguments)
+
+    return code
+
+
+def host_code(function: Callable[..., Any]) -> Code:
+    """A Python callable as a procedure value."""
+
+    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
+        name = str(getattr(function, "__name__", type(function).__name__))
+        return await rt.perform(HostCall(function, arguments, name), calling_span(1))
+
+    return code
+
+
+def place_error(error: Exception) -> AgentflowError:
+    """``error`` with its place in the program; a foreign exception becomes the cause of one that has it."""
+    placed = annotate(error)
+    if placed is not error:
+        placed.__cause__ = error
+    return placed
+
+
+def not_callable(value: Any) -> SexpEvaluationError:
+    """The error of calling what is no procedure."""
+    kind = type_name(value)
+    return SexpEvaluationError(
+        f"{print_value(value, limit=80)} cannot be called: it is {'an' if kind[0] in 'aeiou' else 'a'} {kind}",
+        code="call/not-callable",
+        hint="the first element of a form is a procedure, or the name of a primitive, task or tool",
+    )
+
+
+def wrong_count(function: Closure, count: int) -> SexpEvaluationError:
+    """The error of calling a closure with a wrong number of arguments: both numbers, and where it is written."""
+    least = function.info.least
+    wanted = f"{least}" if function.arity >= 0 else f"at least {least}"
+    return SexpEvaluationError(
+        f"{function.name or 'this lambda'} takes {wanted} argument{'' if wanted == '1' else 's'}, and was given {count};"
+        f" it is written at {function.info.span}",
+        code="arity/closure",
+        hint=f"its parameters are ({' '.join(function.parameters)})",
+    )
+
+
+def shared_set(name: str) -> SexpEvaluationError:
+    """The error of a ``set!`` on a variable that another strand may be reading."""
+    return SexpEvaluationError(
+        f"set!: '{name}' belongs to the code around this branch, which runs at the same time",
+        code="concurrency/shared-set",
+        hint="return the value from the branch and combine the results after the join",
+    )

@@ -1,0 +1,59 @@
+"""How programs and procedures are entered from the host: on a strand of their own, numbered within the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from agentflow.core.call import CallContext
+from agentflow.lang.closure import Closure
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, ProgramCache, compile_program
+from agentflow.lang.support import apply
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.calls import place_error
+from agentflow.runtime.operations import OPERATIONS
+from agentflow.runtime.strand import EffectHandler, Strand
+
+
+async def run_program(
+    program: Program,
+    env: SexpEnvironment,
+    *,
+    performer: EffectHandler,
+    call: CallContext,
+    budget: Budget,
+    programs: ProgramCache | None = None,
+) -> Any:
+    """Run a program in ``env`` at the place ``call`` of a run, and give its last value.
+
+    A program whose free names have changed their kinds since it was compiled is compiled again for ``env``.
+    Raises SexpEvaluationError, TaskError and LimitExceeded, with their places and the program calls they went through.
+    """
+    names = env.names()
+
+    def kinds(name: str) -> Literal["variable", "task", "tool"] | None:
+        return "variable" if name in names else performer.kind_of(name)
+
+    if not program.fits(kinds) or (call.grants is not None and program.allow != call.grants):
+        program = compile_program(
+            program.source, kinds=kinds, limits=program.limits, allow=call.grants, env_names=names, cache=programs
+        )
+    return await Strand(call, budget, performer, OPERATIONS, programs=programs).main(program, env)
+
+
+async def call_closure(
+    function: Any, arguments: Sequence[Any], *, performer: EffectHandler, call: CallContext, budget: Budget
+) -> Any:
+    """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
+    strand = Strand(call.at(call.next_path("call", function, arguments)), budget, performer, OPERATIONS)
+
+    if isinstance(function, Closure):
+        call.program_loaded(function.info.source)
+    try:
+        return await apply(strand, function, arguments, strand.first_depth)
+    except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
+        final = place_error(error)
+        raise final from final.__cause__
+    finally:
+        strand.end()

@@ -1,0 +1,98 @@
+"""What programs ask of the runtime beside calls and effects: the table of operations, and those about tasks and programs."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.core.effects import Solve
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.source import Span
+from agentflow.core.templates import TaskTemplate
+from agentflow.core.values import Symbol, name_of, pairs_to_dict
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.printer import print_value
+from agentflow.lang.program import compile_program
+from agentflow.runtime import branches, director, recovery
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.strand import Operations, Strand
+
+
+async def define_task(rt: Strand, d: int, span: Span, fields: dict[str, Any]) -> Symbol:
+    """``(defatom ...)``: register the template and give its name."""
+    try:
+        rt.performer.define_task(TaskTemplate.model_validate(fields), rt.call)
+    except AgentflowError as error:
+        error.at(span)
+        raise
+    except ValueError as error:
+        raise SexpEvaluationError(
+            f"defatom: '{fields['name']}' is no valid task: {error}", code="defatom/invalid", span=span
+        ) from error
+    return Symbol(fields["name"])
+
+
+async def solve(
+    rt: Strand, d: int, span: Span, allow: tuple[str, ...], given: tuple[str, ...], goal: Any, *values: Any
+) -> Any:
+    """``(solve goal ...)``."""
+    options = dict(zip(given, values, strict=True))
+    rounds = options.get("max-rounds", 3)
+    inputs = pairs_to_dict(options.get("inputs", {}))
+    text = name_of(goal)
+    if text is None or type(rounds) is not int or rounds < 1 or inputs is None:
+        raise SexpEvaluationError(
+            "solve takes a goal as text, max-rounds as a positive integer and inputs as a dict",
+            code="solve/arguments",
+            span=span,
+        )
+    return await rt.perform(Solve(text, allow, rounds, inputs), span)
+
+
+async def eval_program(
+    rt: Strand, d: int, span: Span, allow: tuple[str, ...], given: tuple[str, ...], program: Any, *values: Any
+) -> Any:
+    """``(eval-program p ...)``: a program of data or text, in a fresh environment, with what it was granted."""
+    options = dict(zip(given, values, strict=True))
+    bindings = pairs_to_dict(options.get("bindings", {}))
+    steps = options.get("max-steps")
+    if bindings is None or not (steps is None or (type(steps) is int and steps >= 0)):
+        raise SexpEvaluationError(
+            "eval-program takes bindings as a dict and max-steps as an integer that is not negative",
+            code="program/arguments",
+            span=span,
+        )
+    text = program if isinstance(program, str) else print_value(program)
+    call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=frozenset(allow))
+    env = SexpEnvironment(bindings)
+    compiled = compile_program(
+        text,
+        kinds=lambda name: rt.performer.kind_of(name),
+        limits=rt.limits,
+        allow=call.grants,
+        env_names=env.names(),
+        cache=rt.programs,
+    )
+    budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
+    return await rt.child(call, budget=budget).main(compiled, env, rt.depth + d)
+
+
+OPERATIONS: Operations = MappingProxyType(
+    {
+        "catch": recovery.catch,
+        "define-task": define_task,
+        "director-loop": director.director_loop,
+        "error": recovery.raise_error,
+        "eval-program": eval_program,
+        "finally": recovery.finish,
+        "loop-config": director.loop_config,
+        "parallel": branches.parallel,
+        "pmap": branches.pmap,
+        "race": branches.race,
+        "raise": recovery.raise_value,
+        "retry": recovery.retry,
+        "solve": solve,
+        "timeout": recovery.timeout,
+    }
+)
+"""All operations (:data:`agentflow.lang.abi.Operation`) by name."""
