@@ -49,7 +49,7 @@ class Programs(Protocol):
 class FakeRun:
     """A RunPort that keeps every event, approves as told and runs subtasks with a given function.
 
-    ``programs`` checks and runs programs; ``solver`` takes over tasks that ran out of context or output.
+    ``checker`` checks and runs programs; ``solver`` takes over tasks that ran out of context or output.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FakeRun:
         streaming: bool | None = None,
         approve: bool | Callable[[ApprovalRequest], bool] = False,
         subtask: Callable[[SubtaskRequest, CallContext], TaskResult] | None = None,
-        programs: Programs | None = None,
+        checker: Programs | None = None,
         solver: Any = None,
     ) -> None:
         self.run_id = "run-1"
@@ -77,7 +77,7 @@ class FakeRun:
         self.subtasks: list[tuple[SubtaskRequest, CallContext]] = []
         self._approve = approve
         self._subtask = subtask
-        self.programs = programs
+        self.checker = checker
         self.solver = solver
         self.budget = None
         self.services = self
@@ -131,8 +131,8 @@ class FakeRun:
     def check_program(
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
-        assert self.programs is not None
-        return self.programs.check(text, allow, names)
+        assert self.checker is not None
+        return self.checker.check(text, allow, names)
 
     async def run_program(
         self,
@@ -143,8 +143,8 @@ class FakeRun:
         *,
         steps: int | None = None,
     ) -> Any:
-        assert self.programs is not None
-        return await self.programs.run(text, allow, inputs, call, steps=steps)
+        assert self.checker is not None
+        return await self.checker.run(text, allow, inputs, call, steps=steps)
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The events of one type, in order."""

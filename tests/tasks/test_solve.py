@@ -41,7 +41,7 @@ def goal(text: str = "the goal", allow: tuple[str, ...] = ("summarise",), rounds
 async def test_a_program_is_written_checked_and_run() -> None:
     """The model gets the goal, the card, the granted names and the variables; its program's value is the result."""
     solver, prompts, checker = house({"(p)": {"n": 42}}, "Sure:\n```lisp\n(p)\n```\nThere.")
-    run = FakeRun(programs=checker)
+    run = FakeRun(checker=checker)
     result = await solver.solve(goal(files=["a", "b"]), run.call())
     assert result.status == "COMPLETE" and result.parsed_content == {"n": 42}
     assert result.notes["program"] == "(p)" and result.notes["rounds"] == 1 and result.usage.requests == 1
@@ -61,7 +61,7 @@ async def test_errors_go_back_to_the_model() -> None:
         "```\n(runs)\n```",
         "(good)",
     )
-    result = await solver.solve(goal(), FakeRun(programs=checker).call())
+    result = await solver.solve(goal(), FakeRun(checker=checker).call())
     assert result.content == "done" and result.notes["rounds"] == 3 and result.usage.requests == 3
     second, third = text_of(prompts.prompts[1]), text_of(prompts.prompts[2])
     assert "(typo)" in second and "name/unbound" in second and "write a known one" in second and "checking" in second
@@ -73,10 +73,10 @@ async def test_errors_go_back_to_the_model() -> None:
 async def test_nothing_runs_that_is_not_granted() -> None:
     """A program that names what was not granted is refused before it runs; grants never widen those of the caller."""
     solver, _, checker = house({"(p)": 1}, "(p)", needs={"(p)": ["shell"]})
-    result = await solver.solve(goal(allow=("summarise",), rounds=1), FakeRun(programs=checker).call())
+    result = await solver.solve(goal(allow=("summarise",), rounds=1), FakeRun(checker=checker).call())
     assert result.failed and checker.ran == [] and "'shell' is not granted" in result.content
     solver, prompts, checker = house({"(p)": 1}, "(p)", needs={"(p)": ["shell"]})
-    call = FakeRun(programs=checker).call(grants=frozenset({"summarise", "solve"}))
+    call = FakeRun(checker=checker).call(grants=frozenset({"summarise", "solve"}))
     assert (await solver.solve(goal(allow=("summarise", "shell"), rounds=1), call)).failed
     assert "shell" not in text_of(prompts.prompts[0]) and checker.ran == []
 
@@ -95,7 +95,7 @@ async def test_what_is_granted_is_described() -> None:
     workflows = WorkflowLibrary(checker)
     await workflows.save(flow)
     solver = replace(solver, tools=tools, workflows=workflows)
-    run = FakeRun(programs=checker)
+    run = FakeRun(checker=checker)
     await solver.solve(goal(allow=("summarise", "shout", "flow", "get_context", "nothing")), run.call())
     text = text_of(prompts.prompts[0])
     assert "(shout (text string)) tool: Say it loudly." in text and "(get_context (query" in text
@@ -106,7 +106,7 @@ async def test_what_is_granted_is_described() -> None:
 async def test_rounds_are_bounded_and_nothing_is_lost() -> None:
     """When the rounds are used up the result is subtask_failure with every attempt and what was wrong with it."""
     solver, prompts, checker = house({}, "(one)", "no program here", "(three)")
-    result = await solver.solve(goal(rounds=3), FakeRun(programs=checker).call())
+    result = await solver.solve(goal(rounds=3), FakeRun(checker=checker).call())
     error = result.notes["error"]
     assert error["reason"] == "subtask_failure" and error["details"]["code"] == "solve/rounds"
     assert [attempt["program"] for attempt in result.notes["attempts"]] == ["(one)", "", "(three)"]
@@ -117,27 +117,27 @@ async def test_rounds_are_bounded_and_nothing_is_lost() -> None:
 async def test_a_failed_result_as_value_is_a_failed_round() -> None:
     """A program whose value is FAILED has not reached its goal."""
     solver, _, checker = house({"(a)": TaskResult.failure("llm_error", "no answer"), "(b)": "ok"}, "(a)", "(b)")
-    result = await solver.solve(goal(), FakeRun(programs=checker).call())
+    result = await solver.solve(goal(), FakeRun(checker=checker).call())
     assert result.content == "ok" and result.notes["rounds"] == 2
 
 
 async def test_a_program_too_long_is_no_program() -> None:
     """What is longer than the bound is not even checked."""
     solver, _, checker = house({}, "(" + "x " * 60_000 + ")")
-    result = await solver.solve(goal(rounds=1), FakeRun(programs=checker).call())
+    result = await solver.solve(goal(rounds=1), FakeRun(checker=checker).call())
     assert result.failed and "100,000 characters" in result.content and checker.ran == []
 
 
 async def test_limits_pass_and_a_failed_model_call_ends_it() -> None:
     """A limit met by the program is the run's; a model that cannot be asked is that failure."""
     solver, _, checker = house({"(p)": LimitExceeded("spent", limit="steps", allowed=1)}, "(p)")
-    run = FakeRun(programs=checker)
+    run = FakeRun(checker=checker)
     with pytest.raises(LimitExceeded):
         await solver.solve(goal(), run.call())
     assert run.unbalanced() == []
     error = RateLimited("busy")
     solver, _, checker = house({}, error)
-    result = await solver.solve(goal(), FakeRun(programs=checker).call())
+    result = await solver.solve(goal(), FakeRun(checker=checker).call())
     assert result.error is error and result.notes["rounds"] == 1
 
 
@@ -148,7 +148,7 @@ async def test_solving_within_itself_is_bounded() -> None:
     async def again(inputs: Any, call: CallContext) -> Any:
         return await solver.solve(goal(rounds=1), call)
 
-    run = FakeRun(programs=FakeChecker({"(p)": again}))
+    run = FakeRun(checker=FakeChecker({"(p)": again}))
     result = await solver.solve(goal(rounds=1), run.call())
     assert result.failed and "the very goal" in result.content
     counter = iter(range(100))
@@ -156,7 +156,7 @@ async def test_solving_within_itself_is_bounded() -> None:
     async def other(inputs: Any, call: CallContext) -> Any:
         return await solver.solve(goal(f"goal {next(counter)}", rounds=1), call)
 
-    run = FakeRun(limits=Limits(subtask_depth=3), programs=FakeChecker({"(p)": other}))
+    run = FakeRun(limits=Limits(subtask_depth=3), checker=FakeChecker({"(p)": other}))
     result = await solver.solve(goal(rounds=1), run.call())
     assert result.failed and "nested 4 deep" in result.content
     assert [event.depth for event in run.of(SubtaskStarted)] == [1, 2, 3, 4] and run.unbalanced() == []
@@ -202,7 +202,7 @@ class Exhausting:
                 **({"decompose": rounds} if rounds is not None else {}),
             }
         )
-        self.run = FakeRun(programs=self.checker, solver=Solver(executor, CARD, self.tasks))
+        self.run = FakeRun(checker=self.checker, solver=Solver(executor, CARD, self.tasks))
 
     async def ask(self) -> TaskResult:
         request = SubtaskRequest(name="read", inputs={"x": "it"}, file_paths=["a", "b"])

@@ -40,7 +40,7 @@ async def test_saved_loaded_and_called(tmp_path: Path) -> None:
     other = WorkflowLibrary(checker, tmp_path)
     assert await other.load() == ["greet"]
     assert other.find("greet") == made.find("greet") and other.find("greet").program == "(hello who)"  # type: ignore[union-attr]
-    run = FakeRun(programs=checker)
+    run = FakeRun(checker=checker)
     result = await other.call_workflow(CallWorkflow("greet", {"who": "Ada", "extra": 1}), run.call())
     assert result.content == "hi Ada" and result.notes == {"workflow": "greet", "undeclared_parameters": ["extra"]}
     assert checker.ran[0][1] == frozenset({"hello"})
@@ -53,7 +53,7 @@ async def test_files_are_loaded_when_first_needed(tmp_path: Path) -> None:
     await library({"(p)": 1}, tmp_path).save(workflow(program="(p)", allow=None, params={}))
     (tmp_path / "plain.sexp").write_text("(+ 1 2)")
     result = await library({}, tmp_path).call_workflow(
-        CallWorkflow("greet", {}), FakeRun(programs=FakeChecker({"(p)": 7})).call()
+        CallWorkflow("greet", {}), FakeRun(checker=FakeChecker({"(p)": 7})).call()
     )
     assert result.parsed_content == 7
 
@@ -84,7 +84,7 @@ async def test_grants_are_those_of_workflow_and_caller() -> None:
     made = WorkflowLibrary(checker)
     await made.save(workflow(program="(p)", allow=["a", "b"], params={}))
     await made.save(workflow(name="open", program="(p)", allow=None, params={}))
-    call = FakeRun(programs=checker).call(grants=frozenset({"b", "c"}))
+    call = FakeRun(checker=checker).call(grants=frozenset({"b", "c"}))
     for name in ("greet", "open"):
         await made.call_workflow(CallWorkflow(name, {}), call)
     assert [ran[1] for ran in checker.ran] == [frozenset({"b"}), None]
@@ -94,9 +94,9 @@ async def test_unknown_names_and_missing_parameters_are_failed_results() -> None
     """As with tasks: FAILED with input_validation_failure, the name or parameter, and the nearest known one."""
     made = library({"(hello who)": "x"})
     await made.save(workflow())
-    unknown = await made.call_workflow(CallWorkflow("gret", {}), FakeRun(programs=made.checker).call())
+    unknown = await made.call_workflow(CallWorkflow("gret", {}), FakeRun(checker=made.checker).call())
     assert unknown.notes["error"]["details"]["hint"] == "did you mean 'greet'?"
-    missing = await made.call_workflow(CallWorkflow("greet", {}), FakeRun(programs=made.checker).call())
+    missing = await made.call_workflow(CallWorkflow("greet", {}), FakeRun(checker=made.checker).call())
     assert missing.notes["error"]["reason"] == "input_validation_failure" and "'who'" in missing.content
 
 
@@ -108,7 +108,7 @@ async def test_workflows_nest_within_bounds() -> None:
 
     made = library({"(hello who)": again})
     await made.save(workflow())
-    run = FakeRun(limits=Limits(depth=20), programs=made.checker)
+    run = FakeRun(limits=Limits(depth=20), checker=made.checker)
     result = await made.call_workflow(CallWorkflow("greet", {"who": "x"}), run.call())
     assert result.notes["error"]["reason"] == "execution_halted" and "nested 21 deep" in result.content
     assert len(run.of(TaskStarted)) == 21 and run.unbalanced() == []
@@ -120,7 +120,7 @@ async def test_what_the_program_raises_passes() -> None:
     made = library({"(hello who)": error, "(r)": TaskResult.failure("llm_error", "inner")})
     await made.save(workflow())
     await made.save(workflow(name="r", program="(r)", params={}))
-    run = FakeRun(programs=made.checker)
+    run = FakeRun(checker=made.checker)
     with pytest.raises(SexpEvaluationError) as caught:
         await made.call_workflow(CallWorkflow("greet", {"who": "x"}), run.call())
     assert caught.value is error and run.unbalanced() == []

@@ -1,0 +1,59 @@
+"""A run as another object: what differs from the run it stands for in one respect only."""
+
+from __future__ import annotations
+
+from agentflow.core.call import RunPort
+from agentflow.core.events import Event
+from agentflow.core.limits import Limits
+
+
+class ForwardingRun:
+    """A :class:`~agentflow.core.call.RunPort` that passes everything on to ``run``. Made to be subclassed."""
+
+    def __init__(self, run: RunPort) -> None:
+        self._run = run
+        self.next_seq = run.next_seq
+        self.slice = run.slice
+        self.programs = run.programs
+        self.watched = run.watched
+        self.streaming = run.streaming
+        self.charge_usage = run.charge_usage
+        self.approve = run.approve
+        self.services = run.services
+        self.run_subtask = run.run_subtask
+        self.call_value = run.call_value
+        self.take_over = run.take_over
+        self.check_program = run.check_program
+        self.run_program = run.run_program
+
+    @property
+    def run_id(self) -> str:
+        """The run's identity."""
+        return self._run.run_id
+
+    @property
+    def limits(self) -> Limits:
+        """The run's limits."""
+        return self._run.limits
+
+    @property
+    def budget(self) -> object:
+        """The run's budget."""
+        return self._run.budget
+
+    @property
+    def congested(self) -> bool:
+        """Whether the run's own reader is behind."""
+        return self._run.congested
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to the run's observers."""
+        self._run.publish(event)
+
+    async def room(self) -> None:
+        """Wait for the run's own reader."""
+        await self._run.room()
+
+    def charge_model_call(self) -> None:
+        """Count a model call on the run. Raises LimitExceeded."""
+        self._run.charge_model_call()
