@@ -44,8 +44,8 @@ class SexpEvaluator:
             return Joint(system, tools, finder_of(self.memory_system))
         if isinstance(handler, BaseHandler):
             system.joint.take(tools, handler.prompts, handler.file_manager, commands_of(handler.command_executor))
-            if system.memory_system is self.memory_system and system.joint.shares(handler.joint):
-                return system.joint
+        if system.memory_system is self.memory_system and system.joint.engine.tools is tools:
+            return system.joint
         return Joint(system.service, tools, finder_of(self.memory_system))
 
     async def evaluate_string(self, sexp_string: str, initial_env: SexpEnvironment | None = None) -> Any:

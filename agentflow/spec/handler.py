@@ -129,11 +129,9 @@ class BaseHandler:
             return Joint(engine.tasks, engine.tools, engine=engine)
         system, memory = self.task_system, finder_of(self.memory_system)
         if isinstance(system, TaskSystem):
-            if system.joint.take(
-                self.registry, self.prompts, self.file_manager, commands_of(self.command_executor), limits
-            ):
-                return system.joint
-            system = system.service
+            commands = commands_of(self.command_executor)
+            system.joint.take(self.registry, self.prompts, self.file_manager, commands, limits)
+            return system.joint
         if system is None:
             executor = AtomicTaskExecutor(self.prompts, self.file_manager)
             system = TaskService(executor, memory, commands=commands_of(self.command_executor))

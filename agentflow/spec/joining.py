@@ -77,10 +77,6 @@ class Joint:
             self._engine = Engine(self.tasks, tools, self.memory, solver=solver, limits=self._limits)
         return self._engine
 
-    def shares(self, other: Joint) -> bool:
-        """Whether both stand for one engine."""
-        return other is self or (self._engine is not None and other._engine is self._engine)
-
     def take(
         self,
         tools: ToolPort,
@@ -88,12 +84,11 @@ class Joint:
         files: FilePort | None,
         commands: CommandPort | None,
         limits: Limits | None = None,
-    ) -> bool:
-        """Let what a handler has join. Whether it did: the first handler of a task system does."""
+    ) -> None:
+        """Let what the first handler of a task system has join; what another has does not."""
         if self._engine_given or self.tools is not None or not isinstance(self.tasks, TaskService):
-            return False
+            return
         self.tasks.supply(prompts, files, commands)
         self.tools = tools
         self._limits = limits or self._limits
         self._engine = None
-        return True

@@ -204,6 +204,22 @@ async def test_an_evaluator_joins_parts_that_did_not_know_each_other(root: Path)
     await handler.aclose()
 
 
+async def test_faces_built_on_a_flows_adopt_its_engine(root: Path) -> None:
+    """A handler and an evaluator built on a flow's task system run under its eyes, with its tasks and their own tools."""
+    runs: set[str] = set()
+    async with AgentFlow(provider=ScriptedProvider(["of the flow"]), root=root) as flow:
+        flow.subscribe(lambda event: runs.add(event.run_id))
+        flow.task_system.register_template(ASK)
+        handler = BaseHandler(flow.task_system, flow.memory_system, ScriptedProvider(["of its own"]))
+        assert (await handler.execute_prompt("hi")).content == "of its own" and len(runs) == 1
+        same = SexpEvaluator(flow.task_system, flow.handler, flow.memory_system)
+        assert await same.evaluate_string('(value-of (ask (q "x")))') == "of the flow" and len(runs) == 2
+        handler.register_tool({"name": "mine", "input_schema": {}}, lambda params: "mine")
+        own = SexpEvaluator(flow.task_system, handler, flow.memory_system)
+        assert await own.evaluate_string("(value-of (mine))") == "mine"
+        await handler.aclose()
+
+
 async def test_execute_task_with_the_flows_own_handler(root: Path) -> None:
     """``handler=flow.handler``, the real one, runs the task; so does another flow's, with that flow's model."""
     async with (
