@@ -1,8 +1,8 @@
-"""The files of the workspace that a command would execute: what an approval of the command also covers.
+"""Finds the files of the workspace that a command would execute, which its approval also covers.
 
-A command names more than its program: the script an interpreter is given, a file with a ``#!`` line, the makefile. Any
-of them may be changed between the approval and the start, with the times of the old file put back. So their contents
-are hashed before the question, and again right before the start.
+A command may execute more than its program: a script passed to an interpreter, a file with a ``#!`` line, a makefile.
+Any of them may be changed between approval and start, with its old times restored. So their contents are hashed before
+the approver is asked, and again right before the start.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from agentflow.core.errors import FileFailure, PathDenied
 from agentflow.executors.file_access import FileAccessManager
 
 MAX_FILES = 64
-"""Files of one command that are looked at."""
+"""Maximum number of files examined per command."""
 MAX_KEPT = 8_000_000
-"""Bytes kept of one file, so that the sandbox can be given what was approved; a larger one is only hashed."""
+"""Maximum size of a file whose content is kept, so that the sandbox runs what was approved; others are only hashed."""
 _CHUNK = 1 << 20
 
 _SUFFIXES = frozenset((
@@ -41,7 +41,7 @@ _IMPLIED: dict[str, tuple[str, ...]] = {
     "tox": ("tox.ini",),
     "yarn": ("package.json",),
 }
-"""Files of the working directory that a program executes without being told."""
+"""Files of the working directory that a program executes by default, by program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +60,23 @@ class ProgramFile:
 def program_files(
     files: FileAccessManager, executable: str, argv: tuple[str, ...], cwd: str
 ) -> tuple[ProgramFile, ...]:
-    """The files within the roots of ``files`` that the command would execute, by path. Blocking.
+    """The files within the roots of ``files`` that the command would execute, sorted by path. Blocking.
 
-    ``executable`` is the program, ``argv`` its arguments, ``cwd`` the directory it starts in. Files that cannot be read
-    are left out: neither could the command read them.
+    ``executable`` is the program, ``argv`` its arguments, ``cwd`` its working directory. Files that cannot be read are
+    left out: the command could not read them either.
     """
-    found: dict[str, ProgramFile] = {}
+    entries: dict[str, ProgramFile] = {}
     for path, certain in _candidates(executable, argv, cwd):
-        if path in found or len(found) >= MAX_FILES:
+        if path in entries or len(entries) >= MAX_FILES:
             continue
         entry = _read(files, path, certain)
         if entry is not None:
-            found[path] = entry
-    return tuple(found[path] for path in sorted(found))
+            entries[path] = entry
+    return tuple(entries[path] for path in sorted(entries))
 
 
 def _candidates(executable: str, argv: tuple[str, ...], cwd: str) -> Iterable[tuple[str, bool]]:
-    """Paths that the command may execute, and whether it does whatever they look like."""
+    """Paths that the command may execute, each with whether it does so regardless of the content."""
     yield executable, True
     for name in _IMPLIED.get(os.path.basename(executable), ()):
         yield os.path.join(cwd, name), True

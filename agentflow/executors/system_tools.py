@@ -1,7 +1,7 @@
 """The seven system tools: context, files, commands and the data context of a session, for programs and models.
 
-Each takes a dict of parameters and the call it works within, and gives a TaskResult; an error becomes a FAILED result
-with a reason of specification document 4.
+Each takes a dict of parameters and a call, and returns a TaskResult; an error becomes a FAILED result with a reason of
+specification document 4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Priming: material looked up once and sent ahead of every prompt of a session."""
+"""Priming: looks up material once, to be sent before every prompt of a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, TaskE
 from agentflow.core.ports import ContextFinder, FilePort
 
 MAX_CHARACTERS = 400_000
-"""Text a data context holds at most; what is beyond it is left out and said so in the summary."""
+"""Maximum number of characters in a data context; the summary says what is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,16 @@ class DataContexts:
     files: FilePort | None
 
     async def prime(self, query: str | None, initial_files: Sequence[str] | None, call: CallContext) -> DataContext:
-        """Put what is found for ``query`` and in ``initial_files`` ahead of every later prompt of ``call.session``.
+        """Prime ``call.session`` with the matches of ``query`` and the texts of ``initial_files``.
 
-        Replaces what was there. Raises TaskError (context_priming_failure); then nothing has changed.
+        Replaces the data context. Raises TaskError (context_priming_failure) and then keeps the old one.
         """
         primed = await gather(self.memory, self.files, query, initial_files, call)
         call.session.data_context = primed
         return primed
 
     def clear(self, call: CallContext) -> None:
-        """Forget what ``call.session`` was primed with."""
+        """Clear the data context of ``call.session``."""
         call.session.data_context = None
 
 
@@ -44,21 +44,21 @@ async def gather(
     *,
     max_characters: int = MAX_CHARACTERS,
 ) -> DataContext:
-    """Look up ``query`` in memory and read ``paths``; the files asked for by name come first, each path once.
+    """Look up ``query`` in memory and read ``paths``; files requested by name come first, without duplicates.
 
-    Raises TaskError (reason ``context_priming_failure``) when neither is given, when memory fails, or when nothing
-    asked for could be had; a file that cannot be read is named in the summary otherwise.
+    Raises TaskError (reason ``context_priming_failure``) if both are missing, if memory fails, or if nothing could be
+    found or read. Otherwise the summary names the files that cannot be read.
     """
     if not query and not paths:
         raise _failure("there is nothing to prime with", hint="give a query, or initial_files, or both")
-    found = await _look_up(memory, query, paths, call) if query else AssociativeMatchResult()
+    answer = await _look_up(memory, query, paths, call) if query else AssociativeMatchResult()
     skipped: list[str] = []
     items: dict[str, MatchItem] = {}
     for path in paths or ():
         item = await _read(files, MatchItem(path=path, score=1.0), skipped)
         if item is not None:
             items.setdefault(path, item)
-    for match in found.matches:
+    for match in answer.matches:
         if match.path not in items:
             item = match if match.content else await _read(files, match, skipped)
             if item is not None:
@@ -66,7 +66,7 @@ async def gather(
     if not items and skipped:
         raise _failure(f"nothing could be read: {'; '.join(skipped[:5])}")
     kept = _within(list(items.values()), max_characters, skipped)
-    summary = found.context_summary
+    summary = answer.context_summary
     if skipped:
         summary = f"{summary}\nLeft out: {'; '.join(skipped[:20])}".strip()
     return DataContext(source_query=query, items=kept, overall_summary=summary)
@@ -77,16 +77,16 @@ async def _look_up(
 ) -> AssociativeMatchResult:
     if memory is None:
         raise _failure("a query needs a memory system, and this handler has none", hint="give initial_files instead")
-    asked = ContextGenerationInput(query=query, target_files=list(paths or ()))
+    question = ContextGenerationInput(query=query, target_files=list(paths or ()))
     try:
-        found = await memory.find(asked, call)
+        answer = await memory.find(question, call)
     except TaskError:
         raise
     except AgentflowError as error:
         raise _failure(f"the lookup of '{query[:200]}' failed: {error.message}") from error
-    if found.error and not found.matches:
-        raise _failure(f"the lookup of '{query[:200]}' failed: {found.error}")
-    return found
+    if answer.error and not answer.matches:
+        raise _failure(f"the lookup of '{query[:200]}' failed: {answer.error}")
+    return answer
 
 
 async def _read(files: FilePort | None, item: MatchItem, skipped: list[str]) -> MatchItem | None:

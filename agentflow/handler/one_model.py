@@ -7,10 +7,10 @@ from agentflow.core.ports import ProviderAdapter
 
 
 class OneModel:
-    """A ModelRouter for a handler built alone: one adapter under every name, or none yet.
+    """A ModelRouter for a handler built alone: resolves every name to one adapter.
 
-    Parameters: ``adapter`` (None: the first call says that there is no model), ``model`` the name for prompts that give
-    none.
+    Parameters: ``adapter`` (None: the first call raises that there is no model), ``model`` the name for prompts without
+    one.
     """
 
     def __init__(self, adapter: ProviderAdapter | None, model: str | None = None) -> None:
@@ -18,7 +18,7 @@ class OneModel:
         self._model = model
 
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
-        """The adapter and the name. Raises ConfigurationError when there is no adapter."""
+        """The adapter and the name. Raises ConfigurationError if there is no adapter."""
         if self.adapter is None:
             raise ConfigurationError(
                 "this handler has no model",

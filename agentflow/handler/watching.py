@@ -1,4 +1,4 @@
-"""Watching one prompt from the place that asked it: a run that also hands its deltas to one reader."""
+"""Watching one prompt from its caller: a run that also delivers its events to one reader."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agentflow.core.events import Event
 from agentflow.core.forwarding import ForwardingRun
 
 ALLOWANCE = 64
-"""Events a reader may be behind before the producer waits for it."""
+"""Number of unread events at which the producer waits for the reader."""
 
 
 class WatchedRun(ForwardingRun):
-    """A run as it is, whose events go to ``queue`` too; producers of deltas wait while the reader is behind."""
+    """A RunPort that forwards to another and copies its events to a queue; delta producers wait for the reader."""
 
     def __init__(self, run: RunPort) -> None:
         super().__init__(run)
@@ -24,11 +24,11 @@ class WatchedRun(ForwardingRun):
 
     @property
     def congested(self) -> bool:
-        """Whether the reader, or the run's own, is behind."""
+        """Whether the reader, or the run's own stream, is behind."""
         return self.queue.qsize() > ALLOWANCE or super().congested
 
     def publish(self, event: Event) -> None:
-        """To the run's observers and to the reader."""
+        """Publish to the run's observers and to the reader."""
         super().publish(event)
         self.queue.put_nowait(event)
 
@@ -53,9 +53,9 @@ class WatchedRun(ForwardingRun):
 
 
 def watch(call: CallContext, *content: object) -> tuple[WatchedRun, CallContext]:
-    """A watched run, and on it the call of the one prompt that starts there, which has the path it has unwatched.
+    """A watched run, and the call of the prompt that starts in it; the call has the same path as without watching.
 
-    ``content`` tells the prompt from others where ``call`` has no order.
+    ``content`` identifies the prompt if ``call`` is not ordered.
     """
     inner = call.start(call.span, "Prompt", *content)
     inner.run = watched = WatchedRun(call.run)

@@ -1,4 +1,4 @@
-"""What a function's docstring says about it and its parameters: Google, NumPy, Sphinx and epydoc styles."""
+"""Parses docstrings in Google, NumPy, Sphinx and epydoc style: descriptions of a function and its parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 def describe(function: object) -> tuple[str, dict[str, str]]:
     """``(description, {parameter: description})`` from a docstring; both empty without one.
 
-    The description is the text ahead of the first section, a parameter's one line.
+    The description is the text before the first section; a parameter's description is one line.
     """
     text = inspect.getdoc(function)
     if not text:

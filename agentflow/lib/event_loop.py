@@ -1,4 +1,4 @@
-"""The event loop, and a sentence for those who run another."""
+"""Access to the running event loop, with an error for programs that run none or another kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentflow.core.errors import ConfigurationError
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The running asyncio loop. Raises ConfigurationError where there is none, as under Trio."""
+    """The running asyncio loop. Raises ConfigurationError if there is none, as under Trio."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

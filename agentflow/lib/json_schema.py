@@ -1,8 +1,8 @@
-"""JSON Schema: checking data.
+"""JSON Schema: checks data against schemas of draft 2020-12, without references to other documents.
 
-A schema is compiled once, and what is wrong with it is said then; ``schema_rules.py`` has what its keywords demand.
-Known is draft 2020-12 without references to other documents. The package has no checker from elsewhere because both
-schema and data may come from a model: the ones there are take time or native stack without bound on hostile input.
+A schema is compiled once, and its faults are reported then; ``schema_rules.py`` has the rules of its keywords. No
+existing checker is used because both schema and data may come from a model: on hostile input, the available ones take
+unbounded time or native stack.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from agentflow.lib.schema_rules import Check, Full, Node, Rule, TooMuch, show
 from agentflow.lib.suggest import did_you_mean
 
 MAX_NESTING = 100
-"""Deepest nesting of a schema."""
+"""Maximum nesting of a schema."""
 MAX_NODES = 20_000
-"""Subschemas of one schema, those that references lead to counted again."""
+"""Maximum number of subschemas in one schema; the target of a reference counts each time."""
 _TYPE_NAMES = frozenset(TYPES.values())
 
 
 def check(value: object, schema: Mapping[str, Any]) -> list[str]:
-    """Where ``value`` misses ``schema``: one line per violation with its path, at most 20; empty when it meets it.
+    """The violations of ``schema`` by ``value``: one line each, with its path, at most 20; empty if there are none.
 
-    A Symbol counts as a string, a tuple as an array, a pydantic model as an object that is not looked into.
-    Raises ConfigurationError for a schema that is itself wrong.
+    A Symbol counts as a string, a tuple as an array, a pydantic model as an object that is not inspected. Raises
+    ConfigurationError for an invalid schema.
     """
     return Schema(schema).check(value)
 
 
 class Schema:
-    """A JSON Schema made ready to check many values; see :func:`check`.
+    """A compiled JSON Schema, to check many values; see :func:`check`.
 
-    Raises ConfigurationError (``schema/invalid``) for a schema that is itself wrong, anywhere in it.
+    Raises ConfigurationError (``schema/invalid``) if any part of the schema is invalid.
     """
 
     __slots__ = ("_root",)
@@ -48,7 +48,7 @@ class Schema:
         self._root = _Compiler(schema).compile()
 
     def check(self, value: object) -> list[str]:
-        """Where ``value`` misses the schema; empty when it meets it."""
+        """The violations of the schema by ``value``; empty if there are none."""
         run = Check()
         try:
             run.visit(self._root, value, "", 0)
@@ -60,7 +60,7 @@ class Schema:
 
 
 class _Compiler:
-    """Compiles one schema: its subschemas, the anchors in it, and what its references lead to."""
+    """Compiles one schema: its subschemas, anchors and references."""
 
     def __init__(self, schema: object) -> None:
         self._schema = schema
@@ -113,7 +113,7 @@ class _Compiler:
             node.types = frozenset((*names, "integer") if "number" in names else names)
 
     def reference(self, ref: object, path: str, depth: int) -> Callable[[], Node]:
-        """What gives a reference's node, once the whole schema is compiled."""
+        """A function that returns a reference's node once the whole schema is compiled."""
         if not isinstance(ref, str) or not ref.startswith("#"):
             raise _wrong(path, f"is {show(ref)}, which is not in this schema (#/...)")
         self._pending.append((ref, path))
@@ -292,6 +292,6 @@ _KEYWORDS: Mapping[str, tuple[_Argument, Rule | None, str | None]] = MappingProx
         "unevaluatedProperties": (_node, rules.unevaluated_properties, "object"),
     }
 )
-"""Per keyword: what compiles its argument, its rule, the kind of values the rule is about (None: all), in the order in
-which a value is looked at. Other keywords say nothing about data."""
+"""For each keyword: the compiler of its argument, its rule, and the kind of values it applies to (None: all), in the
+order of application. Other keywords do not constrain data."""
 _RANKS = {rule: rank for rank, (_, rule, _) in enumerate(_KEYWORDS.values()) if rule is not None}

@@ -1,4 +1,4 @@
-"""What JSON calls the type of a value, and the JSON Schemas of simple type names such as ``string[]``."""
+"""JSON type names of values, and JSON Schemas of simple type names such as ``string[]``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TYPES: Mapping[type, str] = MappingProxyType(
         dict: "object",
     }
 )
-"""The JSON types of the values that JSON is parsed to."""
+"""The JSON type names of parsed JSON values, by Python type."""
 _LONGEST = 200
-"""Characters of a type name; the names in it nest."""
+"""Maximum length of a type name, which also bounds its nesting."""
 _SIMPLE: dict[str, dict[str, Any]] = {
     "any": {},
     "string": {"type": "string"},
@@ -73,7 +73,7 @@ def simple_schema(name: str) -> dict[str, Any]:
 
 
 def type_name(value: object) -> str:
-    """What JSON calls the type of ``value``; the Python type's name where JSON has no word for it."""
+    """The JSON type name of ``value``; the Python type's name if JSON has none."""
     name = TYPES.get(type(value))
     if name is not None:
         return name

@@ -7,7 +7,7 @@ import re
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 MAX_SIZE = 50_000
-"""Largest pattern, its counted repetitions written out: what compiling takes grows with it, to about a quarter second."""
+"""Maximum size of a pattern with its counted repetitions expanded, which takes about a quarter second to compile."""
 
 _TOKEN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{(\d+)(?:,(\d*))?\}|.", re.S)
 _ASCII = {r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]"}
@@ -15,10 +15,10 @@ _ESCAPE = re.compile(r"\\.", re.S)
 
 
 class LinearPattern:
-    """A regular expression on the Rust engine that comes with pydantic: no look-around, no back-references.
+    """A regular expression for the Rust engine that comes with pydantic: no look-around, no back-references.
 
-    As JSON Schema has it, ``\\d`` and ``\\w`` are ASCII. Parameters: ``text`` is the expression. ``size`` is its length
-    with its counted repetitions written out. Raises ValueError that says why the text is no such expression.
+    As in JSON Schema, ``\\d`` and ``\\w`` are ASCII. Parameters: ``text`` is the expression. ``size`` is its length
+    with counted repetitions expanded. Raises ValueError that says why the text is not a valid expression.
     """
 
     __slots__ = ("_matches", "size", "text")
@@ -36,12 +36,12 @@ class LinearPattern:
             raise ValueError(str(error).rstrip().rpartition("rror: ")[2]) from error
 
     def matches(self, text: str) -> bool:
-        """Whether it occurs in ``text``. A lone surrogate counts as a question mark."""
+        """Whether the pattern occurs in ``text``. A lone surrogate counts as a question mark."""
         return self._matches(text) or self._matches(text.encode("utf-8", "replace").decode())
 
 
 def _size(text: str) -> int:
-    """How many states the pattern takes, roughly: a class counts for a few, one of Unicode's for many."""
+    """Approximate number of states of a pattern: a class counts for a few, a Unicode class for many."""
     groups, last = [0], 0
     for token in _TOKEN.finditer(text):
         piece = token[0]

@@ -129,10 +129,10 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
 
 def _fits(value: Any, rules: Mapping[str, Any]) -> bool:
     """Whether a value without parts, or with unspecified parts, has the required type."""
-    wanted = rules.get("type")
-    if wanted is not None:
+    types = rules.get("type")
+    if types is not None:
         name = type_name(value)
-        allowed = (wanted,) if isinstance(wanted, str) else cast(Sequence[str], wanted)
+        allowed = (types,) if isinstance(types, str) else cast(Sequence[str], types)
         if name not in allowed and not (name == "integer" and "number" in allowed):
             return False
     if "enum" in rules and value not in rules["enum"]:
@@ -153,5 +153,5 @@ def _follow(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _type_allows(rules: Mapping[str, Any], name: str) -> bool:
-    wanted = rules.get("type")
-    return wanted is None or wanted == name or (isinstance(wanted, list) and name in wanted)
+    types = rules.get("type")
+    return types is None or types == name or (isinstance(types, list) and name in types)

@@ -1,4 +1,4 @@
-"""Files that only their owner may read: events, histories, indexes and recordings hold what runs were told and answered."""
+"""Creates files that only their owner may read: events, histories, indexes and recordings hold private data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIRECTORY_MODE = 0o700
 
 
 def make_private_directory(path: Path) -> Path:
-    """Make ``path`` and its missing parents, closed to others; directories that exist stay as they are. Raises OSError."""
+    """Create ``path`` and its missing parents, closed to others; leave existing ones unchanged. Raises OSError."""
     missing: list[Path] = []
     at = path
     while not at.is_dir():
@@ -26,18 +26,18 @@ def make_private_directory(path: Path) -> Path:
 
 
 def open_private(path: str, flags: int) -> int:
-    """An opener for :func:`open`: a file that it creates is closed to others, whatever the umask. Raises OSError."""
+    """An opener for :func:`open` that creates files closed to others, regardless of the umask. Raises OSError."""
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
 def make_private_file(path: Path) -> None:
-    """Make the file ``path`` (and its directory) if it is missing, for libraries that open files themselves. Raises OSError."""
+    """Create the file ``path`` (and its directory) if it is missing, for libraries that open it. Raises OSError."""
     make_private_directory(path.parent)
     os.close(open_private(str(path), os.O_WRONLY | os.O_CREAT))
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file ``path`` by one that holds ``text`` as UTF-8: whole old or whole new at any moment. Raises OSError."""
+    """Replace the file ``path`` atomically by one that holds ``text`` as UTF-8. Raises OSError."""
     make_private_directory(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:

@@ -1,8 +1,8 @@
-"""Copies of live values without the secrets in them: what an observer, a record or the host is shown.
+"""Copies live values without their secrets, for observers, records and the host.
 
-A value itself is never changed. One that holds no secret is shown as it is; of one that does, everything the secret can
-be reached through is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes
-are passed on: nothing is known of what they hold.
+The values themselves never change. A value without a secret is returned as it is; otherwise everything on the way to
+the secret is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes, whose
+contents are unknown, are kept.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from agentflow.lib.secret_forms import MIN_SECRET
 T = TypeVar("T")
 
 MAX_DEPTH = 200
-"""Levels of nesting that are copied; what lies deeper in a value that holds a secret is shown as a mark."""
+"""Maximum nesting that is copied; deeper parts of a value that holds a secret become a mark."""
 
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 
 
 def redacted(value: T, redactor: Redactor) -> T:
-    """``value`` itself when it holds no secret, else a copy without any."""
+    """``value`` itself if it holds no secret, else a copy without any."""
     return _Copier(redactor).copy(value) if holds_secret(value, redactor) else value
 
 
 def holds_secret(value: object, redactor: Redactor) -> bool:
-    """Whether a secret is in any text that ``value`` consists of."""
+    """Whether any text within ``value`` contains a secret."""
     pending: list[Any] = [value]
     seen: set[int] = set()
     while pending:
@@ -65,7 +65,7 @@ def holds_secret(value: object, redactor: Redactor) -> bool:
 
 
 def _parts(item: Any) -> Iterable[Any]:
-    """What a value of a rarer kind consists of."""
+    """The parts of a value of a less common kind."""
     if isinstance(item, BaseException):
         members = [getattr(item, name, None) for name in _members(type(item))]
         return [item.args, item.__cause__, item.__context__, item.__dict__, _text(item), *members]
@@ -84,7 +84,7 @@ def _parts(item: Any) -> Iterable[Any]:
 
 
 def _text(error: BaseException) -> str:
-    """What an error says, which for some classes is none of its arguments."""
+    """The message of an error, which for some classes is not among its arguments."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - foreign code; an error that cannot be shown shows nothing
@@ -93,7 +93,7 @@ def _text(error: BaseException) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _field_getter(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What gives the values of a dataclass's fields; None for another class, and for errors, which hold more."""
+    """A function that returns a dataclass's field values; None for other classes, and for errors, which hold more."""
     names = _fields(kind)
     if not names or issubclass(kind, BaseException):
         return None
@@ -102,13 +102,13 @@ def _field_getter(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _fields(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a dataclass; nothing for another class."""
+    """The field names of a dataclass; empty for other classes."""
     return tuple([field.name for field in dataclasses.fields(kind)]) if dataclasses.is_dataclass(kind) else ()
 
 
 @functools.lru_cache(maxsize=1024)
 def _members(kind: type[BaseException]) -> tuple[str, ...]:
-    """What exceptions of a class keep outside of their dict: slots, and the fields of classes written in C."""
+    """The attributes that exceptions of a class keep outside their dict: slots, and members of C classes."""
     inherited = {object, BaseException, Exception}
     return tuple(
         [
@@ -122,7 +122,7 @@ def _members(kind: type[BaseException]) -> tuple[str, ...]:
 
 
 class _Copier:
-    """Makes one copy. What is met twice is copied once."""
+    """Makes one copy; a shared part is copied once."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -135,9 +135,9 @@ class _Copier:
             return self._redactor.redact(value)
         if kind in _PLAIN:
             return value
-        known = self._copies.get(id(value))
-        if known is not None:
-            return known
+        existing = self._copies.get(id(value))
+        if existing is not None:
+            return existing
         if self._depth >= MAX_DEPTH:
             return MARK
         self._depth += 1
@@ -200,13 +200,13 @@ class _Copier:
         return copied
 
     def _source(self, value: Source) -> Source:
-        """A text that spans point into: every position keeps its meaning, and the digest is that of what ran."""
+        """A copy of a program text that keeps all positions, and the digest of the original."""
         copied = Source(value.name, self._redactor.mask(value.text))
         copied.__dict__["digest"] = value.digest
         return copied
 
     def _error(self, error: BaseException) -> BaseException:
-        """An error of the same class with the same attributes, traceback and notes, and with copies of its causes."""
+        """A copy of an error with the same class, attributes, traceback and notes, and with copies of its causes."""
         args = self.copy(error.args)
         try:
             copied = type(error).__new__(type(error), *args)
@@ -215,7 +215,7 @@ class _Copier:
         else:
             copied.args = args
             for name in _members(type(error)):
-                # What is not set has no value, and what is read only was set when the copy was made.
+                # An unset attribute has no value, and a read-only one was set by the constructor.
                 with contextlib.suppress(AttributeError, TypeError):
                     setattr(copied, name, self.copy(getattr(error, name)))
         self._copies[id(error)] = copied

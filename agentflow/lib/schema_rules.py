@@ -1,7 +1,7 @@
-"""The rules of JSON Schema on values: what each keyword demands, once ``json_schema.py`` has compiled it.
+"""The rules of JSON Schema: each checks a value against a keyword that ``json_schema.py`` has compiled.
 
-A check is bounded whatever schema and value are: in the steps it takes, in depth, in the violations it gathers; patterns
-match in linear time. Source of the rules: JSON Schema draft 2020-12, validation and applicator vocabularies.
+A check is bounded for any schema and value: in steps, in depth, in the number of violations; patterns match in linear
+time. Source of the rules: JSON Schema draft 2020-12, validation and applicator vocabularies.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from agentflow.lib.linear_pattern import LinearPattern
 from agentflow.lib.suggest import did_you_mean
 
 MAX_PROBLEMS = 20
-"""Violations reported at most; a model mends the first ones anyway."""
+"""Maximum number of reported violations; a model repairs the first ones anyway."""
 MAX_DEPTH = 100
-"""Deepest nesting of data, alternatives and references that is followed."""
+"""Maximum nesting of data, alternatives and references that is followed."""
 MAX_STEPS = 1_000_000
-"""Subschemas put to values in one check: what takes about a second."""
+"""Maximum number of steps in one check (applying one subschema to one value), which take about a second."""
 _APART, _IDENTITY = 10, 4
-"""Steps that gathering violations apart, and comparing one part of a value, count for."""
+"""The cost in steps of collecting violations separately, and of comparing one part of a value."""
 
 KINDS = {"string": "string", "integer": "number", "number": "number", "array": "array", "object": "object"}
-"""Type names to the kinds of values that rules are about."""
+"""The kind of values that rules apply to, by type name."""
 
 
 class Node:
-    """A compiled schema: the type names it admits (None: all), its keywords' arguments, its rules each with the kind of
-    values it is about (None: all)."""
+    """A compiled schema: allowed types (None: all), arguments of its keywords, rules with the kinds they apply to."""
 
     __slots__ = ("arguments", "rules", "types")
 
@@ -45,19 +44,19 @@ class Node:
 
 
 Rule = Callable[["Check", Any, Node, str, int], None]
-"""``rule(check, value, node, path, depth)`` says what of ``value`` its keyword in ``node`` does not allow."""
+"""``rule(check, value, node, path, depth)`` reports the violations of its keyword in ``node`` by ``value``."""
 
 
 class Full(Exception):
-    """Enough violations have been gathered."""
+    """The maximum number of violations has been reached."""
 
 
 class TooMuch(Exception):
-    """The check goes deeper, or takes more steps, than is allowed: the data counts as not meeting the schema."""
+    """The check exceeds the allowed depth or steps: the data counts as invalid."""
 
 
 class Check:
-    """One check of one value: the violations so far; ``spent`` holds the steps taken, by checks within it too."""
+    """One check of one value: the violations so far; ``spent`` counts the steps, including those of nested checks."""
 
     __slots__ = ("_spent", "problems")
 
@@ -66,7 +65,7 @@ class Check:
         self._spent = spent or [0]
 
     def visit(self, node: Node, value: Any, path: str, depth: int) -> None:
-        """Put a value to a schema. Raises Full and TooMuch."""
+        """Check a value against a schema. Raises Full and TooMuch."""
         self._spend(1, depth)
         name = TYPES.get(value.__class__)
         if name is None:
@@ -88,7 +87,7 @@ class Check:
             raise TooMuch(f"takes more than {MAX_STEPS:,} steps to check")
 
     def violations(self, node: Node, value: Any, path: str, depth: int) -> list[str]:
-        """What :meth:`visit` says, gathered apart."""
+        """The violations found by :meth:`visit`, collected separately."""
         self._spend(_APART, depth)
         apart = Check(self._spent)
         try:
@@ -98,11 +97,11 @@ class Check:
         return apart.problems
 
     def meets(self, node: Node, value: Any, path: str, depth: int) -> bool:
-        """Whether a value meets a schema."""
+        """Whether a value is valid under a schema."""
         return not self.violations(node, value, path, depth)
 
     def identity(self, value: Any, depth: int = 0) -> object:
-        """A hashable stand-in, equal for what JSON calls equal: ``1`` and ``1.0`` are, ``1`` and true are not.
+        """A hashable stand-in, equal for values that are equal in JSON: ``1`` and ``1.0`` are, ``1`` and true are not.
 
         Raises TooMuch.
         """
@@ -121,23 +120,23 @@ class Check:
         return str(value)
 
     def say(self, path: str, what: str) -> None:
-        """Note a violation. Raises Full."""
+        """Report a violation at a path. Raises Full."""
         self.note(f"{where(path)}: {what}")
 
     def note(self, problem: str) -> None:
-        """Note a violation in full words. Raises Full."""
+        """Report a violation as a complete sentence. Raises Full."""
         self.problems.append(problem)
         if len(self.problems) >= MAX_PROBLEMS:
             raise Full
 
 
 def where(path: str) -> str:
-    """A path as it is shown."""
+    """A path for messages."""
     return path.removeprefix(".") or "the value"
 
 
 def show(value: object) -> str:
-    """A value as it is shown, in at most 120 characters."""
+    """A value for messages, in at most 120 characters."""
     try:
         return clip(to_json(value), 120)
     except ValueError:
@@ -341,7 +340,7 @@ def unevaluated_items(check: Check, value: Sequence[Any], node: Node, path: str,
 
 
 def _evaluated(check: Check, node: Node, value: Any, path: str, depth: int) -> set[Any]:
-    """The names or indexes of ``value`` that ``node``, or what applies in its place, has a schema for."""
+    """The names or indexes of ``value`` that ``node``, or a subschema applied in place, has evaluated."""
     if isinstance(value, Mapping):
         seen, applied = _evaluated_names(node.arguments, cast(Mapping[Any, Any], value))
         rest = "unevaluatedProperties"

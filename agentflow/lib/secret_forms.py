@@ -1,7 +1,7 @@
-"""What secrets look like in a text: the encodings of a known one, and the formats of keys.
+"""The forms of secrets in a text: encodings of known ones, and formats of keys.
 
-A known secret is recognised verbatim and in its usual encodings: base64 in both alphabets at any of the three alignments
-(RFC 4648), hexadecimal, percent encoding and JSON escapes.
+A known secret is recognised verbatim and in its usual encodings: base64 in both alphabets at any of the three
+alignments (RFC 4648), hexadecimal, percent encoding and JSON escapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 MIN_SECRET = 6
 """Length of the shortest secret searched for: a shorter one would redact ordinary words."""
 MIN_NAMED = 8
-"""Shortest value of a variable that counts as a secret because of the variable's name."""
+"""Minimum length of a value that counts as a secret because of its variable's name."""
 
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
@@ -171,7 +171,7 @@ def _pem_goes_on(tail: str, text: str) -> bool:
 class KeyPatterns:
     """The patterns of keys: ``hint`` a cheap first test, ``whole`` keys, ``begun`` what may begin one.
 
-    ``longest_prefix`` is the length of the longest text that begins a key.
+    ``longest_prefix`` is the length of the longest prefix of a key.
     """
 
     __slots__ = (
@@ -210,7 +210,7 @@ class KeyPatterns:
         )
 
     def unfinished(self, text: str, start: int) -> tuple[int, Continuation | None]:
-        """Where a key begins that may continue past ``text`` (its length if none does), and the test of what continues it."""
+        """Where a key begins that may continue past ``text`` (its length if none does), and its Continuation."""
         at = start
         while (head := self._pem_head.search(text, at)) is not None:
             end = self._pem_end.search(text, head.end())
@@ -226,7 +226,7 @@ class KeyPatterns:
         return key.start(), _token_goes_on if _TOKEN_RUN.fullmatch(text, len(text) - 1) else None
 
     def finds(self, text: str) -> bool:
-        """Whether ``text`` contains a key. Plain searches for prefixes are faster than one for all the patterns."""
+        """Whether ``text`` contains a key. Searching for prefixes first is faster than for all patterns."""
         match = self.whole.match
         for prefix in self._prefixes:
             at = text.find(prefix)

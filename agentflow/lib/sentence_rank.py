@@ -26,13 +26,13 @@ class LexicalSentenceRanker:
         self._tokeniser = tokeniser or Tokeniser(20_000)
 
     def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
-        wanted = self._tokeniser.query_terms(query)
-        if not wanted or not texts:
+        question = self._tokeniser.query_terms(query)
+        if not question or not texts:
             return [0.0] * len(texts)
         bags = [self._tokeniser.bag(text) for text in texts]
         lengths = [sum(bag.values()) for bag in bags]
         mean = sum(lengths) / len(lengths) or 1.0
-        weights = {term: _idf(sum(term in bag for bag in bags), len(bags)) for term in wanted}
+        weights = {term: _idf(sum(term in bag for bag in bags), len(bags)) for term in question}
         scores = [
             sum(
                 weight * bag[term] * (_K1 + 1) / (bag[term] + _K1 * (1 - _B + _B * length / mean))

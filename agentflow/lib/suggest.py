@@ -11,14 +11,14 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     Similarity is edit distance (a swap of neighbours counts once) over names in lower case with ``_`` as ``-``, at most
     a third of the name's length; ties go to the alphabetically first.
     """
-    wanted = _fold(name)[:80]
+    target = _fold(name)[:80]
     best: tuple[int, str] | None = None
     for candidate in known:
         folded = _fold(candidate)
-        bound = max(1, len(wanted) // 3) if best is None else best[0]
-        if abs(len(folded) - len(wanted)) > bound:
+        bound = max(1, len(target) // 3) if best is None else best[0]
+        if abs(len(folded) - len(target)) > bound:
             continue
-        distance = _distance(wanted, folded, bound)
+        distance = _distance(target, folded, bound)
         if distance <= bound and candidate != name and (best is None or (distance, candidate) < best):
             best = (distance, candidate)
     return best[1] if best else None

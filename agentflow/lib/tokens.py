@@ -1,7 +1,7 @@
 """Turns prose and code into search terms: identifiers are split at case and underscore, lower-cased, stemmed.
 
-Everything that compares text by words (the index, the sentence ranker, the offline model) uses this one tokeniser, so
-that a term found by one is the term another knows. Words of plain ASCII are stemmed as English, by Snowball's stemmer.
+The index, the sentence ranker and the offline model all use this tokeniser, so that they agree on terms. ASCII words
+are stemmed as English, by Snowball's stemmer.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ def split_identifier(word: str) -> list[str]:
 
 
 class Tokeniser:
-    """Text to terms, with a bounded memory of words it has seen (one per index or ranker; not for sharing by threads).
+    """Splits text into terms and caches the terms of words (one per index or ranker; not thread-safe).
 
-    Parameters: ``cache_size`` is how many distinct words are remembered; when full, all are forgotten.
+    Parameters: ``cache_size`` is the maximum number of cached words; a full cache is cleared.
     """
 
     __slots__ = ("_cache", "_cache_size", "_stem")
@@ -158,25 +158,25 @@ class Tokeniser:
         self._stem: Callable[[str], str] = Stemmer("english", 0).stemWord  # pyright: ignore[reportUnknownMemberType]
 
     def word_terms(self, word: str) -> tuple[str, ...]:
-        """The terms of one word: the stems of its parts and, for a compound, the whole of it in lower case."""
-        found = self._cache.get(word)
-        if found is None:
+        """The terms of one word: the stems of its parts and, for a compound, the whole word in lower case."""
+        cached = self._cache.get(word)
+        if cached is None:
             if len(self._cache) >= self._cache_size:
                 self._cache.clear()
-            found = self._cache[word] = self._terms_of(word)
-        return found
+            cached = self._cache[word] = self._terms_of(word)
+        return cached
 
     def name_terms(self, name: str) -> tuple[str, ...]:
-        """The terms of a file's name, where hyphens and dots part words too."""
-        found = self._cache.get(name)
-        return self.word_terms(name.replace("-", "_").replace(".", "_")) if found is None else found
+        """The terms of a file name, in which hyphens and dots also separate words."""
+        cached = self._cache.get(name)
+        return self.word_terms(name.replace("-", "_").replace(".", "_")) if cached is None else cached
 
     def terms(self, text: str) -> list[str]:
-        """The terms of ``text`` in order, repeats kept."""
+        """The terms of ``text`` in order, with repetitions."""
         return [term for word in _WORD.findall(text) for term in self.word_terms(word)]
 
     def bag(self, text: str) -> dict[str, int]:
-        """How often each term occurs in ``text``. Costs one dictionary look-up per distinct word, not per word."""
+        """The number of occurrences of each term in ``text``. Looks up each distinct word once."""
         counts: dict[str, int] = {}
         for word, times in Counter(_WORD.findall(text)).items():
             for term in self.word_terms(word):
@@ -184,7 +184,7 @@ class Tokeniser:
         return counts
 
     def query_terms(self, text: str) -> list[str]:
-        """The distinct terms of a question, in order, without stop words (unless it has nothing else)."""
+        """The distinct terms of a question, in order, without stop words (unless there is nothing else)."""
         words = _WORD.findall(text)
         telling = [word for word in words if word.lower() not in STOP_WORDS]
         return unique(term for word in telling or words for term in self.word_terms(word))
@@ -204,7 +204,7 @@ class Tokeniser:
 
 
 def unique(items: Iterable[str]) -> list[str]:
-    """Each item once, in the order of first occurrence."""
+    """The items without duplicates, in order of first occurrence."""
     return list(dict.fromkeys(items))
 
 
@@ -213,6 +213,6 @@ def _worth_keeping(part: str) -> bool:
 
 
 def _cjk_terms(word: str) -> list[str]:
-    """Scripts written without spaces become overlapping pairs of characters."""
+    """Split text of a script without spaces into overlapping pairs of characters."""
     folded = word.lower()
     return [folded[i : i + 2] for i in range(len(folded) - 1)] or [folded]

@@ -44,12 +44,13 @@ _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", 
 class FileMemory:
     """Finds relevant files below some roots.
 
-    The :class:`~agentflow.core.ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``, ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the
-    age in seconds at which a question scans for changes, default 1.0, more for roots that are slow to scan; 0 always
-    scans), ``history``, ``max_bytes``, ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first
-    question or by :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates;
-    ``files`` the flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory.
-    Raises ConfigurationError for an unknown setting.
+    The :class:`~agentflow.core.ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
+    ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the age in seconds at which a question
+    scans for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``,
+    ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first question or by
+    :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates; ``files`` the
+    flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory. Raises
+    ConfigurationError for an unknown setting.
     """
 
     def __init__(
@@ -133,10 +134,10 @@ class FileMemory:
         """The files relevant to ``question``, best first, each with its best-matching lines.
 
         ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
-        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set when a root
-        cannot be read or the re-ranker failed twice; then the lexical order holds. A re-ranker that asks a model does
-        so within ``call``. ``fresh_context`` disabled looks nothing up. Raises nothing but cancellation and errors of the
-        ranker's run (limits, providers).
+        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root
+        cannot be read or the re-ranker failed twice; the order is then the lexical one. A re-ranker calls its model
+        within ``call``. With ``fresh_context`` disabled nothing is looked up. Raises only cancellation and errors of
+        the ranker's run (limits, providers).
         """
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)

@@ -1,10 +1,10 @@
-"""``.gitignore`` files, matched as git matches them and in time linear in pattern and name.
+"""Matches ``.gitignore`` patterns as git does, in time linear in pattern and name.
 
 The rules are those of git's ``dir.c`` and ``wildmatch.c``, quirks included: names are compared byte by byte, a literal
-beginning is cut off pattern and name before wildcards are looked at, and a pattern that cannot be read matches nothing.
-A pattern becomes one regular expression for each part between slashes. Its stars are matched from left to right inside
-atomic groups, which is exact because what stands between two stars has a fixed length, and never goes back; ``**`` is
-matched over whole parts in the same way.
+prefix is removed from pattern and name before wildcards are matched, and a malformed pattern matches nothing. A pattern
+becomes one regular expression per part between slashes. Its stars are matched from left to right in atomic groups,
+which is exact, because the text between two stars has a fixed length, and never backtracks; ``**`` is matched over
+whole parts in the same way.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_PATTERNS = 20_000
-"""Patterns of one file that are read; what follows them is ignored."""
+"""Maximum number of patterns read from one file; later ones are ignored."""
 MAX_PATTERN = 4_096
-"""Longest pattern in characters: no path is longer."""
+"""Maximum length of a pattern in characters; no path is longer."""
 
 _SPECIAL = frozenset("*?[\\")
 _CLASSES = {
@@ -46,11 +46,11 @@ class _Star(NamedTuple):
     length: int
 
 
-_SLASH = ""  # among the elements of a pattern, which are otherwise regular expressions for one character
+_SLASH = ""  # marks a slash among the elements of a pattern, which otherwise match one character each
 
 
 class _PathPattern(NamedTuple):
-    """A pattern with a slash: ``prefix`` literally, then ``parts``; a part is None for ``**``."""
+    """A pattern with a slash: a literal ``prefix``, then ``parts``, in which None is ``**``."""
 
     order: int
     include: bool
@@ -69,7 +69,7 @@ class _NamePattern(NamedTuple):
 
 
 class _Literal(NamedTuple):
-    """What an exact name or an ending stands for."""
+    """The rule behind an exact name or a suffix."""
 
     order: int
     include: bool
@@ -79,7 +79,7 @@ class _Literal(NamedTuple):
 class GitIgnore:
     """The patterns of one ``.gitignore`` file.
 
-    Parameters: ``text`` of the file. A pattern that is malformed matches nothing.
+    Parameters: ``text`` of the file. A malformed pattern matches nothing.
     """
 
     __slots__ = ("_endings", "_names", "_paths", "_patterns", "_tails")
@@ -119,9 +119,9 @@ class GitIgnore:
             pass
 
     def verdict(self, path: str, is_directory: bool) -> bool | None:
-        """Whether ``path``, relative to the file's directory, is ignored; None when no pattern says anything.
+        """Whether ``path``, relative to the file's directory, is ignored; None if no pattern matches.
 
-        The parents of ``path`` are not looked at: below an ignored directory nothing can be included again.
+        The parents of ``path`` are not checked: below an ignored directory nothing can be included again.
         """
         path = _as_bytes(path)
         name = path.rpartition("/")[2]
@@ -149,12 +149,12 @@ class GitIgnore:
 
 
 def _as_bytes(text: str) -> str:
-    """``text`` with one character for each byte of its encoded form: git compares bytes."""
+    """``text`` with one character per byte of its encoding, because git compares bytes."""
     return text if text.isascii() else os.fsencode(text).decode("latin-1")
 
 
 def _trimmed(line: str) -> str:
-    """``line`` without the spaces at its end, except where a backslash keeps one. Tabs stay, as they do in git."""
+    """``line`` without trailing spaces, unless a backslash escapes one. Tabs stay, as in git."""
     end = None
     at = 0
     while at < len(line):
@@ -168,12 +168,12 @@ def _trimmed(line: str) -> str:
 
 
 def _literal_length(pattern: str) -> int:
-    """How many characters stand before the first that has a meaning of its own."""
+    """Number of characters before the first special one."""
     return next((at for at, char in enumerate(pattern) if char in _SPECIAL), len(pattern))
 
 
 def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
-    """The pattern as one expression for each part between slashes, None for a part that is ``**``."""
+    """The pattern as one expression per part between slashes, None for the part ``**``."""
     elements = _elements(pattern)
     parts: list[re.Pattern[str] | None] = []
     begin = 0
@@ -186,7 +186,7 @@ def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
 
 
 def _elements(pattern: str) -> list[str | _Star]:
-    """The pattern taken apart: a regular expression for each single character, stars, and slashes."""
+    """The elements of a pattern: a regular expression per character, stars, and slashes."""
     elements: list[str | _Star] = []
     at = 0
     while at < len(pattern):
@@ -213,7 +213,7 @@ def _elements(pattern: str) -> list[str | _Star]:
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int]:
-    """The expression of a character set whose inside begins at ``at``, and where the pattern goes on."""
+    """The expression of a character set whose contents begin at ``at``, and the index after it."""
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
     items: list[str] = []
@@ -263,7 +263,7 @@ def _bracket(pattern: str, at: int) -> tuple[str, int]:
 
 
 def _expression(elements: Sequence[str | _Star]) -> re.Pattern[str]:
-    """The expression of one part: each star takes as little as it can, and what it took is final."""
+    """The expression of one part: each star takes as little as possible, without backtracking."""
     segments: list[str] = [""]
     for element in elements:
         if isinstance(element, _Star):

@@ -34,9 +34,9 @@ class LlmRanker:
     """The :class:`~agentflow.core.ports.Ranker` that asks a model.
 
     Parameters: ``run_task`` runs a template; ``budget_tokens`` estimated tokens per shard; ``concurrency`` shards asked
-    at once; ``templates`` overrides the template names by strategy. The template is given ``query``, ``metadata`` (a JSON list of ``{path, text}``) and
-    ``max_results``; it answers with a JSON list of ``{path, score, relevance}``, or an object that holds one under
-    ``matches`` or ``files``.
+    at once; ``templates`` overrides the template names by strategy. The template is given ``query``, ``metadata`` (a
+    JSON list of ``{path, text}``) and ``max_results``; it answers with a JSON list of ``{path, score, relevance}``, or
+    an object that holds one under ``matches`` or ``files``.
     """
 
     def __init__(

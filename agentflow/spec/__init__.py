@@ -1,4 +1,4 @@
-"""Spec: the specification's faces. They open runs on the engine, or join the one that is executing, and delegate.
+"""Spec: the classes of the specification. They open runs on the engine, or join the executing one, and delegate.
 
-The one room that asks which call is executing. Start with :mod:`agentflow.spec.joining`.
+The only room that asks which call is executing. Start with :mod:`agentflow.spec.joining`.
 """

@@ -49,7 +49,7 @@ class SystemExecutorFunctions:
             self.joint = Joint(service, memory=finder, engine=engine)
 
     def tools(self) -> list[Tool]:
-        """The seven tools, to be registered. They are built in: a model is offered them only where a task names them."""
+        """The seven tools, to be registered. They are built in: a model is offered only those that a task names."""
         return self._tools.tools()
 
     async def _run(self, name: str, params: dict[str, Any], session: Session | None = None) -> TaskResult:
@@ -57,7 +57,7 @@ class SystemExecutorFunctions:
             return await self._tools.run(name, params, call)
 
     def _session(self) -> Session | None:
-        """The handler's own conversation, which is in force outside of a run."""
+        """The handler's own session, used outside of a run."""
         return self._handler.session if isinstance(self._handler, BaseHandler) else None
 
     async def execute_get_context(self, params: dict[str, Any]) -> TaskResult:
@@ -84,8 +84,7 @@ class SystemExecutorFunctions:
         return await self._run("system:list_directory", params)
 
     async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
-        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing a
-        file.
+        """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing it.
 
         FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
         """

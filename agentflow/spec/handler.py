@@ -1,4 +1,4 @@
-"""BaseHandler: specification document 5, on the turn loop, the tool registry and a session."""
+"""BaseHandler: specification document 5, based on the turn loop, the tool registry and a session."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _CONFIG_KEYS = frozenset({"base_system_prompt", "model", "debug"})
 
 @dataclass(frozen=True, slots=True)
 class ToolByHand:
-    """A tool as a callable of one arguments dict, for hosts."""
+    """A tool as a function of one arguments dict, for hosts."""
 
     registry: ToolRegistry
     joint: Joint
@@ -67,16 +67,16 @@ class ToolByHand:
 class BaseHandler:
     """Models, tools and a conversation behind the specification's methods.
 
-    Parameters: ``task_system`` and ``memory_system`` as the specification has them (memory is what priming asks);
-    ``model_provider`` an adapter (None: nothing is needed until the first prompt, which then says that there is no
-    model); ``config`` with ``base_system_prompt``, ``model``, ``debug``. ``registry`` has the tools, ``router`` finds
-    models, ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` see the roots (default: the working
-    directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` bound the runs of a handler alone,
-    ``fallback`` serves prompts with fallback models, ``redact`` is applied to log lines, ``engine`` is the flow's.
-    A config key that is not known is ignored with a log line.
+    Parameters: ``task_system`` and ``memory_system`` as in the specification (priming queries memory);
+    ``model_provider`` an adapter (None: the first prompt raises that there is no model); ``config`` with
+    ``base_system_prompt``, ``model``, ``debug``. ``registry`` holds the tools, ``router`` resolves models,
+    ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` access the roots (default: the working
+    directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` apply to the runs of a handler built
+    alone, ``fallback`` combines a prompt's model with its fallbacks, ``redact`` is applied to log lines, ``engine`` is
+    the flow's. An unknown config key is ignored with a log line.
 
-    Inside a run (in a tool) the methods act on the run's session, outside on the handler's own; two prompts at once in
-    one session raise SessionBusy.
+    Inside a run (in a tool) the methods use the run's session, outside the handler's own; two concurrent prompts in one
+    session raise SessionBusy.
     """
 
     def __init__(
@@ -147,15 +147,15 @@ class BaseHandler:
         return CommandExecutor(files if isinstance(files, FileAccessManager) else self._open_roots(files.roots))
 
     async def aclose(self) -> None:
-        """Close what the handler opened by itself: the directories of its file manager and command executor."""
+        """Close what the handler opened itself: the directories of its file manager and command executor."""
         for close in self._opened:
             close()
 
     @property
     def model_provider(self) -> ProviderAdapter | None:
-        """The provider given, else that of the flow's default model; None for a handler that has neither.
+        """The provider passed in, else that of the flow's default model; None without either.
 
-        Raises ConfigurationError when the flow's model cannot be used (no key, no model).
+        Raises ConfigurationError if the flow's model cannot be used (no key, no model).
         """
         if self._provider is not None or self._router is None:
             return self._provider
@@ -166,7 +166,7 @@ class BaseHandler:
     def register_tool(self, tool_spec: Mapping[str, Any], executor_func: Callable[..., Any]) -> bool:
         """Register a tool by ``{"name", "description", "input_schema"}`` and an executor of one dict, async or plain.
 
-        The executor gives a TaskResult, a dict in its shape, or any plain value. One of the same name is replaced.
+        The executor returns a TaskResult, a dict in its shape, or any plain value. Replaces a tool of the same name.
         Returns whether it was registered; if not, a log line says why.
         """
         if not isinstance(tool_spec, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - the specification's False
@@ -186,17 +186,19 @@ class BaseHandler:
 
     @property
     def registered_tools(self) -> dict[str, dict[str, Any]]:
-        """The specs by name; to be read, :meth:`register_tool` writes."""
+        """The specs by name; read-only, :meth:`register_tool` adds to them."""
         return self.registry.specs
 
     @property
     def tool_executors(self) -> dict[str, Callable[..., Any]]:
-        """The executors by name, each of one arguments dict (a copy).
+        """The executors by name, each a function of one arguments dict (a copy).
 
-        One registered by :meth:`register_tool` is what was registered; those of other tools run them.
+        For a tool from :meth:`register_tool` it is the registered executor; for any other it runs the tool.
         """
-        given = self.registry.executors
-        return {name: given.get(name) or ToolByHand(self.registry, self.joint, name) for name in self.registry.names()}
+        registered = self.registry.executors
+        return {
+            name: registered.get(name) or ToolByHand(self.registry, self.joint, name) for name in self.registry.names()
+        }
 
     @property
     def direct_tool_executors(self) -> dict[str, Callable[..., Any]]:
@@ -207,52 +209,52 @@ class BaseHandler:
 
     @property
     def session(self) -> Session:
-        """The session in force: the run's inside of one, the handler's own outside."""
+        """The current session: the run's inside of a run, the handler's own outside."""
         call = executing_call()
         return call.session if call is not None else self._session
 
     @property
     def conversation_history(self) -> list[Message]:
-        """The messages of the session in force, oldest first (a copy)."""
+        """The messages of the current session, oldest first (a copy)."""
         return list(self.session.messages)
 
     def reset_conversation(self) -> None:
-        """Forget the conversation; the data context and the tools stay."""
+        """Clear the history; the data context and the tools stay."""
         self.session.reset()
         self.log_debug("conversation reset")
 
     @property
     def data_context(self) -> DataContext | None:
-        """What the session in force was primed with."""
+        """The data context of the current session."""
         return self.session.data_context
 
     async def prime_data_context(self, query: str | None = None, initial_files: list[str] | None = None) -> DataContext:
-        """Look up ``query`` and read ``initial_files``, and send that ahead of every later prompt of the session.
+        """Look up ``query``, read ``initial_files``, and send the result before every later prompt of the session.
 
-        Replaces what was there. Raises TaskError (context_priming_failure) when nothing asked for could be had; the
-        old data context stays then.
+        Replaces the data context. Raises TaskError (context_priming_failure) if nothing could be found or read, and
+        then keeps the old one.
         """
         async with in_run(self.joint.engine, "handler.prime_data_context", self._session) as call:
-            made = await self._contexts.prime(query, initial_files, call)
-        self.log_debug(f"primed with {len(made.items)} items")
-        return made
+            context = await self._contexts.prime(query, initial_files, call)
+        self.log_debug(f"primed with {len(context.items)} items")
+        return context
 
     def clear_data_context(self) -> None:
-        """Forget what the session was primed with."""
+        """Clear the session's data context."""
         self.session.data_context = None
 
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     async def execute_prompt(self, prompt: str | Prompt, **options: Any) -> TaskResult:
-        """Ask the model, tools included, and give its answer as a TaskResult.
+        """Run a prompt, with tools, and return the answer as a TaskResult.
 
-        ``prompt`` is text or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``, ``model``,
-        ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``, ``timeout_s`` ...). A
-        failure is a FAILED result; LimitExceeded, SessionBusy and cancellation are raised.
+        ``prompt`` is text or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``,
+        ``model``, ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``,
+        ``timeout_s`` ...). A failure is a FAILED result; LimitExceeded, SessionBusy and cancellation are raised.
         """
-        asked = make_prompt(prompt, options)
+        request = make_prompt(prompt, options)
         async with in_run(self.joint.engine, "handler.execute_prompt", self._session) as call:
-            return await self._execute(asked, call)
+            return await self._execute(request, call)
 
     async def _execute(self, prompt: Prompt, call: CallContext) -> TaskResult:
         try:
@@ -273,27 +275,28 @@ class BaseHandler:
     async def stream_prompt(
         self, prompt: str | Prompt, *, events: bool = False, **options: Any
     ) -> AsyncGenerator[Any, None]:
-        """Ask the model and yield its text as it comes; with ``events=True`` every event of the prompt instead.
+        """Run a prompt and yield its text as it streams; with ``events=True``, every event of the prompt instead.
 
-        Options as for :meth:`execute_prompt`. Raises what the turn loop raises, after what came before it. Leaving the
-        loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is dropped. The text of
-        all turns is yielded; that of subtasks is in the events, which say where it came from.
+        Options as for :meth:`execute_prompt`. Raises what the turn loop raises, after yielding what preceded it.
+        Leaving the loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is
+        collected. The text of all turns is yielded; the text of subtasks is only in the events, which say where it
+        comes from.
         """
-        asked = make_prompt(prompt, options)
+        request = make_prompt(prompt, options)
         opened: asyncio.Future[WatchedRun] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.
-        producer = asyncio.create_task(self._produce(asked, opened), name="stream_prompt")
+        producer = asyncio.create_task(self._produce(request, opened), name="stream_prompt")
         try:
             await asyncio.wait([producer, opened], return_when=asyncio.FIRST_COMPLETED)
             if opened.done():
                 watched = opened.result()
-                place: str | None = None
+                answer_path: str | None = None
                 while (event := await watched.next()) is not None:
                     if events:
                         yield event
                     elif isinstance(event, ModelStarted):
-                        place = place if place is not None else _above(event.path)
-                    elif isinstance(event, TextDelta) and _above(event.path) == place:
+                        answer_path = answer_path if answer_path is not None else _above(event.path)
+                    elif isinstance(event, TextDelta) and _above(event.path) == answer_path:
                         yield event.text
             await producer
         finally:
@@ -314,7 +317,7 @@ class BaseHandler:
     # -- commands and logs ---------------------------------------------------------------------------------------------
 
     async def execute_file_path_command(self, command: str) -> list[str]:
-        """Absolute paths of the existing files a command's output names; empty when it fails in any way."""
+        """Absolute paths of the existing files that a command's output names; empty if the command fails."""
         executor = commands_of(self.command_executor)
         assert executor is not None
         result = await executor.execute_command_safely(command, call=executing_call())
@@ -324,9 +327,9 @@ class BaseHandler:
         return await asyncio.to_thread(executor.parse_file_paths_from_output, result.stdout)
 
     def log_debug(self, message: str) -> None:
-        """Log ``[DEBUG] message`` (level DEBUG, logger ``agentflow.spec.handler``) when debug mode is on.
+        """Log ``[DEBUG] message`` (level DEBUG, logger ``agentflow.spec.handler``) if debug mode is on.
 
-        Inside a run it is a Log event too.
+        Inside a run it is also published as a Log event.
         """
         if not self.debug_mode:
             return
@@ -337,7 +340,7 @@ class BaseHandler:
             call.log(text, "debug")
 
     def set_debug_mode(self, enabled: bool) -> None:
-        """Turn debug logging on or off; the change is logged when it was on or is now."""
+        """Turn debug logging on or off; the change is logged if it was on or is now."""
         was = self.debug_mode
         self.debug_mode = was or enabled
         self.log_debug(f"debug mode is {'on' if enabled else 'off'}")

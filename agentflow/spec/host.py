@@ -1,4 +1,4 @@
-"""What hosts bring, as the services want it: a memory, a command executor or a handler that knows nothing of calls."""
+"""Adapts a host's memory, command executor or handler, which take no call, to the ports of the services."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from agentflow.memory.file_memory import FileMemory
 
 
 class HostMemory:
-    """A host's memory as a :class:`~agentflow.core.ports.ContextFinder`: what it calls joins the run of the question."""
+    """A host's memory as a :class:`~agentflow.core.ports.ContextFinder`; calls it makes join the question's run."""
 
     def __init__(self, memory: MemoryPort) -> None:
         self._memory = memory
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
-        """What the memory finds. Raises whatever it raises."""
+        """Ask the memory. Raises whatever it raises."""
         with HostCode(call):
             return await self._memory.get_relevant_context_for(question)
 
 
 class HostCommands:
-    """A host's command executor as a :class:`~agentflow.core.ports.CommandPort`: it decides by itself who may run what."""
+    """A host's command executor as a :class:`~agentflow.core.ports.CommandPort`; it applies its own policy."""
 
     def __init__(self, commands: HostCommandPort) -> None:
         self._commands = commands
@@ -50,7 +50,7 @@ class HostCommands:
             return await self._commands.execute_command_safely(command, cwd, timeout)
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
-        """The paths the output names."""
+        """The paths that the output names."""
         return self._commands.parse_file_paths_from_output(output, cwd)
 
 
@@ -61,18 +61,18 @@ class HandlerContexts:
         self._handler = handler
 
     async def prime(self, query: str | None, initial_files: list[str] | None, call: CallContext) -> DataContext:
-        """Have the handler primed."""
+        """Prime the handler."""
         with HostCode(call):
             return await self._handler.prime_data_context(query=query, initial_files=initial_files)
 
     def clear(self, call: CallContext) -> None:
-        """Have the handler forget."""
+        """Clear the handler's data context."""
         with HostCode(call):
             self._handler.clear_data_context()
 
 
 def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
-    """A memory as what services ask: the service of one of ours, any other wrapped."""
+    """A memory as a ContextFinder: the service behind a MemorySystem; any other memory wrapped."""
     if memory is None:
         return None
     service = getattr(memory, "service", None)
@@ -80,5 +80,5 @@ def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
 
 
 def commands_of(commands: CommandPort | HostCommandPort | None) -> CommandPort | None:
-    """A command executor as what services use."""
+    """A command executor as a CommandPort, wrapped if necessary."""
     return commands if commands is None or isinstance(commands, CommandExecutor) else HostCommands(commands)

@@ -1,9 +1,9 @@
-"""Which run a public method belongs to, and which engine opens it.
+"""Decides which run a public method belongs to, and which engine opens it.
 
-A method called from inside a tool or host callable joins the run that is executing; outside it opens a run of its own.
-The faces of a flow are given its engine. Faces built by hand, in the specification's order, share one through a
-:class:`Joint`: a task system comes first and knows nobody to run prompts with, the handler built on it brings that and
-the tools, and an evaluator built on both finds everything there. That is the one late join, and it is made here only.
+A method called from inside a tool or host callable joins the executing run; elsewhere it opens a run. The faces of a
+flow are passed its engine. Faces built by hand, in the specification's order, share one through a :class:`Joint`: the
+task system comes first, without a way to run prompts; the handler built on it adds that and the tools; an evaluator
+built on both finds everything there. This is the only late join, and it happens only here.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from agentflow.tasks.solve import Solver
 
 
 def executing_call() -> CallContext | None:
-    """The call whose tool or host callable is executing here; None outside of a run."""
+    """The call whose tool or host callable is executing; None outside of a run."""
     return current_call.get()
 
 
 @contextlib.asynccontextmanager
 async def in_run(engine: Engine, name: str, session: Session | None = None) -> AsyncGenerator[CallContext, None]:
-    """The call that is executing, when there is one; else a run of its own around the block, in ``session``.
+    """Yield the executing call, if there is one; otherwise open a run in ``session`` for the block.
 
-    In a run of another engine (a flow that is used by another's tool) it is a part of that run, done by this engine.
-    Raises SessionBusy when a run of its own finds ``session`` in use.
+    In a run of another engine (one flow used by a tool of another) the block is a part of that run, executed by this
+    engine. Raises SessionBusy if a new run finds ``session`` in use.
     """
     call = executing_call()
     if call is None:
@@ -45,10 +45,10 @@ async def in_run(engine: Engine, name: str, session: Session | None = None) -> A
 
 
 class Joint:
-    """The engine that faces share, and what it is made of.
+    """The engine that several faces share, and its parts.
 
-    Parameters: ``tasks``, ``tools`` and ``memory`` are what programs use (no tools: those of a handler that joins later);
-    ``limits`` those of its runs; ``engine`` the flow's, which has all of it.
+    Parameters: ``tasks``, ``tools`` and ``memory`` for programs (None: the tools of a handler that joins later);
+    ``limits`` of its runs; ``engine`` the flow's, which has all of these.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Joint:
 
     @property
     def engine(self) -> Engine:
-        """The engine over what has joined so far."""
+        """The engine, built from the parts that have joined so far."""
         if self._engine is None:
             tools, solver = self.tools or ToolRegistry(), None
             if isinstance(self.tasks, TaskService):

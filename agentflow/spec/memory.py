@@ -1,4 +1,4 @@
-"""MemorySystem: the one retrieval entry point, on the memory over files."""
+"""MemorySystem: the one retrieval entry point, based on the memory over files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class MemorySystem:
     """Finds relevant files below some roots.
 
     Parameters: ``handler`` is the specification's back-reference; it is stored, and ranking uses ``ranker`` instead;
-    ``config``, ``roots``, ``ranker``, ``files`` and ``weights`` as for :class:`~agentflow.memory.file_memory.FileMemory`;
-    ``service`` and ``engine`` are the flow's. Raises ConfigurationError for an unknown setting.
+    ``config``, ``roots``, ``ranker``, ``files`` and ``weights`` as for
+    :class:`~agentflow.memory.file_memory.FileMemory`; ``service`` and ``engine`` are the flow's. Raises
+    ConfigurationError for an unknown setting.
     """
 
     def __init__(
@@ -45,18 +46,18 @@ class MemorySystem:
 
     @cached_property
     def joint(self) -> Joint:
-        """What opens the runs in which a ranker is asked."""
+        """Opens the runs in which a ranker is called."""
         executor = AtomicTaskExecutor(NoPrompts())
         return Joint(TaskService(executor, self.service), memory=self.service, engine=self._engine)
 
     @property
     def ranker(self) -> Ranker | None:
-        """What re-orders the best candidates."""
+        """The ranker that reorders the best candidates, if any."""
         return self.service.ranker
 
     @property
     def index(self) -> FileIndex:
-        """What is known of the files."""
+        """The file index."""
         return self.service.index
 
     @property
@@ -72,7 +73,7 @@ class MemorySystem:
     async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
         """The files relevant to ``input``, best first; see :meth:`~agentflow.memory.file_memory.FileMemory.find`.
 
-        A ranker is asked within the run that is executing, or one of its own.
+        A ranker is called within the executing run, or a new one.
         """
         if self.service.ranker is None:
             return await self.service.find(input)
@@ -88,7 +89,7 @@ class MemorySystem:
         return await self.service.search(query, k)
 
     async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
-        """What a ranker is shown for each path: its metadata line and, for ``content``, its first lines."""
+        """The text a ranker is shown for each path: its metadata line and, for ``content``, its first lines."""
         return await self.service.describe(paths, strategy)
 
     async def index_git_repository(

@@ -1,4 +1,4 @@
-"""TaskSystem: specification document 2, on the task service."""
+"""TaskSystem: specification document 2, based on the task service."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from agentflow.tasks.service import TaskService
 class TaskSystem:
     """Manages and runs atomic task templates.
 
-    Parameters: ``evaluator`` evaluates FunctionCallNodes when it offers ``evaluate_function_call``; ``memory_system``
-    answers context lookups; ``prompts`` runs bodies (without it they fail with a configuration error, until a BaseHandler
-    is built on this system); ``files`` and ``commands`` serve context sources; ``decompose`` in how many rounds a program
-    may be written for a task that ran out of context or output. ``service`` and ``engine`` are the flow's.
+    Parameters: ``evaluator`` evaluates FunctionCallNodes if it has ``evaluate_function_call``; ``memory_system``
+    answers context lookups; ``prompts`` runs bodies (without it they fail with a configuration error, until a
+    BaseHandler is built on this system); ``files`` and ``commands`` serve context sources; ``decompose`` how many
+    rounds a model may take to write a program for a task that ran out of context or output. ``service`` and ``engine``
+    are the flow's.
 
-    The async methods join the run of the tool they are called from; outside they open a run of their own.
+    The async methods join the run of the tool they are called from; outside of a run they open one.
     """
 
     def __init__(
@@ -66,17 +67,22 @@ class TaskSystem:
         return self.service.template_index
 
     def set_test_mode(self, enabled: bool) -> None:
-        """Switch test mode: prompts are answered by a deterministic script instead of a model, and the templates
-        ``greeting`` and ``format_date`` exist."""
+        """Switch test mode on or off.
+
+        In test mode a deterministic script answers prompts instead of a model, and the templates ``greeting`` and
+        ``format_date`` exist.
+        """
         self.service.set_test_mode(enabled)
 
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
-        """Register a template; a dict in the specification's shape or a TaskTemplate. A name registered before is
-        replaced. Raises DataError naming what is missing or wrong; then nothing has changed."""
+        """Register a template, a dict in the specification's shape or a TaskTemplate; replaces one of the same name.
+
+        Raises DataError that says what is missing or wrong, and leaves the registry unchanged.
+        """
         self.service.register_template(template)
 
     def find_template(self, identifier: str) -> TaskTemplate | None:
-        """The atomic template of that name, else the last one registered for that ``type:subtype``; None without one."""
+        """The atomic template of that name, else the last one registered for that ``type:subtype``, else None."""
         return self.service.find_template(identifier)
 
     def template_names(self) -> Sequence[str]:
@@ -84,15 +90,15 @@ class TaskSystem:
         return self.service.template_names()
 
     def find_matching_tasks(self, input_text: str, memory_system: object = None) -> list[dict[str, Any]]:
-        """Templates whose description is like ``input_text`` (Jaccard on words above 0.1), best first.
+        """Templates whose description is similar to ``input_text`` (Jaccard index of words above 0.1), best first.
 
-        Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``. ``memory_system`` is accepted
-        for the specification's sake.
+        Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``. ``memory_system`` is unused;
+        the specification has it.
         """
         return self.service.find_matching_tasks(input_text)
 
     async def load_directory(self, path: str | Path) -> list[str]:
-        """Register every template of the ``*.xml`` files in a directory, all or none; their names.
+        """Register every template of the ``*.xml`` files in a directory, all or none. Returns their names.
 
         Raises TemplateFileError with file and line.
         """
@@ -103,8 +109,8 @@ class TaskSystem:
     ) -> TaskResult:
         """Run the atomic template a SubtaskRequest names, from Python.
 
-        ``env`` is accepted for the specification's sake: a template sees its declared parameters, from
-        ``request.inputs``, and nothing else. Gives a TaskResult; a TaskError raised by a tool passes unwrapped.
+        ``env`` is unused; the specification has it. A template sees only its declared parameters, from
+        ``request.inputs``. Returns a TaskResult; a TaskError raised by a tool passes unwrapped.
         """
         async with in_run(self.joint.engine, "task") as call:
             return await self.service.run_directly(request, call)
@@ -114,7 +120,7 @@ class TaskSystem:
     async def execute_call(
         self, call: FunctionCallNode | Mapping[str, Any], env: Environment | None = None
     ) -> TaskResult:
-        """Evaluate a template function call: arguments in ``env``, the body in a fresh environment of its parameters.
+        """Evaluate a template function call: arguments in ``env``, the body in a new environment of its parameters.
 
         Every failure but a limit is a FAILED result.
         """
@@ -134,8 +140,8 @@ class TaskSystem:
     ) -> TaskResult:
         """Run the task ``task_type:task_subtype`` with ``inputs``.
 
-        ``memory_system`` and ``handler`` replace the system's own for this call; ``available_models`` limits the choice
-        of model; ``call_depth`` is how deep the caller is nested. Keywords: ``inherited_context`` (text),
+        ``memory_system`` and ``handler`` replace the system's own for this call; ``available_models`` restricts the
+        choice of model; ``call_depth`` is the nesting depth of the caller. Keywords: ``inherited_context`` (text),
         ``previous_outputs`` (text, results or a SequentialHistory), ``handler_config`` (``max_turns``,
         ``max_output_tokens``, ``timeout_s``, ``tool_choice``, ``settings``), ``file_paths``, ``context_management``,
         ``history_config``, ``description``. Every failure but a limit is a FAILED result.
@@ -159,11 +165,11 @@ class TaskSystem:
         memory_system: MemoryPort | None = None,
         handler: object = None,
     ) -> tuple[list[str], str | None]:
-        """The files a resolved template's context strategy gives: absolute paths, each once, and an error text or None.
+        """The files selected by a resolved template's context strategy: absolute paths, and an error text or None.
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
         ``description`` or ``command`` (run by the task system's commands, else by ``handler``). The error of one source
-        stands beside the paths of the others.
+        is returned beside the paths of the others.
         """
         runner = handler if isinstance(handler, PathCommandRunner) else None
         async with in_run(self.joint.engine, "file paths") as call:
@@ -172,10 +178,10 @@ class TaskSystem:
     async def generate_context_for_memory_system(
         self, context_input: ContextGenerationInput, global_index: Mapping[str, str]
     ) -> AssociativeMatchResult:
-        """What is relevant to ``context_input``: memory's one entry point is asked.
+        """The files relevant to ``context_input``, from the memory system.
 
-        Without a memory system the model is, with the ``atomic:associative_matching`` templates over ``global_index``
-        (path to metadata). A failure is a result with ``error`` and no matches.
+        Without one a model selects them, with the ``atomic:associative_matching`` templates over ``global_index`` (path
+        to metadata). A failure is a result with ``error`` and no matches.
         """
         async with in_run(self.joint.engine, "context") as call:
             return await self.service.generate_context(context_input, global_index, call)
