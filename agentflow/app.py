@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
+from agentflow.core.names import Definitions
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
 from agentflow.core.session import Session
 from agentflow.core.source import Source
@@ -238,7 +240,7 @@ class AgentFlow:
     ) -> RunResult:
         """Run a program to its end.
 
-        ``bindings`` are variables it finds; ``env`` an environment whose definitions it shares; ``session`` a
+        ``bindings`` are variables it finds; ``env`` an environment whose variables and tasks it shares; ``session`` a
         conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
         named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
         of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. Called from inside a
@@ -273,6 +275,15 @@ class AgentFlow:
         """The value of a program; :meth:`run` without the rest of its result."""
         return (await self.run(program, **options)).value
 
+    async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
+        """Run a program with the host's authority and make the tasks it defines the flow's: all, or none when it fails.
+
+        Every later run finds them. Gives their names. Raises the program's error.
+        """
+        source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
+        async with in_run(self.engine, "define", self.handler.session) as call:
+            return await self.engine.define(source, bindings, call)
+
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
         async with in_run(self.engine, "call", self.handler.session) as call:
@@ -298,12 +309,13 @@ class AgentFlow:
             grants = outer.grants if grants is None else grants & outer.grants
         source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
         if env is not None:
-            environment = env.extend(dict(bindings)) if bindings else env
+            environment = env.with_bindings(bindings) if bindings else env
         else:
             environment = SexpEnvironment(dict(bindings or {}))
         if outer is not None and limits is not None:
             limits = limits.within(outer.run.limits)
-        compiled = await self._compiled(source, environment, grants, limits)
+        defined = outer.definitions if outer is not None else None
+        compiled = await self._compiled(source, environment, grants, limits, defined)
         if outer is not None:
             path = outer.next_path("program", compiled.source.digest, bindings or {})
             part, call = self.engine.join(
@@ -332,12 +344,12 @@ class AgentFlow:
         env: SexpEnvironment,
         grants: frozenset[str] | None,
         limits: Limits | None,
+        defined: Definitions | None,
     ) -> Program:
         """Compile on a worker thread what is long enough to hold the loop."""
         text = source if isinstance(source, str) else source.text
-        if len(text) < LONG_SOURCE:
-            return self.engine.compile(source, env=env, grants=grants, limits=limits)
-        return await asyncio.to_thread(self.engine.compile, source, env=env, grants=grants, limits=limits)
+        compile = partial(self.engine.compile, source, env=env, grants=grants, limits=limits, defined=defined)
+        return compile() if len(text) < LONG_SOURCE else await asyncio.to_thread(compile)
 
 
 def _roots(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:

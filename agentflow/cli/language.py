@@ -76,13 +76,14 @@ def suspicious_names(source: Source, known: Iterable[str] = ()) -> list[SexpEval
     The host may bind a free name, so this is a warning. Each name is reported once, at its first occurrence.
     """
     free = compile_program(source).free
-    exists = [*known, *PRIMITIVES, *FORMS, *(name for name, kind in free.items() if kind != "unknown")]
+    exists = [*known, *PRIMITIVES, *FORMS, *(name for name, info in free.items() if info.kind != "unknown")]
     pending: list[Node] = list(reversed(read(source)))
     suspects: dict[str, SexpEvaluationError] = {}
     while pending:
         node = pending.pop()
         if isinstance(node, Name):
-            if free.get(node.name) == "unknown" and node.name not in suspects and node.name not in exists:
+            unknown = node.name in free and free[node.name].kind == "unknown"
+            if unknown and node.name not in suspects and node.name not in exists:
                 near = did_you_mean(node.name, exists) if len(node.name) >= SHORTEST_MISSPELLING else None
                 if near is not None:
                     message = f"nothing here binds '{node.name}'"

@@ -171,11 +171,10 @@ class Shell:
             return "write ,doc NAME"
         if name in self.env:
             return f"{name} is {print_value(self.env.lookup(name), limit=2_000)}"
-        names = self.flow.engine.effects
-        kind = names.kind_of(name)
-        if kind is not None:
-            parameters = " ".join(f"({each} ...)" for each in names.parameters_of(name) or ())
-            return f"({name}{' ' if parameters else ''}{parameters})\n  {kind}"
+        info = self.flow.engine.names(self.env).describe(name)
+        if info is not None:
+            parameters = " ".join(f"({each} ...)" for each in info.parameters or ())
+            return f"({name}{' ' if parameters else ''}{parameters})\n  {info.kind}"
         return describe(name)
 
     async def evaluate(self, text: str) -> None:

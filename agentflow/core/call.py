@@ -31,6 +31,7 @@ from agentflow.core.events import (
 )
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.names import Definitions, narrowed
 from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
@@ -202,6 +203,7 @@ class CallContext:
     Started event; ``session`` the conversation in force; ``span`` the place in the program; ``grants`` the names of
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
+    ``definitions`` the tasks that programs defined where the call stands;
     ``call_id`` the model's tool call that this is part of, if a model asked for it.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
 
@@ -217,6 +219,7 @@ class CallContext:
         "_ordered",
         "_ordinal",
         "call_id",
+        "definitions",
         "grants",
         "material",
         "parent",
@@ -238,6 +241,7 @@ class CallContext:
         subtask_chain: tuple[str | LazyFingerprint, ...] = (),
         material: InheritedContext | None = None,
         ordered: bool = True,
+        definitions: Definitions | None = None,
     ) -> None:
         self.run = run
         self.path = path
@@ -248,6 +252,7 @@ class CallContext:
         self._chain = subtask_chain
         self.material = material
         self.call_id: str | None = None
+        self.definitions = definitions
         self._ordered = ordered
         self._ordinal = 0
         self._occurrences: dict[str, int] | None = None
@@ -278,7 +283,7 @@ class CallContext:
         if run is not None:
             call.run = run
         if grants is not None:
-            call.grants = grants if self.grants is None else self.grants & grants
+            call.grants = narrowed(self.grants, grants)
         return call
 
     def start(self, span: Span | None, kind: str, *content: Any) -> CallContext:
@@ -310,6 +315,7 @@ class CallContext:
         call.grants = self.grants
         call.material = self.material
         call.call_id = self.call_id
+        call.definitions = self.definitions
         call._chain = self._chain
         call._ordered = self._ordered
         call._ordinal = 0

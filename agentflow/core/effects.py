@@ -1,14 +1,17 @@
 """Everything a program may ask of the world. All of it goes through ``rt.perform(effect, span)``.
 
 An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed. A log
-line, which has no outcome that could be recorded, draws no number.
+line, which has no outcome that could be recorded, draws no number. An effect that calls something by name carries
+``env``, the tasks defined where the call is written; None for those of the strand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from agentflow.core.names import Definitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class TaskCall:
 
     name: str
     arguments: dict[str, Any]
+    env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class ToolCall:
 
     name: str
     arguments: dict[str, Any]
+    env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class Solve:
     allow: tuple[str, ...]
     max_rounds: int
     inputs: dict[str, Any]
+    env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ class CallWorkflow:
 
     name: str
     arguments: dict[str, Any]
+    env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
 Effect: TypeAlias = TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Solve | CallWorkflow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -21,6 +21,7 @@ from agentflow.core.messages import (
     ToolSpec,
     Usage,
 )
+from agentflow.core.names import CompiledTask, Definitions, NameInfo
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig, TaskTemplate
@@ -107,6 +108,10 @@ class ToolPort(Protocol):
 
     def names(self) -> Sequence[str]:
         """All names, sorted."""
+        ...
+
+    def describe(self, name: str) -> NameInfo | None:
+        """What a call of the tool called ``name`` takes; the same object until it is registered anew."""
         ...
 
     async def execute(
@@ -298,8 +303,19 @@ class TemplatePort(Protocol):
     """The task system as the language's runtime sees it."""
 
     def find_template(self, identifier: str) -> TaskTemplate | None: ...
-    def register_template(self, template: dict[str, Any] | TaskTemplate) -> None: ...
     def template_names(self) -> Sequence[str]: ...
+    def find_compiled(self, identifier: str, defined: Definitions | None = None) -> CompiledTask | None:
+        """The template ``identifier`` names: one of those ``defined`` around the call, else a registered one."""
+        ...
+
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
+        """The template of a definition, checked and parsed but not registered. Raises DataError."""
+        ...
+
+    def publish(self, templates: Iterable[Any]) -> list[str]:
+        """Register templates that programs defined, all or none; their names."""
+        ...
+
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run an atomic task within ``call``: context, files, prompt, output. Publishes Task events."""
         ...

@@ -12,6 +12,7 @@ from typing import Any, cast
 from agentflow.core.call import ApprovalRequest, CallContext, HostCode, Scope
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
+from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -42,6 +43,7 @@ class ToolRegistry:
         self._tools: dict[str, Tool] = {}
         self._sorted: list[str] = []
         self._schemas: dict[str, Schema | None] = {}
+        self._infos: dict[str, NameInfo] = {}
 
     def add(self, tool: Tool | Callable[..., Any]) -> Tool:
         """Register a Tool, or a typed function (see :func:`agentflow.tool`); one of the same name is replaced.
@@ -65,6 +67,7 @@ class ToolRegistry:
     def _put(self, tool: Tool, spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
         self._tools[tool.name] = tool
+        self._infos.pop(tool.name, None)
         self._sorted = []
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
         self.specs[tool.name] = spec or {
@@ -76,6 +79,7 @@ class ToolRegistry:
     def remove(self, name: str) -> bool:
         """Forget a tool. Whether there was one."""
         self._sorted = []
+        self._infos.pop(name, None)
         self.specs.pop(name, None)
         self.executors.pop(name, None)
         return self._tools.pop(name, None) is not None
@@ -83,6 +87,13 @@ class ToolRegistry:
     def find(self, name: str) -> Tool | None:
         """The tool called ``name``."""
         return self._tools.get(name)
+
+    def describe(self, name: str) -> NameInfo | None:
+        """What a call of the tool called ``name`` takes; the same object until it is registered anew."""
+        info = self._infos.get(name)
+        if info is None and name in self._tools:
+            info = self._infos[name] = info_of_schema("tool", self._tools[name].spec.input_schema)
+        return info
 
     def names(self) -> list[str]:
         """All names, sorted."""

@@ -76,12 +76,21 @@ class Runtime(Protocol):
         """The same for a variable of the environment; the code makes its tail calls itself."""
         ...
 
-    def takes_named_arguments(self, function: Any) -> bool:
-        """Whether a value in operator position names a task or tool. Raises SexpEvaluationError when it names nothing."""
+    def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
+        """Whether a value in operator position names a task or tool, as code in ``env`` sees them.
+
+        Raises SexpEvaluationError when it names nothing.
+        """
         ...
 
     async def call_named(
-        self, d: int, function: Any, names: tuple[str, ...], values: tuple[Any, ...], span: Span | None
+        self,
+        d: int,
+        function: Any,
+        names: tuple[str, ...],
+        values: tuple[Any, ...],
+        span: Span | None,
+        env: SexpEnvironment | None = None,
     ) -> Any:
         """Call the task or tool that a value names, with named arguments; gives its result."""
         ...

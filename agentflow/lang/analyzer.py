@@ -1,7 +1,8 @@
 """Syntax to intermediate form: names resolved, malformed forms refused, captures and mutations known.
 
-All mistakes that can be seen without running are found here, several per program. Free names are classified by the
-``kinds`` function the caller gives; which ones were asked about, and the answers, are part of a program's identity.
+All malformed forms are found here, several per program; :mod:`agentflow.lang.checks` finds what is well formed and
+certain to fail. What a free name is says the ``names`` port the caller gives; which ones were asked about, and the
+answers, are part of a program's identity.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.names import DEFINE, NameInfo, NameKind, Names
 from agentflow.core.source import Source, Span
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
@@ -22,9 +24,8 @@ from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
 from agentflow.lib.suggest import did_you_mean
 
-Kind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
-"""What a free name is where the program will run."""
-Kinds: TypeAlias = Callable[[str], Kind]
+Describe: TypeAlias = Callable[[str], NameInfo]
+"""Says what a free name is where the program will run."""
 
 EFFECT_NAMES = {"get_context": "context", "get-context-items": "items"}
 """Primitives that take named arguments, as tasks and tools do."""
@@ -89,33 +90,37 @@ CompileTemplate: TypeAlias = "Callable[[Analyzer, Form], Code]"
 
 
 class Analyzer:
-    """One analysis of one program. ``errors`` collects what is wrong; ``asked`` the free names and their kinds.
+    """One analysis of one program.
 
+    ``errors`` collects what is wrong; ``asked`` the free names and what each is; ``own`` the names under which the
+    program defines tasks; ``port`` makes their templates (None: they are made when the definition is reached).
     ``forms`` are the special forms there are, ``compile_template`` makes macros of their templates.
     """
 
     def __init__(
         self,
         source: Source,
-        kinds: Kinds,
+        describe: Describe,
         limits: Limits,
         allow: frozenset[str] | None,
+        port: Names | None = None,
         *,
         forms: Mapping[str, SpecialForm],
         compile_template: CompileTemplate,
     ) -> None:
         self.source = source
-        self.kinds = kinds
+        self.describe = describe
         self.limits = limits
         self.allow = allow
         self.forms = forms
         self.compile_template = compile_template
+        self.port = port
         self.errors: list[AgentflowError] = []
-        self.asked: dict[str, Kind] = {}
+        self.asked: dict[str, NameInfo] = {}
         self.globals_defined: dict[str, int] = {}
         self.global_lambdas: dict[str, ir.Lambda] = {}
         self.global_calls: set[str] = set()
-        self.atoms: set[str] = set()
+        self.own: set[str] = set()
         self.macros: dict[str, Any] = {}
         self.vars: list[Var] = []
         self.main = Function("main", None)
@@ -149,11 +154,8 @@ class Analyzer:
         scope = Scope(None, self.main)
         for name in self.scan_defines(forms, scope):
             self.globals_defined.setdefault(name, 0)
-        for form in forms:
-            if head_name(form) == "defatom" and type(form) is Form and len(form.items) > 1:
-                name = form.items[1]
-                if type(name) is Name:
-                    self.atoms.add(name.name)
+        if DEFINE in self.source.text:
+            self.own.update(defined_tasks(forms))
         items: list[IR] = []
         try:
             for form in forms:
@@ -354,14 +356,16 @@ class Analyzer:
         if not var.defined and not any(k != "thunk" for k in scope.function.path_to(var.function)):
             var.early = True
 
-    def kind(self, name: str) -> Kind:
+    def kind(self, name: str) -> NameKind:
         """What the free name ``name`` is, environment first; primitives are ``unknown`` here."""
         if name in self.globals_defined:
             return "variable"
-        known = self.asked.get(name)
-        if known is None:
-            known = self.asked[name] = self.kinds(name)
-        return known
+        info = self.asked.get(name)
+        if info is None:
+            info = self.asked[name] = self.describe(name)
+        if name in self.own and info.kind != "variable":
+            return "task"
+        return info.kind
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -382,13 +386,17 @@ class Analyzer:
         if effect is not None:
             self.granted(name, head, aliases=(f"system:{name}", "get_context", "system:get_context"))
             return self.effect(node, effect, name, scope)
-        if name in self.atoms:
-            kind = "task"
         if kind == "unknown":
             self.refuse_unknown(name, head)
             return self.call(node, ir.Unknown(head, name), scope)
-        self.granted(name, head)
+        if not (self.may_define and (name in self.own or self.asked[name].untrusted)):
+            self.granted(name, head)
         return self.effect(node, kind, name, scope)
+
+    @property
+    def may_define(self) -> bool:
+        """Whether this program may define tasks; those it defines need no grant of their own."""
+        return self.allow is None or DEFINE in self.allow
 
     def granted(self, name: str, node: Node, aliases: tuple[str, ...] = ()) -> None:
         """Refuse a task or tool that this program was not granted."""
@@ -572,6 +580,22 @@ class Analyzer:
         inner = Scope(scope, function)
         body = self.block(nodes, inner, None, at) if branch else self.body(nodes, inner, None, at)
         return ir.Thunk(at, body, function)
+
+
+def defined_tasks(forms: Sequence[Node]) -> set[str]:
+    """The names that the ``defatom`` forms anywhere in a program define, as far as its text tells."""
+    names: set[str] = set()
+    pending = list(forms)
+    while pending:
+        at = pending.pop()
+        if type(at) is not Form or not at.items:
+            continue
+        head = head_name(at)
+        if head == DEFINE and len(at.items) > 1 and type(at.items[1]) is Name:
+            names.add(at.items[1].name)
+        elif head not in ("quote", "quasiquote"):
+            pending.extend(at.items)
+    return names
 
 
 def nodes_in(node: Node) -> int:

@@ -295,7 +295,8 @@ def _either(g: Generator, node: ir.Call) -> ast.expr:
     assert node.pairs is not None
     function = g.atom(_operator(g, node.operator))
     plain = g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL"), negate=True)
-    named = g.spill(ast.BoolOp(ast.And(), [plain, g.call(g.rt("takes_named_arguments"), [function])], **g.loc))
+    takes_names = g.call(g.rt("takes_named_arguments"), [function, environment(g)])
+    named = g.spill(ast.BoolOp(ast.And(), [plain, takes_names], **g.loc))
     values: list[ast.expr] = []
     for pair in node.pairs:
         g.bind(pair.var, g.expr(pair.value))
@@ -306,7 +307,7 @@ def _either(g: Generator, node: ir.Call) -> ast.expr:
     g.owner[result] = g.fn
     names = g.const_param(tuple(each.name for each in node.pairs))
     packed = ast.Tuple(values, ast.Load(), **g.loc)
-    args = [g.name("d"), function, names, packed, g.span(node.at)]
+    args = [g.name("d"), function, names, packed, g.span(node.at), environment(g)]
     as_named, _ = g.capture(lambda: g.assign(result, g.await_(g.call(g.rt("call_named"), args))))
     code = g.call(g.rt("pick"), [function, g.const(len(values)), g.name("d")])
     made = untailed(g, g.await_(g.call(code, [g.name("rt"), g.deeper(), *values])))
@@ -322,7 +323,7 @@ def effect(g: Generator, node: ir.EffectCall) -> ast.expr:
     kind = _EFFECTS[node.kind]
     args: list[ast.expr] = [named]
     if node.kind in ("task", "tool", "workflow"):
-        args = [g.const(node.name), named]
+        args = [g.const(node.name), named, environment(g)]
     elif node.kind == "items":
         args = [named, g.const(True)]
     made = g.call(g.const_param(kind, kind.__name__), args)

@@ -69,9 +69,16 @@ def checked_global(g: Generator, name: str) -> ast.expr:
     return g.ifexp(g.is_(value, g.const_param(UNBOUND, "U"), negate=True), g.name("r_"), slow)
 
 
+@expression(ir.Environment)
+def here(g: Generator, node: ir.Environment) -> ast.expr:
+    return environment(g)
+
+
 def environment(g: Generator) -> ast.expr:
     """The environment the program is linked to."""
-    return g.name("E")
+    made = g.name("E")
+    made._stable = True  # type: ignore[attr-defined]
+    return made
 
 
 @expression(ir.Unknown)

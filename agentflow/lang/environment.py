@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agentflow.core.errors import UnboundSymbolError
+from agentflow.core.names import Template
 from agentflow.core.shared_list import plain_lists
 from agentflow.lib.suggest import did_you_mean
 
@@ -38,17 +39,40 @@ class Cell:
         self.v = v
 
 
+class _WriteThrough(Cell):
+    """A binding of a frame that the program defines anew: what is written goes to the environment below too."""
+
+    __slots__ = ("_below", "_value")
+
+    def __init__(self, value: Any, below: SexpEnvironment, name: str) -> None:
+        self._value = value
+        self._below = (below, name)
+
+    @property
+    def v(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._value
+
+    @v.setter
+    def v(self, value: Any) -> None:
+        self._value = value
+        below, name = self._below
+        below.own(name).v = value
+
+
 class SexpEnvironment:
-    """Variables by name, with an optional ``parent`` to look further in.
+    """Variables and tasks by name, with an optional ``parent`` to look further in.
 
     Parameters: ``bindings`` maps names to values. Top-level ``define`` and ``set!`` of a program act on the environment
-    it runs in, so the host reads results with :meth:`lookup` and a later program sees them.
+    it runs in, and so does ``defatom``: the host reads results with :meth:`lookup`, and a later program in the same
+    environment sees them. The tasks are gone with the environment.
     """
 
-    __slots__ = ("_cells", "owner", "parent")
+    __slots__ = ("_cells", "_frame", "_tasks", "owner", "parent")
 
     def __init__(self, bindings: Mapping[str, Any] | None = None, parent: SexpEnvironment | None = None) -> None:
         self._cells: dict[str, Cell] = {}
+        self._tasks: dict[str, Template] = {}
+        self._frame = False
         self.parent = parent
         self.owner: object = None
         for name, value in (bindings or {}).items():
@@ -77,6 +101,55 @@ class SexpEnvironment:
         """A new environment inside this one."""
         return SexpEnvironment(bindings, self)
 
+    def with_bindings(self, bindings: Mapping[str, Any]) -> SexpEnvironment:
+        """This environment with ``bindings`` read first, for one run: what the run defines goes to this environment."""
+        frame = SexpEnvironment(bindings, self)
+        frame._frame = True
+        return frame
+
+    @property
+    def target(self) -> SexpEnvironment:
+        """Where definitions go: here, or for a frame of bindings to the environment below it."""
+        at = self
+        while at._frame and at.parent is not None:
+            at = at.parent
+        return at
+
+    def task(self, name: str) -> Template | None:
+        """The nearest task that a program defined under ``name``; None without one."""
+        at: SexpEnvironment | None = self
+        while at is not None:
+            template = at._tasks.get(name)
+            if template is not None:
+                return template
+            at = at.parent
+        return None
+
+    @property
+    def own_tasks(self) -> Mapping[str, Template]:
+        """The tasks that programs defined in this very environment, by name, in the order of their definition."""
+        return self._tasks
+
+    def tasks(self) -> dict[str, Template]:
+        """All tasks in sight by name, outermost first, the nearest of each name."""
+        names: dict[str, Template] = {}
+        levels: list[dict[str, Template]] = []
+        at: SexpEnvironment | None = self
+        while at is not None:
+            levels.append(at._tasks)
+            at = at.parent
+        for level in reversed(levels):
+            for name, template in level.items():
+                names.pop(name, None)
+                names[name] = template
+        return names
+
+    def define_task(self, template: Template) -> None:
+        """Bind a task under its name; one of the same name is replaced."""
+        tasks = self.target._tasks
+        tasks.pop(template.name, None)
+        tasks[template.name] = template
+
     def find(self, name: str) -> Cell | None:
         """The nearest cell of ``name`` that holds a value, or None."""
         at: SexpEnvironment | None = self
@@ -88,9 +161,14 @@ class SexpEnvironment:
         return None
 
     def own(self, name: str) -> Cell:
-        """This environment's own cell of ``name``, made (unbound) when it has none."""
+        """The cell of ``name`` that a definition here writes, made (unbound) when there is none."""
         cell = self._cells.get(name)
-        if cell is None:
+        if self._frame:
+            if cell is None:
+                return self.target.own(name)
+            if not isinstance(cell, _WriteThrough):
+                cell = self._cells[name] = _WriteThrough(cell.v, self.target, name)
+        elif cell is None:
             cell = self._cells[name] = Cell()
         return cell
 

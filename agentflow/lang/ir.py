@@ -154,6 +154,13 @@ class Dynamic:
 
 
 @dataclass(slots=True)
+class Environment:
+    """The environment the code runs in, as an operand of what looks up or defines tasks there."""
+
+    at: Node
+
+
+@dataclass(slots=True)
 class SetLocal:
     at: Node
     var: Var
@@ -366,6 +373,7 @@ IR: TypeAlias = (
     | Unknown
     | Prim
     | Dynamic
+    | Environment
     | SetLocal
     | SetGlobal
     | DefineGlobal

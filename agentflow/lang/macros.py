@@ -126,7 +126,7 @@ class MacroStrand:
         """The same for a name, which is a primitive's or nothing's."""
         return self.pick(self.unbound(env, name), count, d)
 
-    def takes_named_arguments(self, function: Any) -> bool:
+    def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
         """There are no tasks and tools."""
         return False
 
@@ -163,7 +163,13 @@ class MacroStrand:
         self.refuse()
 
     async def call_named(
-        self, d: int, function: Any, names: tuple[str, ...], values: tuple[Any, ...], span: Span | None
+        self,
+        d: int,
+        function: Any,
+        names: tuple[str, ...],
+        values: tuple[Any, ...],
+        span: Span | None,
+        env: SexpEnvironment | None = None,
     ) -> Any:
         """A task or tool."""
         self.refuse()

@@ -1,7 +1,8 @@
 """Procedures as JSON: the text of a closure with what it captured, to be run elsewhere.
 
-``{"v": 1, "root": 0, "closures": [{"name", "source", "text", "bindings"}]}``: each closure is its lambda's text and the
-values of the variables it uses from outside, lexical or of the environment. Numbers, strings, booleans, null, lists and
+``{"v": 1, "root": 0, "closures": [{"name", "source", "text", "bindings", "tasks"}]}``: each closure is its lambda's text,
+the values of the variables it uses from outside, lexical or of the environment, and the tasks that programs defined and
+its text names, as ``{name: {"fields", "grants"}}``. Numbers, strings, booleans, null, lists and
 objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``,
 ``{"$closure": index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the
 rest. Variables are copied: two closures that share one no longer do.
@@ -10,11 +11,13 @@ rest. Variables are copied: two closures that share one no longer do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Iterable
 from typing import Any, cast
 
 from agentflow.core.errors import DataError, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo, Names, Template
 from agentflow.core.shared_list import SharedList
 from agentflow.core.source import Source
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
@@ -69,6 +72,21 @@ def captured(closure: Closure) -> dict[str, Any]:
     return found
 
 
+def _tasks_of(closure: Closure) -> dict[str, Template]:
+    """The tasks of a closure's environment that its text names, as a call or as data, and those that their texts name."""
+    defined = closure.env.tasks()
+    found: dict[str, Template] = {}
+    pending = [closure.info.text] if defined else []
+    while pending:
+        for name in (defined.keys() & _WORD.findall(pending.pop())) - found.keys():
+            found[name] = defined[name]
+            pending.extend(text for text in defined[name].fields.values() if isinstance(text, str))
+    return found
+
+
+_WORD = re.compile(r"""[^\s()\[\]{}"'`,;]+""")
+
+
 class _Dump:
     def __init__(self) -> None:
         self.closures: list[Closure] = []
@@ -94,12 +112,17 @@ class _Dump:
                 hint="write the expansion out, or call a procedure instead",
             )
         bindings = {name: self.encode(value, name, closure, 0) for name, value in captured(closure).items()}
+        tasks = {
+            name: {"fields": dict(task.fields), "grants": None if task.grants is None else sorted(task.grants)}
+            for name, task in _tasks_of(closure).items()
+        }
         self.entries.append(
             {
                 "name": info.name,
                 "source": info.source.name,
                 "text": info.text,
                 "bindings": bindings,
+                "tasks": tasks,
             }
         )
 
@@ -135,10 +158,11 @@ class _Dump:
         )
 
 
-def load_closure(data: Any, *, kinds: Callable[[str], Any] | None = None, limits: Limits | None = None) -> Closure:
-    """The closure that :func:`dump_closure` described; ``kinds`` says what its free names are (see compile_program).
+def load_closure(data: Any, *, names: Names | None = None, limits: Limits | None = None) -> Closure:
+    """The closure that :func:`dump_closure` described.
 
-    Raises DataError (``closure/data``) for what is no such description, and what compiling its text raises.
+    ``names`` says what its free names are, and makes the tasks it carries (see compile_program). Raises DataError
+    (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
     """
     try:
         if data["v"] != VERSION:
@@ -146,10 +170,12 @@ def load_closure(data: Any, *, kinds: Callable[[str], Any] | None = None, limits
         entries: list[dict[str, Any]] = data["closures"]
         made: list[Closure] = []
         for entry in entries:
-            names = frozenset(cast("dict[str, Any]", entry["bindings"]))
             env = SexpEnvironment()
             program = compile_program(
-                Source(str(entry["source"]), str(entry["text"])), kinds=kinds, limits=limits, env_names=names
+                Source(str(entry["source"]), str(entry["text"])),
+                names=_with_tasks(env, entry.get("tasks") or {}, names),
+                limits=limits,
+                env_names=frozenset(cast("dict[str, Any]", entry["bindings"])),
             )
             value = _run(program.link(env))
             if not isinstance(value, Closure):
@@ -166,6 +192,38 @@ def load_closure(data: Any, *, kinds: Callable[[str], Any] | None = None, limits
             code="closure/data",
             hint="give what dump_closure gave, unchanged",
         ) from error
+
+
+def _with_tasks(env: SexpEnvironment, tasks: dict[str, Any], names: Names | None) -> Names | None:
+    """Define the tasks a closure brings in its environment; gives the names it finds then."""
+    if not tasks:
+        return names
+    if names is None:
+        raise DataError(
+            f"the closure brings tasks ({', '.join(sorted(tasks))}), and nothing is here to make them",
+            code="closure/data",
+            hint="give names=, for example flow.engine.names()",
+        )
+    for task in tasks.values():
+        grants: list[str] | None = task["grants"]
+        env.define_task(names.prepare(task["fields"]).granted(None if grants is None else frozenset(grants)))
+    return _Brought(env, names)
+
+
+class _Brought:
+    """The names a loaded closure finds: the tasks it brings before those of ``names``."""
+
+    def __init__(self, env: SexpEnvironment, names: Names) -> None:
+        self._env = env
+        self._names = names
+        self.prepare = names.prepare
+
+    def describe(self, name: str) -> NameInfo | None:
+        task = self._env.task(name)
+        return task.info if task is not None else self._names.describe(name)
+
+    def known_names(self) -> Iterable[str]:
+        return [*self._env.tasks(), *self._names.known_names()]
 
 
 def _run(main: Any) -> Any:

@@ -6,16 +6,17 @@ import ast
 import linecache
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.source import Source
 from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
-from agentflow.lang.analyzer import Analyzer, Kind
+from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
@@ -25,21 +26,20 @@ from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import CodeInfo, stamp
 
-KindOf = Callable[[str], Literal["variable", "task", "tool", "unknown"] | None]
-
 EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules whose functions write code for the nodes of a program; importing them is what declares them."""
 _SHALLOW = 30
 
 
 class Program:
-    """A compiled program: immutable, and usable in any environment whose free names are of the same kinds.
+    """A compiled program: immutable, and usable in any environment whose free names are the same.
 
-    Attributes: ``source`` the text with its name; ``text``; ``free`` the free names and what each was (variable, task,
-    tool, unknown); ``allow`` the names it was limited to. Serialises as its text.
+    Attributes: ``source`` the text with its name; ``text``; ``free`` the free names and what each was: its kind, and
+    what a call of it takes; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to.
+    Serialises as its text.
     """
 
-    __slots__ = ("__weakref__", "_cells", "_constants", "_link", "allow", "filename", "free", "limits", "source")
+    __slots__ = ("__weakref__", "_cells", "_constants", "_link", "allow", "filename", "free", "limits", "own", "source")
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class Program:
         link: Callable[..., Code],
         constants: tuple[Any, ...],
         cells: tuple[tuple[str, bool], ...],
-        free: dict[str, Kind],
+        free: Mapping[str, NameInfo],
+        own: frozenset[str],
         allow: frozenset[str] | None,
         limits: Limits,
     ) -> None:
@@ -58,6 +59,7 @@ class Program:
         self._constants = constants
         self._cells = cells
         self.free = free
+        self.own = own
         self.allow = allow
         self.limits = limits
 
@@ -76,32 +78,44 @@ class Program:
         cells = [env.own(name) if own else env.find(name) or env.own(name) for name, own in self._cells]
         return self._link(env, *self._constants, *cells)
 
-    def fits(self, kinds: KindOf) -> bool:
-        """Whether the free names are what they were when this was compiled."""
-        return all((kinds(name) or "unknown") == kind for name, kind in self.free.items())
+    def fits(self, describe: Describe) -> bool:
+        """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.
+
+        A name under which the program itself defines a task need only still be no variable.
+        """
+        for name, info in self.free.items():
+            now = describe(name)
+            own = name in self.own and now.kind != "variable" and info.kind != "variable"
+            if not (now is info or own or now == info):
+                return False
+        return True
 
     def __repr__(self) -> str:
         return f"#<program {self.source.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.source.name, self.source.text, self.free, self.allow, self.limits)
+        return _restore, (self.source.name, self.source.text, dict(self.free), self.allow, self.limits)
 
 
-def _restore(name: str, text: str, free: dict[str, Kind], allow: frozenset[str] | None, limits: Limits) -> Program:
-    return compile_program(Source(name, text), kinds=lambda each: free.get(each, "unknown"), limits=limits, allow=allow)
+def _restore(
+    name: str, text: str, free: Mapping[str, NameInfo], allow: frozenset[str] | None, limits: Limits
+) -> Program:
+    source = Source(name, text)
+    with collector_paused():
+        return _compile(source, read(source, limits=limits), lambda each: free.get(each, UNKNOWN), limits, allow, None)
 
 
 class ProgramCache:
-    """The programs compiled lately, by content and by the kinds of their free names. At most ``size`` of them."""
+    """The programs compiled lately, by content and by what their free names are. At most ``size`` of them."""
 
     def __init__(self, size: int = 256) -> None:
         self._size = size
         self._programs: OrderedDict[tuple[Any, ...], list[Program]] = OrderedDict()
 
-    def find(self, key: tuple[Any, ...], kinds: KindOf) -> Program | None:
-        """A program of this key whose free names are of the kinds they were."""
+    def find(self, key: tuple[Any, ...], describe: Describe) -> Program | None:
+        """A program of this key whose free names are what they were."""
         for program in self._programs.get(key, ()):
-            if program.fits(kinds):
+            if program.fits(describe):
                 self._programs.move_to_end(key)
                 return program
         return None
@@ -117,7 +131,7 @@ class ProgramCache:
 def compile_program(
     source: Source | str,
     *,
-    kinds: KindOf | None = None,
+    names: Names | None = None,
     limits: Limits | None = None,
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
@@ -125,22 +139,22 @@ def compile_program(
 ) -> Program:
     """Read, check and compile a program.
 
-    ``kinds`` says what a free name is: "variable", "task", "tool", or None when it is unknown; ``env_names`` are names
-    that are variables. With ``allow``, a task or tool that it does not name is an error. ``cache`` keeps the result.
+    ``names`` says what a free name is (None: nothing is known of any), and makes the templates of the tasks that the
+    program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
+    an error. ``cache`` keeps the result.
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
     limits = limits or Limits()
     granted = frozenset(allow) if allow is not None else None
-    known = frozenset(env_names)
-    of = _kinds(kinds, known)
+    describe = describer(names, frozenset(env_names))
     key = (source.name, source.digest, granted, limits.source_bytes, limits.nesting, limits.nodes)
     if cache is not None:
-        found = cache.find(key, of)
-        if found is not None:
-            return found
+        cached = cache.find(key, describe)
+        if cached is not None:
+            return cached
     with collector_paused():
-        program = _compile(source, read(source, limits=limits), of, limits, granted)
+        program = _compile(source, read(source, limits=limits), describe, limits, granted, names)
     if cache is not None:
         cache.add(key, program)
     return program
@@ -149,18 +163,30 @@ def compile_program(
 def check_program(
     source: Source | str,
     *,
-    kinds: KindOf | None = None,
+    names: Names | None = None,
     limits: Limits | None = None,
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
 ) -> list[AgentflowError]:
     """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run."""
     try:
-        compile_program(source, kinds=kinds, limits=limits, allow=allow, env_names=env_names)
+        compile_program(source, names=names, limits=limits, allow=allow, env_names=env_names)
     except AgentflowError as error:
         others = cast("list[AgentflowError]", getattr(error, "others", []))
         return [error, *others]
     return []
+
+
+def describer(names: Names | None, variables: frozenset[str] = frozenset()) -> Describe:
+    """What each free name is: a variable, what ``names`` says of it, or unknown."""
+
+    def describe(name: str) -> NameInfo:
+        if name in variables:
+            return VARIABLE
+        info = names.describe(name) if names is not None else None
+        return UNKNOWN if info is None else info
+
+    return describe
 
 
 def as_source(source: Source | str) -> Source:
@@ -168,19 +194,15 @@ def as_source(source: Source | str) -> Source:
     return Source("<string>", source) if isinstance(source, str) else source
 
 
-def _kinds(kinds: KindOf | None, known: frozenset[str]) -> Callable[[str], Kind]:
-    def of(name: str) -> Kind:
-        if name in known:
-            return "variable"
-        return (kinds(name) if kinds is not None else None) or "unknown"
-
-    return of
-
-
 def _compile(
-    source: Source, forms: list[Node], kinds: Callable[[str], Kind], limits: Limits, allow: frozenset[str] | None
+    source: Source,
+    forms: list[Node],
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
 ) -> Program:
-    program = assemble(source, forms, kinds, limits, allow)
+    program = assemble(source, forms, describe, limits, allow, port=port)
     _show_lines(program)
     return program
 
@@ -188,13 +210,14 @@ def _compile(
 def assemble(
     source: Source,
     forms: list[Node],
-    kinds: Callable[[str], Kind],
+    describe: Describe,
     limits: Limits,
     allow: frozenset[str] | None,
     macros: dict[str, Any] | None = None,
+    port: Names | None = None,
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already."""
-    analyzer = Analyzer(source, kinds, limits, allow, forms=FORMS, compile_template=_compile_template)
+    analyzer = Analyzer(source, describe, limits, allow, port, forms=FORMS, compile_template=_compile_template)
     analyzer.macros.update(macros or {})
     tree = analyzer.program(forms)
     if analyzer.errors:
@@ -222,6 +245,7 @@ def assemble(
         tuple(value for _, value in generator.constants),
         tuple((name, name in analyzer.globals_defined) for name in generator.cells),
         analyzer.asked,
+        frozenset(analyzer.own),
         allow,
         limits,
     )
@@ -230,7 +254,7 @@ def assemble(
 def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:
     """The code of a macro's template, which sees the macros before it and nothing of the program."""
     program = assemble(
-        analyzer.source, [procedure], lambda _: "unknown", analyzer.limits, frozenset(), macros=analyzer.macros
+        analyzer.source, [procedure], lambda _: UNKNOWN, analyzer.limits, frozenset(), macros=analyzer.macros
     )
     return program.link(SexpEnvironment())
 

@@ -22,6 +22,7 @@ from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
 from agentflow.lang.support import apply, bounce
 from agentflow.lang.trace import annotate
+from agentflow.runtime.definitions import Overlay
 from agentflow.runtime.strand import Strand
 
 
@@ -35,6 +36,7 @@ class _Fork:
         self.span = span
         self.values: list[Any] = [None] * count
         self.sessions: dict[int, Session] = {}
+        self.overlays: dict[int, Overlay] = {}
         rt.call.span = span
         self.prefix = branch_prefix(rt.call.next_path(form, span.start))
 
@@ -62,12 +64,20 @@ class _Fork:
         self.values[index] = value
         if session.grown:
             self.sessions[index] = session
+        if strand.overlay is not None and strand.overlay is not rt.overlay:
+            self.overlays[index] = strand.overlay
         return value
 
-    def join(self) -> None:
-        """Bring the branches' conversation turns home, in branch order."""
-        if self.sessions:
-            self.rt.call.session.join([self.sessions[index] for index in sorted(self.sessions)])
+    def join(self, winner: int | None = None) -> None:
+        """Bring home the conversation turns and the tasks defined of all branches, in order, or of the ``winner``'s."""
+        sessions = [self.sessions[index] for index in sorted(self.sessions) if winner in (None, index)]
+        if sessions:
+            self.rt.call.session.join(sessions)
+        for index in sorted(self.overlays):
+            if winner in (None, index):
+                for env, tasks in self.overlays[index].tables.items():
+                    for template in tasks.values():
+                        self.rt.define(env, template)
 
 
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
@@ -180,9 +190,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     if error is not None:
         raise error from error.__cause__
     if winner:
-        session = fork.sessions.get(winner[0])
-        if session is not None:
-            rt.call.session.join([session])
+        fork.join(winner[0])
         return fork.values[winner[0]]
     # Nobody has won: the index of the branches decides, since the order in which they failed may be another next time.
     if failed:

@@ -10,6 +10,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
+from agentflow.core.names import Definitions, Template
 from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -17,19 +18,20 @@ from agentflow.core.session import Session
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Source
 from agentflow.core.templates import TaskTemplate
-from agentflow.lang.analyzer import Kind
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, ProgramCache, check_program, compile_program
+from agentflow.lang.program import Program, ProgramCache, check_program, compile_program, describer
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name
+from agentflow.runtime.strand import Publish
 from agentflow.tasks.inputs import request_from_arguments
 
 
@@ -156,26 +158,21 @@ class Engine:
         bindings: Iterable[str] = (),
         grants: frozenset[str] | None = None,
         limits: Limits | None = None,
+        defined: Definitions | None = None,
     ) -> Program:
         """Check and compile a program text against the names known now.
 
-        ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name.
-        Raises SexpSyntaxError and SexpEvaluationError with the place.
+        ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name; ``defined``
+        the tasks that programs defined around it. Raises SexpSyntaxError and SexpEvaluationError with the place.
         """
         limits = limits or self.limits
+        names = self.names(env, defined)
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
-            if same and program.fits(self._kinds(env, bindings)):
+            if same and program.fits(describer(names, frozenset(bindings))):
                 return program
         source = program.source if isinstance(program, Program) else program
-        return compile_program(
-            source,
-            kinds=self.effects.kind_of,
-            limits=limits,
-            allow=grants,
-            env_names=_names(env, bindings),
-            cache=self._cache,
-        )
+        return compile_program(source, names=names, limits=limits, allow=grants, env_names=bindings, cache=self._cache)
 
     def diagnostics(
         self,
@@ -183,23 +180,46 @@ class Engine:
         *,
         bindings: Iterable[str] = (),
         grants: frozenset[str] | None = None,
+        defined: Definitions | None = None,
     ) -> list[AgentflowError]:
         """All that is wrong with a program text, in order; nothing is run. Parameters as for :meth:`compile`."""
         return check_program(
-            program,
-            kinds=self.effects.kind_of,
-            limits=self.limits,
-            allow=grants,
-            env_names=_names(None, bindings),
+            program, names=self.names(None, defined), limits=self.limits, allow=grants, env_names=bindings
         )
 
-    def _kinds(self, env: SexpEnvironment | None, bindings: Iterable[str]) -> Callable[[str], Kind | None]:
-        names = _names(env, bindings)
-        return lambda name: "variable" if name in names else self.effects.kind_of(name)
+    def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
+        """What names are to a program in ``env``, around which programs ``defined`` tasks."""
+        return NamesInForce(self.effects, env, view(env, None, defined) if env is not None else defined)
 
-    async def evaluate(self, program: Program, env: SexpEnvironment, call: CallContext) -> Any:
-        """Run a compiled program in ``env`` at the place ``call`` of a run."""
-        return plain_lists(await run_program(program, env, performer=self.effects, call=call, budget=budget_of(call)))
+    async def evaluate(
+        self, program: Program, env: SexpEnvironment, call: CallContext, *, publish: Publish | None = None
+    ) -> Any:
+        """Run a compiled program in ``env`` at the place ``call`` of a run; ``publish`` is told of what it defines."""
+        value = await run_program(
+            program, env, performer=self.effects, call=call, budget=budget_of(call), publish=publish
+        )
+        return plain_lists(value)
+
+    async def define(
+        self, program: str | Source | Program, bindings: Mapping[str, Any] | None, call: CallContext
+    ) -> list[str]:
+        """Run a program with the host's authority and make the tasks it defines the task system's: all, or none.
+
+        Returns their names, in the order of their definition; when the program fails, nothing is registered.
+        Raises what the program raises.
+        """
+        env = SexpEnvironment(bindings)
+        defined: dict[str, Template] = {}
+
+        def note(template: Template) -> None:
+            defined.pop(template.name, None)
+            defined[template.name] = template
+
+        compiled = self.compile(program, env=env, defined=call.definitions)
+        host = call.at(call.next_path("define", compiled.source.digest))
+        host.grants = None
+        await self.evaluate(compiled, env, host, publish=note)
+        return self.effects.publish([*defined.values()], call)
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
@@ -232,7 +252,7 @@ class Engine:
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        return self.diagnostics(text, grants=allow, bindings=names)
+        return self.diagnostics(text, grants=allow, bindings=names, defined=call.definitions)
 
     async def run_program(
         self,
@@ -249,7 +269,7 @@ class Engine:
         """
         place = call.at(call.next_path("program", text, inputs), grants=allow)
         env = SexpEnvironment(dict(inputs))
-        program = self.compile(text, env=env, grants=place.grants)
+        program = self.compile(text, env=env, grants=place.grants, defined=place.definitions)
         budget = budget_of(place)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
@@ -257,10 +277,6 @@ class Engine:
         return plain_lists(
             await on_fresh_task(run_program(program, env, performer=self.effects, call=place, budget=budget))
         )
-
-
-def _names(env: SexpEnvironment | None, bindings: Iterable[str]) -> frozenset[str]:
-    return frozenset([*bindings, *(env.names() if env is not None else ())])
 
 
 def budget_of(call: CallContext) -> Budget:

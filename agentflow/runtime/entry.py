@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, ProgramCache, compile_program
+from agentflow.lang.program import Program, ProgramCache, compile_program, describer
 from agentflow.lang.support import apply
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import place_error
+from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.operations import OPERATIONS
-from agentflow.runtime.strand import EffectHandler, Strand
+from agentflow.runtime.strand import EffectHandler, Publish, Strand
 
 
 async def run_program(
@@ -24,30 +25,28 @@ async def run_program(
     call: CallContext,
     budget: Budget,
     programs: ProgramCache | None = None,
+    publish: Publish | None = None,
 ) -> Any:
     """Run a program in ``env`` at the place ``call`` of a run, and give its last value.
 
-    A program whose free names have changed their kinds since it was compiled is compiled again for ``env``.
-    Raises SexpEvaluationError, TaskError and LimitExceeded, with their places and the program calls they went through.
+    A program whose free names have changed since it was compiled is compiled again for ``env``. ``publish`` is called
+    with each task the program defines. Raises SexpEvaluationError, TaskError and LimitExceeded, with their places and
+    the program calls they went through.
     """
-    names = env.names()
-
-    def kinds(name: str) -> Literal["variable", "task", "tool"] | None:
-        return "variable" if name in names else performer.kind_of(name)
-
-    if not program.fits(kinds) or (call.grants is not None and program.allow != call.grants):
-        program = compile_program(
-            program.source, kinds=kinds, limits=program.limits, allow=call.grants, env_names=names, cache=programs
-        )
-    return await Strand(call, budget, performer, OPERATIONS, programs=programs).main(program, env)
+    names = NamesInForce(performer, env, view(env, None, call.definitions))
+    if not program.fits(describer(names)) or (call.grants is not None and program.allow != call.grants):
+        program = compile_program(program.source, names=names, limits=program.limits, allow=call.grants, cache=programs)
+    strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    return await strand.main(program, env)
 
 
 async def call_closure(
     function: Any, arguments: Sequence[Any], *, performer: EffectHandler, call: CallContext, budget: Budget
 ) -> Any:
     """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
-    strand = Strand(call.at(call.next_path("call", function, arguments)), budget, performer, OPERATIONS)
-
+    place = call.at(call.next_path("call", function, arguments))
+    env = function.env if isinstance(function, Closure) else None
+    strand = Strand(place, budget, performer, OPERATIONS, env=env)
     if isinstance(function, Closure):
         call.program_loaded(function.info.source)
     try:

@@ -7,33 +7,39 @@ from typing import Any
 
 from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.names import Template
 from agentflow.core.source import Span
-from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value
 from agentflow.lang.program import compile_program
 from agentflow.runtime import branches, director, recovery
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.strand import Operations, Strand
 
 
-async def define_task(rt: Strand, d: int, span: Span, fields: dict[str, Any]) -> Symbol:
-    """``(defatom ...)``: register the template and give its name."""
+async def define_task(
+    rt: Strand, d: int, span: Span, definition: Template | dict[str, Any], env: SexpEnvironment
+) -> Symbol:
+    """``(defatom ...)``: bind the template, made ready when the program was compiled or now, and give its name."""
     try:
-        rt.performer.define_task(TaskTemplate.model_validate(fields), rt.call)
+        template = rt.performer.prepare(definition) if isinstance(definition, dict) else definition
     except AgentflowError as error:
-        error.at(span)
-        raise
-    except ValueError as error:
-        raise SexpEvaluationError(
-            f"defatom: '{fields['name']}' is no valid task: {error}", code="defatom/invalid", span=span
-        ) from error
-    return Symbol(fields["name"])
+        raise SexpEvaluationError(f"defatom: {error.message}", code="defatom/invalid", span=span) from error
+    rt.define(env, template.granted(rt.call.grants))
+    return Symbol(template.name)
 
 
 async def solve(
-    rt: Strand, d: int, span: Span, allow: tuple[str, ...], given: tuple[str, ...], goal: Any, *values: Any
+    rt: Strand,
+    d: int,
+    span: Span,
+    allow: tuple[str, ...],
+    given: tuple[str, ...],
+    env: SexpEnvironment,
+    goal: Any,
+    *values: Any,
 ) -> Any:
     """``(solve goal ...)``."""
     options = dict(zip(given, values, strict=True))
@@ -46,11 +52,18 @@ async def solve(
             code="solve/arguments",
             span=span,
         )
-    return await rt.perform(Solve(text, allow, rounds, inputs), span)
+    return await rt.perform(Solve(text, allow, rounds, inputs, env), span)
 
 
 async def eval_program(
-    rt: Strand, d: int, span: Span, allow: tuple[str, ...], given: tuple[str, ...], program: Any, *values: Any
+    rt: Strand,
+    d: int,
+    span: Span,
+    allow: tuple[str, ...],
+    given: tuple[str, ...],
+    here: SexpEnvironment,
+    program: Any,
+    *values: Any,
 ) -> Any:
     """``(eval-program p ...)``: a program of data or text, in a fresh environment, with what it was granted."""
     options = dict(zip(given, values, strict=True))
@@ -65,16 +78,18 @@ async def eval_program(
     text = program if isinstance(program, str) else print_value(program)
     call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=frozenset(allow))
     env = SexpEnvironment(bindings)
+    outer = rt.definitions(here)
     compiled = compile_program(
         text,
-        kinds=lambda name: rt.performer.kind_of(name),
+        names=NamesInForce(rt.performer, env, view(env, None, outer)),
         limits=rt.limits,
         allow=call.grants,
-        env_names=env.names(),
         cache=rt.programs,
     )
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
-    return await rt.child(call, budget=budget).main(compiled, env, rt.depth + d)
+    strand = rt.child(call, budget=budget, env=env)
+    strand.outer, strand.overlay = outer, None
+    return await strand.main(compiled, env, rt.depth + d)
 
 
 OPERATIONS: Operations = MappingProxyType(

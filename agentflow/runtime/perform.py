@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import ContextGenerationInput
@@ -25,6 +25,7 @@ from agentflow.core.effects import (
 )
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
+from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -75,34 +76,28 @@ class EffectRunner:
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
 
-    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
-        """What ``name`` is: a task before a tool; None when it is neither, or not granted."""
-        if grants is not None and name not in grants:
-            return None
-        if self.tasks.find_template(name) is not None:
-            return "task"
-        return "tool" if self.tools.find(name) is not None else None
+    def describe(self, name: str) -> NameInfo | None:
+        """What ``name`` is among the flow's tasks and tools, a task before a tool; None when it is neither."""
+        template = self.tasks.find_compiled(name)
+        return template.info if template is not None else self.tools.describe(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
+        """The template of a definition. Raises DataError."""
+        return self.tasks.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
         """All task and tool names, for suggestions."""
         return [*self.tasks.template_names(), *self.tools.names()]
 
-    def parameters_of(self, name: str) -> Sequence[str] | None:
-        """The declared parameter names of a task or tool."""
-        template = self.tasks.find_template(name)
-        if template is not None:
-            return list(template.params)
-        tool = self.tools.find(name)
-        if tool is None:
-            return None
-        properties = tool.spec.input_schema.get("properties")
-        return list(cast(dict[str, Any], properties)) if isinstance(properties, dict) else []
-
-    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
-        """Register a ``defatom``. Redefinition is allowed and warned of."""
-        if self.tasks.find_template(template.name) is not None:
-            call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
-        self.tasks.register_template(template)
+    def publish(self, templates: Sequence[Template], call: CallContext) -> list[str]:
+        """Make tasks that a program defined the flow's, all or none. Replacing another than itself is warned of."""
+        names = [template.name for template in templates]
+        before = [self.tasks.find_compiled(name) for name in names]
+        self.tasks.publish(templates)
+        for old, new in zip(before, templates, strict=True):
+            if old is not None and old.fields != new.fields:
+                call.warn("task/redefined", f"task '{new.name}' is defined again", name=new.name)
+        return names
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""
@@ -133,14 +128,12 @@ class EffectRunner:
             raise
 
     async def _task(self, effect: TaskCall, call: CallContext) -> TaskResult:
-        template = self.tasks.find_template(effect.name)
-        if template is None:
-            return TaskResult.failure(
-                "input_validation_failure",
-                f"there is no task '{effect.name}'",
-                details={"cause": "template_not_found", "hint": did_you_mean(effect.name, self.known_names())},
-            )
-        request = self.request_from_arguments(template, effect.arguments)
+        template = self.tasks.find_compiled(effect.name, call.definitions)
+        if template is None or not permitted(template, call.grants):
+            if self.tools.find(effect.name) is not None:
+                return await self.tools.execute(effect.name, effect.arguments, call)
+            return self._no_task(effect.name, template is not None, call)
+        request = self.request_from_arguments(template.template, effect.arguments)
         try:
             return await self.tasks.run_request(request, call)
         except AgentflowError:
@@ -148,6 +141,20 @@ class EffectRunner:
         except Exception as error:  # noqa: BLE001 - the specification's boundary: what nobody foresaw is a FAILED result
             _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
             return TaskResult.from_error(error)
+
+    def _no_task(self, name: str, exists: bool, call: CallContext) -> TaskResult:
+        if exists:
+            return TaskResult.failure(
+                "input_validation_failure",
+                f"the task '{name}' is not granted to this program",
+                details={"cause": "not_granted", "code": "name/not-granted"},
+            )
+        defined = call.definitions.tasks() if call.definitions is not None else ()
+        return TaskResult.failure(
+            "input_validation_failure",
+            f"there is no task '{name}'",
+            details={"cause": "template_not_found", "hint": did_you_mean(name, [*defined, *self.known_names()])},
+        )
 
     async def _host(self, effect: HostCall, call: CallContext, span: Span | None) -> Any:
         try:

@@ -8,6 +8,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.lang.program import check_program
+from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.perform import EffectRunner
 from agentflow.tasks.inputs import request_from_arguments
 
@@ -21,4 +22,5 @@ class ProgramCheck:
 
     def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        return check_program(text, kinds=self._effects.kind_of, limits=self._limits, allow=allow, env_names=names)
+        here = NamesInForce(self._effects)
+        return check_program(text, names=here, limits=self._limits, allow=allow, env_names=names)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import anyio
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, Solve, TaskCall, Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
+from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
-from agentflow.core.templates import TaskTemplate
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import TAIL
 from agentflow.lang.printer import print_value
@@ -151,17 +151,14 @@ class _NoModels:
     def __init__(self, performer: EffectHandler) -> None:
         self._performer = performer
 
-    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
-        return self._performer.kind_of(name, grants)
+    def describe(self, name: str) -> NameInfo | None:
+        return self._performer.describe(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        return self._performer.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
         return self._performer.known_names()
-
-    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
-        self._performer.define_task(template, call)
-
-    def parameters_of(self, name: str) -> Sequence[str] | None:
-        return self._performer.parameters_of(name)
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         if isinstance(effect, TaskCall | Solve):

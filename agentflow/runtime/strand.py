@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, TaskCall, ToolCall
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError, UnboundSymbolError
 from agentflow.core.limits import Limits
+from agentflow.core.names import Definitions, Names, Template, permitted
 from agentflow.core.source import Span
-from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, name_of
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.builtins import PRIMITIVES, Primitive
@@ -38,7 +38,11 @@ from agentflow.runtime.calls import (
     shared_set,
     wrong_count,
 )
+from agentflow.runtime.definitions import NamesInForce, Overlay, view
 from agentflow.runtime.hops import on_fresh_task
+
+Publish = Callable[[Template], None]
+"""Told of each task that a program has defined in its environment."""
 
 SLICE = 1_000
 """Most steps between two looks at the clock."""
@@ -46,14 +50,10 @@ PAUSE_S = 0.002
 """Seconds a strand may run before it lets others."""
 
 
-class EffectHandler(Protocol):
-    """Carries out effects, and knows which names there are."""
+class EffectHandler(Names, Protocol):
+    """Carries out effects, and knows which tasks and tools the flow has."""
 
     async def perform(self, effect: Effect, call: CallContext) -> Any: ...
-    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None: ...
-    def known_names(self) -> Iterable[str]: ...
-    def define_task(self, template: TaskTemplate, call: CallContext) -> None: ...
-    def parameters_of(self, name: str) -> Sequence[str] | None: ...
 
 
 Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Span, ...], Coroutine[Any, Any, Any]]]"
@@ -65,7 +65,8 @@ class Strand:
 
     ``call`` is the place in the run (path, session, grants), ``budget`` what the run may still use, ``performer`` who
     carries out effects. ``fuel`` is the rest of the current slice of steps; ``branch`` says whether other strands may
-    be running beside this one.
+    be running beside this one. ``env`` is the environment of its program, ``overlay`` the tasks that branches defined
+    and have not joined, ``outer`` the definitions around the program; ``publish`` is told of what the program defines.
     """
 
     __slots__ = (
@@ -79,13 +80,17 @@ class Strand:
         "branch",
         "budget",
         "call",
+        "env",
         "fuel",
         "limits",
         "loop_config",
         "operations",
+        "outer",
+        "overlay",
         "parent",
         "performer",
         "programs",
+        "publish",
         "tail",
     )
 
@@ -99,6 +104,8 @@ class Strand:
         parent: Strand | None = None,
         branch: bool = False,
         programs: ProgramCache | None = None,
+        env: SexpEnvironment | None = None,
+        publish: Publish | None = None,
     ) -> None:
         self.call = call
         self.budget = budget
@@ -111,7 +118,16 @@ class Strand:
         self.fuel = 0
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
-        self.loop_config: list[Any] | None = parent.loop_config if parent is not None else None
+        self.env = env
+        self.publish = publish
+        self.loop_config: list[Any] | None = None
+        self.overlay: Overlay | None = None
+        self.outer: Definitions | None = call.definitions
+        if parent is not None:
+            self.env = env or parent.env
+            self.loop_config = parent.loop_config
+            self.overlay = parent.overlay
+            self.outer = parent.outer
         self._slice = 4
         self._paused = self._ticked = time.monotonic()
         self._base = 0
@@ -135,8 +151,18 @@ class Strand:
             call = self._cleanup[path] = self.call.at(path, ordered=False)
         return call
 
-    def child(self, call: CallContext, *, budget: Budget | None = None, branch: bool | None = None) -> Strand:
-        """A strand for a part of what this one does, at ``call``: within ``budget``, and perhaps beside others."""
+    def child(
+        self,
+        call: CallContext,
+        *,
+        budget: Budget | None = None,
+        branch: bool | None = None,
+        env: SexpEnvironment | None = None,
+    ) -> Strand:
+        """A strand for a part of what this one does, at ``call``: within ``budget``, and perhaps beside others.
+
+        ``env`` is that of another program, which does not see this one's definitions.
+        """
         return Strand(
             call,
             self.budget if budget is None else budget,
@@ -145,6 +171,7 @@ class Strand:
             parent=self,
             branch=self.branch if branch is None else branch,
             programs=self.programs,
+            env=env,
         )
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0) -> Any:
@@ -227,20 +254,18 @@ class Strand:
             return code if d < MAX_STACK_CALLS else self.on_fresh_stack(code)
         name = name_of(function)
         if name is not None:
-            return self._pick_name(name, count, d)
+            return self._pick_name(name, count)
         if callable(function):
             return host_code(function)
         raise not_callable(function)
 
-    def _pick_name(self, name: str, count: int, d: int) -> Code:
-        primitive = PRIMITIVES.get(name)
-        if primitive is not None:
-            return self.pick(primitive, count, d)
+    def _pick_name(self, name: str, count: int) -> Code:
         if not self.takes_named_arguments(name):
-            raise AssertionError
+            return self.pick(PRIMITIVES[name], count, 0)
         if count:
-            parameters = self.performer.parameters_of(name) or ("name",)
-            shown = " ".join(f"({each} value)" for each in list(parameters)[:4])
+            info = self.names().describe(name)
+            parameters = info.parameters if info is not None else None
+            shown = " ".join(f"({each} value)" for each in list(parameters or ("name",))[:4])
             raise SexpEvaluationError(
                 f"'{name}' takes named arguments",
                 code="call/positional",
@@ -263,7 +288,7 @@ class Strand:
 
         return finished
 
-    def takes_named_arguments(self, function: Any) -> bool:
+    def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
         """Whether a value in operator position takes named arguments: it names a task or tool.
 
         Raises SexpEvaluationError for a string or symbol that names nothing.
@@ -271,12 +296,18 @@ class Strand:
         name = name_of(function)
         if name is None or name in PRIMITIVES:
             return False
-        if self.performer.kind_of(name, self.call.grants) is None:
-            raise self._no_such_operator(name)
+        if self.callable_kind(name, env) is None:
+            raise self._no_such_operator(name, env)
         return True
 
     async def call_named(
-        self, d: int, function: Any, names: tuple[str, ...], values: tuple[Any, ...], span: Span | None
+        self,
+        d: int,
+        function: Any,
+        names: tuple[str, ...],
+        values: tuple[Any, ...],
+        span: Span | None,
+        env: SexpEnvironment | None = None,
     ) -> Any:
         """Call the task or tool a value names."""
         name = name_of(function)
@@ -286,8 +317,8 @@ class Strand:
             if each in arguments:
                 raise SexpEvaluationError(f"'{name}' is given '{each}' twice", code="call/duplicate", span=span)
             arguments[each] = value
-        kind = self.performer.kind_of(name, self.call.grants)
-        effect = TaskCall(name, arguments) if kind == "task" else ToolCall(name, arguments)
+        kind = self.callable_kind(name, env)
+        effect = TaskCall(name, arguments, env) if kind == "task" else ToolCall(name, arguments, env)
         return await self.perform(effect, span)
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
@@ -297,6 +328,7 @@ class Strand:
             call.span = span
         else:
             call = call.start(span, type(effect).__name__, effect)
+            call.definitions = self.definitions(getattr(effect, "env", None))
         self.budget.charge_effect(span)
         return self.performer.perform(effect, call)
 
@@ -334,7 +366,7 @@ class Strand:
         primitive = PRIMITIVES.get(name)
         if primitive is not None:
             return primitive
-        kind = self.performer.kind_of(name, self.call.grants)
+        kind = self.callable_kind(name, env)
         if kind is not None:
             raise SexpEvaluationError(
                 f"'{name}' is a {kind}, not a variable", code="name/not-value", hint=f"call it: ({name} (param value))"
@@ -348,12 +380,12 @@ class Strand:
             return cell.v
         if name in PRIMITIVES:
             return PRIMITIVES[name]
-        if self.performer.kind_of(name, self.call.grants) is not None:
+        if self.callable_kind(name, env) is not None:
             return Symbol(name)
         raise self._no_such_operator(name, env)
 
     def _no_such_operator(self, name: str, env: SexpEnvironment | None = None) -> UnboundSymbolError:
-        if self.call.grants is not None and self.performer.kind_of(name) is not None:
+        if self.call.grants is not None and self.names(env).describe(name) is not None:
             return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
         return unbound(
             name,
@@ -363,8 +395,43 @@ class Strand:
         )
 
     def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
-        known = {*PRIMITIVES, *FORMS, *self.performer.known_names(), *(env.names() if env is not None else ())}
+        known = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
         return did_you_mean(name, known)
+
+    def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
+        """The tasks that programs defined as code written in ``env`` sees them; None stands for the strand's own."""
+        env = env or self.env
+        return view(env, self.overlay, self.outer) if env is not None else self.outer
+
+    def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
+        """What names are to code written in ``env`` where they are no variables."""
+        return NamesInForce(self.performer, defined=self.definitions(env))
+
+    def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool"] | None:
+        """What a call of ``name`` from ``env`` calls: a task before a tool; None when nothing, or nothing granted."""
+        grants = self.call.grants
+        defined = self.definitions(env)
+        template = defined.task(name) if defined is not None else None
+        if template is not None and permitted(template, grants):
+            return "task"
+        if grants is not None and name not in grants:
+            return None
+        info = self.performer.describe(name)
+        return info.kind if info is not None and (info.kind == "task" or info.kind == "tool") else None
+
+    def define(self, env: SexpEnvironment, template: Template) -> None:
+        """Bind a task in ``env``, for this branch alone while it runs beside others. Replacing another is warned of."""
+        before = view(env, self.overlay, None).task(template.name)
+        if before is not None and before is not template and before.fields != template.fields:
+            self.call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
+        if self.branch and env.owner is not self:
+            if self.overlay is None or self.parent is None or self.overlay is self.parent.overlay:
+                self.overlay = Overlay(self.overlay)
+            self.overlay.define(env.target, template)
+            return
+        env.define_task(template)
+        if self.publish is not None:
+            self.publish(template)
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
         """The slow way of ``set!`` on a variable of the environment. Raises when it is unbound or shared."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.names import Template
 from agentflow.core.ports import MemoryPort, ToolPort
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.engine import Engine
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, in_run
+from agentflow.spec.joining import Joint, executing_call, in_run
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.history import SequentialHistory
 
@@ -52,14 +53,21 @@ class SexpEvaluator:
         """Run a program text and give its last value.
 
         ``initial_env`` is where top-level definitions go and free names are looked up; a new one when None. Called
-        from inside a tool it joins that call's run; else it is a run of its own in the handler's session.
+        from inside a tool it joins that call's run; else it is a run of its own in the handler's session, and the tasks
+        that it defines become the task system's too.
         Raises SexpSyntaxError, SexpEvaluationError, TaskError and LimitExceeded.
         """
         env = initial_env if initial_env is not None else SexpEnvironment()
-        async with in_run(self.joint.engine, "evaluate_string", self.handler.session) as call:
-            program = self.joint.engine.compile(sexp_string, env=env, grants=call.grants)
+        engine = self.joint.engine
+        inside = executing_call() is not None
+        async with in_run(engine, "evaluate_string", self.handler.session) as call:
+            program = engine.compile(sexp_string, env=env, grants=call.grants, defined=call.definitions)
             place = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
-            return await self.joint.engine.evaluate(program, env, place)
+
+            def publish(template: Template) -> None:
+                engine.effects.publish([template], call)
+
+            return await engine.evaluate(program, env, place, publish=None if inside else publish)
 
     def sequential_history(self, **options: Any) -> SequentialHistory:
         """A history for a sequence of steps driven from Python; see SequentialHistory."""

@@ -9,10 +9,11 @@ conditionals, so a function that comes back to itself would never end: that is a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from agentflow.core.errors import TaskError
+from agentflow.core.names import narrowed, permitted
 from agentflow.core.requests import FunctionCallNode
 from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
@@ -32,7 +33,8 @@ class FunctionCalls:
     """Function calls made at one place: ``stack`` names the bodies being evaluated around it, outermost first.
 
     ``find`` looks a template up, ``run`` evaluates a body, ``depth`` is how deep the caller was nested already, ``names``
-    lists the known names for suggestions.
+    lists the known names for suggestions. ``held`` are the grants of the call, ``grants`` what the text around may call:
+    the host's own texts may call all templates, those that an untrusted program defined what that program may.
     """
 
     find: Callable[[str], CompiledTemplate | None]
@@ -40,6 +42,8 @@ class FunctionCalls:
     stack: tuple[str, ...] = ()
     depth: int = 0
     names: Callable[[], Sequence[str]] = tuple
+    held: frozenset[str] | None = None
+    grants: frozenset[str] | None = None
 
     async def __call__(self, node: FunctionCallNode) -> str:
         """The text of a call whose arguments are values already. Raises the error of a failed one."""
@@ -63,6 +67,14 @@ class FunctionCalls:
     async def apply(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> TaskResult:
         """Call ``name`` with argument values. Raises TaskError for an unknown function, wrong arguments or a cycle."""
         compiled = self.find(name)
+        if compiled is not None and not permitted(compiled, self.grants):
+            raise TaskError(
+                f"the template function '{name}' is not granted to the program that defined '{self.stack[-1]}'",
+                reason="input_validation_failure",
+                code="name/not-granted",
+                hint="grant it by name, with allow",
+                details={"cause": "not_granted", "name": name},
+            )
         if compiled is None:
             raise TaskError(
                 f"there is no template function '{name}'",
@@ -93,7 +105,8 @@ class FunctionCalls:
 
     def within(self, compiled: CompiledTemplate) -> FunctionCalls:
         """The calls made inside the body of ``compiled``."""
-        return FunctionCalls(self.find, self.run, (*self.stack, compiled.name), self.depth, self.names)
+        grants = None if compiled.grants is None else narrowed(compiled.grants, self.held)
+        return replace(self, stack=(*self.stack, compiled.name), grants=grants)
 
     @staticmethod
     def _bind(compiled: CompiledTemplate, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

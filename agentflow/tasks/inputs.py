@@ -163,5 +163,9 @@ def _settings(template: TaskTemplate, key: str, value: object, kind: type[M]) ->
 
 
 def _known(kind: type[ContextManagement | HistoryConfig]) -> list[str]:
-    camel = [re.sub("_(.)", lambda found: found[1].upper(), name) for name in kind.model_fields]
-    return [*kind.model_fields, *camel]
+    return [*kind.model_fields, *map(camel_case, kind.model_fields)]
+
+
+def camel_case(name: str) -> str:
+    """``camelCase`` for ``camel_case``."""
+    return re.sub("_(.)", lambda found: found[1].upper(), name)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.names import Definitions, NameInfo
 from agentflow.core.records import validation_messages
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
+from agentflow.tasks.describe import task_info
 from agentflow.tasks.output import OutputSpec, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type
@@ -24,7 +26,10 @@ SIMILARITY_THRESHOLD = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CompiledTemplate:
-    """A template with its texts parsed and its output worked out: everything that can be checked before it runs."""
+    """A template with its texts parsed and its output worked out: everything that can be checked before it runs.
+
+    ``info`` is what a call of it takes; ``grants`` what the program that defined it might call (None: the host's own).
+    """
 
     template: TaskTemplate
     prompt: CompiledText
@@ -33,11 +38,24 @@ class CompiledTemplate:
     source: tuple[tuple[str, CompiledText], ...]
     output: OutputSpec
     history: HistoryConfig
+    info: NameInfo
+    grants: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
         """The template's name."""
         return self.template.name
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The template as JSON data, from which :func:`prepare_template` makes it again."""
+        return self.template.model_dump(mode="json", exclude_unset=True)
+
+    def granted(self, grants: frozenset[str] | None) -> CompiledTemplate:
+        """The same template, defined by code that may call ``grants``."""
+        if grants == self.grants:
+            return self
+        return replace(self, grants=grants, info=replace(self.info, untrusted=grants is not None))
 
 
 _ALIASES: Mapping[str, str] = {
@@ -145,9 +163,15 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
         ),
         output_spec(template),
         template.history_config or HistoryConfig(),
+        task_info(template),
     )
     _check_places(compiled)
     return compiled
+
+
+def prepare_template(given: Mapping[str, Any] | TaskTemplate) -> CompiledTemplate:
+    """A template read, checked and parsed. Raises DataError naming the template and what is wrong with it."""
+    return compile_template(read_template(given))
 
 
 def _check_places(compiled: CompiledTemplate) -> None:
@@ -188,9 +212,9 @@ class TemplateRegistry:
         """A copy of the index: ``type:subtype`` to the name of the template that answers to it."""
         return dict(self._index)
 
-    def register(self, given: Mapping[str, Any] | TaskTemplate) -> CompiledTemplate:
+    def register(self, given: Mapping[str, Any] | TaskTemplate | CompiledTemplate) -> CompiledTemplate:
         """Check and store a template. Raises DataError; then nothing has changed."""
-        compiled = compile_template(read_template(given))
+        compiled = given if isinstance(given, CompiledTemplate) else prepare_template(given)
         old = self._compiled.pop(compiled.name, None)
         if old is not None:
             self._forget(old.template)
@@ -207,8 +231,15 @@ class TemplateRegistry:
             if _key(other.template) == key:
                 self._index[key] = name
 
-    def find(self, identifier: str) -> CompiledTemplate | None:
-        """The atomic template of that name, else the one that answers to that ``type:subtype``; None without one."""
+    def find(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
+        """The atomic template of that name, else the one that answers to that ``type:subtype``; None without one.
+
+        The tasks that programs ``defined`` around the call come before the registered ones.
+        """
+        if defined is not None:
+            template = _defined(identifier, defined)
+            if template is not None:
+                return template
         compiled = self._compiled.get(identifier)
         if compiled is None or compiled.template.type != "atomic":
             named = self._index.get(identifier)
@@ -217,15 +248,19 @@ class TemplateRegistry:
             return self._builtin(identifier) if self._builtin is not None else None
         return compiled if compiled.template.type == "atomic" else None
 
-    def names(self) -> list[str]:
-        """Names of the atomic templates, sorted."""
-        return sorted(name for name, compiled in self._compiled.items() if compiled.template.type == "atomic")
+    def names(self, defined: Definitions | None = None) -> list[str]:
+        """Names of the atomic templates, those ``defined`` around the call included, sorted."""
+        names = {name for name, compiled in self._compiled.items() if compiled.template.type == "atomic"}
+        return sorted(names if defined is None else names.union(defined.tasks()))
 
-    def matching(self, text: str) -> list[tuple[CompiledTemplate, float]]:
+    def matching(self, text: str, defined: Definitions | None = None) -> list[tuple[CompiledTemplate, float]]:
         """Atomic templates whose description is like ``text``, best first, ties by name; score is Jaccard on words."""
         wanted = words(text)
         scored: list[tuple[CompiledTemplate, float]] = []
-        for compiled in self._compiled.values():
+        templates = dict(self._compiled)
+        if defined is not None:
+            templates |= cast("Mapping[str, CompiledTemplate]", defined.tasks())
+        for compiled in templates.values():
             if compiled.template.type == "atomic":
                 score = jaccard(wanted, words(compiled.template.description or compiled.name))
                 if score > SIMILARITY_THRESHOLD:
@@ -233,7 +268,7 @@ class TemplateRegistry:
         scored.sort(key=lambda pair: (-pair[1], pair[0].name))
         return scored
 
-    def load(self, templates: list[TaskTemplate]) -> list[str]:
+    def load(self, templates: Iterable[TaskTemplate | CompiledTemplate]) -> list[str]:
         """Register several templates, all or, when one is wrong, none. Gives their names."""
         before = (dict(self._compiled), dict(self._index))
         try:
@@ -241,6 +276,15 @@ class TemplateRegistry:
         except AgentflowError:
             self._compiled, self._index = before
             raise
+
+
+def _defined(identifier: str, defined: Definitions) -> CompiledTemplate | None:
+    """The task a program defined under that name, else the last one that answers to that ``type:subtype``."""
+    template = cast("CompiledTemplate | None", defined.task(identifier))
+    if template is None and ":" in identifier:
+        own = cast("Mapping[str, CompiledTemplate]", defined.tasks())
+        template = next((each for each in reversed([*own.values()]) if _key(each.template) == identifier), None)
+    return template
 
 
 def _key(template: TaskTemplate) -> str:

@@ -10,6 +10,7 @@ from agentflow.core.call import CallContext, LazyFingerprint
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.events import TaskStarted
+from agentflow.core.names import narrowed
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
@@ -33,18 +34,18 @@ class TaskRunner:
     sources: ContextSources
     decompose: int = 0
 
-    def find(self, request: SubtaskRequest) -> CompiledTemplate | None:
-        """The template a request names: by ``name`` when it has one, else by ``type:subtype``."""
+    def find(self, request: SubtaskRequest, call: CallContext) -> CompiledTemplate | None:
+        """The template a request names at ``call``: by ``name`` when it has one, else by ``type:subtype``."""
         if request.name is not None:
-            return self.registry.find(request.name)
+            return self.registry.find(request.name, call.definitions)
         if request.subtype is None or request.type != "atomic":
             return None
-        return self.registry.find(f"{request.type}:{request.subtype}")
+        return self.registry.find(f"{request.type}:{request.subtype}", call.definitions)
 
-    def not_found(self, request: SubtaskRequest) -> TaskResult:
+    def not_found(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """The FAILED result for a request no template answers to."""
         wanted = request.name or f"{request.type}:{request.subtype or '?'}"
-        hint = did_you_mean(wanted, [*self.registry.names(), *self.registry.template_index])
+        hint = did_you_mean(wanted, [*self.registry.names(call.definitions), *self.registry.template_index])
         if request.type != "atomic":
             hint = "only atomic tasks are run here; sequences, loops and branches are programs"
         details: dict[str, Any] = {
@@ -68,8 +69,9 @@ class TaskRunner:
         chain = call.chain_with(LazyFingerprint(lambda: f"task:{fingerprint(compiled.name, request)}"))
         nested = call.material is not None or options.functions is not None
         session = call.session.fork() if nested else None
+        grants = narrowed(call.grants, compiled.grants)
         with call.scope(
-            TaskStarted, name=compiled.name, request=request, subtask_chain=chain, session=session
+            TaskStarted, name=compiled.name, request=request, subtask_chain=chain, session=session, grants=grants
         ) as scope:
             execution = await self._execute(compiled, request, scope.call, options)
             result = execution.result
@@ -108,6 +110,8 @@ class TaskRunner:
             if undeclared:
                 notes["undeclared_parameters"] = undeclared
             context = resolve_settings(template.subtype, template.context_management, request.context_management)
+            if compiled.grants is not None:
+                context = _within_grants(compiled, request, context, call)
             notes["context_management"] = context.to_dict()
             given = await self._context(compiled, request, values, context, call, options)
         except TaskError as error:
@@ -136,7 +140,13 @@ class TaskRunner:
             request = SubtaskRequest(name=compiled.name, subtype=compiled.template.subtype, inputs=dict(values))
             return await self.run(compiled, request, call, replace(options, functions=inner))
 
-        return FunctionCalls(self.registry.find, run, depth=options.depth, names=self.registry.names)
+        def find(name: str) -> CompiledTemplate | None:
+            return self.registry.find(name, call.definitions)
+
+        def names() -> list[str]:
+            return self.registry.names(call.definitions)
+
+        return FunctionCalls(find, run, depth=options.depth, names=names, held=call.grants)
 
     async def _context(
         self,
@@ -251,3 +261,29 @@ class TaskRunner:
             return None  # enabled by the subtype's default only, and there is nothing to look in
         question = question_of(compiled.template, request, values, inherited, previous)
         return await self.sources.ask(question, call, options.memory)
+
+
+def _within_grants(
+    compiled: CompiledTemplate, request: SubtaskRequest, context: ContextSettings, call: CallContext
+) -> ContextSettings:
+    """The context of a task that an untrusted program defined: files and lookups only where they are granted.
+
+    A lookup that is only its subtype's default is left out. Raises TaskError (``name/not-granted``) for what was asked.
+    """
+    grants = call.grants or frozenset[str]()
+    asked = (request.context_management, compiled.template.context_management)
+    if (request.file_paths or compiled.template.file_paths) and "system:read_files" not in grants:
+        missing = "system:read_files"
+    elif context.fresh_context != "enabled" or grants & {"get_context", "system:get_context"}:
+        return context
+    elif not any(layer is not None and layer.fresh_context == "enabled" for layer in asked):
+        return replace(context, fresh_context="disabled")
+    else:
+        missing = "get_context"
+    raise TaskError(
+        f"task '{compiled.name}' was defined by a program that is not granted '{missing}'",
+        reason="input_validation_failure",
+        code="name/not-granted",
+        hint=f"grant it: allow=[{missing!r}, ...]",
+        details={"cause": "not_granted", "name": missing},
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
+from agentflow.core.names import Definitions
 from agentflow.core.ports import (
     CommandPort,
     ContextFinder,
@@ -30,7 +31,7 @@ from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
 from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
-from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
+from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_template
 from agentflow.tasks.runner import TaskRunner
 from agentflow.tasks.subtasks import Subtasks
 
@@ -112,6 +113,18 @@ class TaskService:
         replaced. Raises DataError naming what is missing or wrong; then nothing has changed."""
         self._registry.register(template)
 
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
+        """The template of a definition, checked and parsed but not registered. Raises DataError."""
+        return prepare_template(fields)
+
+    def publish(self, templates: Iterable[CompiledTemplate]) -> list[str]:
+        """Register templates that programs defined, all or none; their names. One of the same name is replaced."""
+        return self._registry.load(templates)
+
+    def find_compiled(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
+        """The template ``identifier`` names: one of those ``defined`` around the call, else a registered one."""
+        return self._registry.find(identifier, defined)
+
     def find_template(self, identifier: str) -> TaskTemplate | None:
         """The atomic template of that name, else the last one registered for that ``type:subtype``; None without one."""
         compiled = self._registry.find(identifier)
@@ -150,9 +163,9 @@ class TaskService:
 
         Publishes Task events. A failure is a FAILED result; a TaskError of a tool, LimitExceeded and cancellation pass.
         """
-        compiled = self._runner.find(request)
+        compiled = self._runner.find(request, call)
         if compiled is None:
-            return self._runner.not_found(request)
+            return self._runner.not_found(request, call)
         return await self._runner.run(compiled, request, call, self._options())
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
@@ -220,9 +233,9 @@ class TaskService:
         """
         try:
             request, options = self._task_call(task_type, task_subtype, inputs, keywords or {})
-            compiled = self._runner.find(request)
+            compiled = self._runner.find(request, call)
             if compiled is None:
-                return self._runner.not_found(request)
+                return self._runner.not_found(request, call)
             options = self._options(
                 memory=memory,
                 available_models=available_models,

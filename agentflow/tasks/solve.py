@@ -19,6 +19,7 @@ from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
+from agentflow.core.names import Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -124,11 +125,11 @@ class Solver:
 
     def _warn_of_unknown(self, allow: frozenset[str], call: CallContext) -> None:
         for name in sorted(allow):
-            if self._described(name) is None:
+            if self._described(name, call.definitions) is None:
                 call.warn("solve/unknown-name", f"'{name}' is granted to solve, and nothing has that name", name=name)
 
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
-        granted, variables = self.describe(allow), _variables(effect.inputs)
+        granted, variables = self.describe(allow, call.definitions), _variables(effect.inputs)
         rounds = max(1, effect.max_rounds)
         usage, feedback = Usage(), ""
         attempts: list[_Round] = []
@@ -203,16 +204,17 @@ class Solver:
         }
         return (await self.executor.run_template("atomic:solve_repair", inputs, call)).content
 
-    def describe(self, allow: frozenset[str]) -> str:
+    def describe(self, allow: frozenset[str], defined: Definitions | None = None) -> str:
         """What each granted name is, one a line: how it is called, and what it does."""
-        lines = [line for name in sorted(allow) if (line := self._described(name)) is not None]
+        lines = [line for name in sorted(allow) if (line := self._described(name, defined)) is not None]
         return "\n".join(lines) or "(none: the program can only compute)"
 
-    def _described(self, name: str) -> str | None:
+    def _described(self, name: str, defined: Definitions | None) -> str | None:
         if name in _EFFECTS:
             return _EFFECTS[name]
-        template = self.templates.find_template(name)
-        if template is not None:
+        compiled = self.templates.find_compiled(name, defined)
+        if compiled is not None:
+            template = compiled.template
             about = _line(template.description or clip(template.instructions, 200))
             return f"({name}{_params(template.params)}) task: {about} [files: (files (list path ...))]"
         tool = self.tools.find(name) if self.tools is not None else None
@@ -230,6 +232,8 @@ _EFFECTS: Mapping[str, str] = MappingProxyType(
     {
         "get_context": '(get_context (query "...")) language: the paths of files relevant to a question, best first',
         "solve": '(solve "goal" (allow name ...)) language: has a program written and run for a smaller goal',
+        "defatom": '(defatom name (params (p type) ...) (instructions "... {{p}} ...")) language: defines a task, '
+        "called as (name (p value) ...); its model may use the tools granted here",
     }
 )
 

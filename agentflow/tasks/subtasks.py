@@ -29,21 +29,23 @@ class Subtasks:
     registry: TemplateRegistry
     runner: TaskRunner
 
-    def select(self, request: SubtaskRequest) -> CompiledTemplate | None:
-        """The template for a request; None when nothing fits."""
-        found = self.runner.find(request)
+    def select(self, request: SubtaskRequest, call: CallContext) -> CompiledTemplate | None:
+        """The template for a request at ``call``; None when nothing fits."""
+        found = self.runner.find(request, call)
         if found is not None or request.name is not None or request.type != "atomic":
             return found
         for hint in request.template_hints:
-            found = self.registry.find(hint) or self.registry.find(f"{request.type}:{hint}")
+            found = self.registry.find(hint, call.definitions) or self.registry.find(
+                f"{request.type}:{hint}", call.definitions
+            )
             if found is not None:
                 return found
-        matching = self.registry.matching(request.description) if request.description else []
+        matching = self.registry.matching(request.description, call.definitions) if request.description else []
         return matching[0][0] if matching else None
 
     async def run(self, request: SubtaskRequest, call: CallContext, options: TaskOptions) -> TaskResult:
         """Run a request nested under ``call``, between Subtask events. A failure is a FAILED result."""
-        compiled = self.select(request)
+        compiled = self.select(request, call)
         depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
         request = replace(request, depth=depth)
         mark = fingerprint(compiled.name, request) if compiled is not None else ""
@@ -68,7 +70,7 @@ class Subtasks:
         self, compiled: CompiledTemplate | None, request: SubtaskRequest, call: CallContext, depth: int, mark: str
     ) -> TaskResult | None:
         if compiled is None:
-            return self.runner.not_found(request)
+            return self.runner.not_found(request, call)
         allowed = call.run.limits.subtask_depth
         if request.max_depth is not None:
             allowed = min(allowed, request.max_depth)

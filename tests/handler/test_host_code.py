@@ -109,4 +109,4 @@ def test_a_deep_description_of_a_closure_is_refused() -> None:
         deep = [deep]
     data = {"v": 1, "root": 0, "closures": [{"source": "x", "text": "(lambda () y)", "bindings": {"y": deep}}]}
     with pytest.raises(DataError):
-        load_closure(data, kinds=lambda name: None)
+        load_closure(data)

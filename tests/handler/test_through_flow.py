@@ -81,7 +81,7 @@ async def test_session_goes_on(tmp_path: Path) -> None:
     flow, provider = flow_of(tmp_path, calls(("add", {"a": 1, "b": 2})), "3", "still 3", tools=[add])
     async with flow:
         await flow.run(f'{ASK} (ask (q "sum"))', session=session)
-        await flow.run('(ask (q "and now?"))', session=session)
+        await flow.run(f'{ASK} (ask (q "and now?"))', session=session)
     check_strictly(provider.requests[-1].messages)
     assert len(session.turns()) == 2 and len(provider.requests[-1].messages) == 5
 
@@ -94,7 +94,7 @@ async def test_data_context_of_a_run(tmp_path: Path) -> None:
         primed = await flow.run(
             f'{ASK} (system:prime_handler_data_context (initial_files (list "note.txt"))) (ask (q "what?"))'
         )
-        await flow.run('(ask (q "what?"))')
+        await flow.run(f'{ASK} (ask (q "what?"))')
     assert primed.value.content == "1"
     sent = ["".join(message.text for message in request.messages) for request in provider.requests]
     assert "the secret is bees" in sent[0] and "bees" not in sent[1]
@@ -115,7 +115,7 @@ async def test_untrusted_programs_offer_what_they_were_granted(tmp_path: Path) -
     """Under ``allow`` a task's model is offered the granted tools only."""
     flow, provider = flow_of(tmp_path, "ok", tools=[add])
     async with flow:
-        await flow.run(ASK)
+        await flow.define(ASK)
         await flow.run('(ask (q "x"))', allow=["ask"])
     assert provider.requests[0].tools == ()
 

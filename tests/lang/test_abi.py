@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import pytest
 
 from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo, Template
 from agentflow.lang import abi, builtins, support
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
@@ -19,6 +21,7 @@ from agentflow.lang.program import compile_program
 from agentflow.lang.tokens import tokens
 from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.strand import Strand
+from agentflow.tasks.registry import prepare_template
 from tests.support.manual import Block, blocks
 
 MANUAL = Path(__file__).parents[1] / "spec"
@@ -26,7 +29,21 @@ BLOCKS: list[Block] = [block for page in sorted(MANUAL.glob("*.md")) for block i
 RUNTIME = {name for name in vars(abi.Runtime) if not name.startswith("_")} | set(abi.Runtime.__annotations__)
 VALUES = {"v", "arity", "code", "check_arity"}
 """The attributes of cells, closures and primitives, which generated code holds as well."""
-TOOLS = {"shout": "tool", "add_up": "tool", "broken": "tool"}
+
+
+class Tools:
+    """The tools that the manual's programs call."""
+
+    def describe(self, name: str) -> NameInfo | None:
+        return NameInfo("tool") if name in ("shout", "add_up", "broken") else None
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        return prepare_template(fields)
+
+    def known_names(self) -> Iterable[str]:
+        return ["shout", "add_up", "broken"]
+
+
 MORE = [
     "(define x 1) (define (f) (set! x 2)) (f)",
     "(let f ((x 1)) (+ 1 (f x)))",
@@ -45,7 +62,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 def attributes(text: str) -> set[str]:
     """The names of all attributes that the code generated for a program touches."""
-    program = compile_program(text, kinds=TOOLS.get)  # type: ignore[arg-type]
+    program = compile_program(text, names=Tools())
     main = program.link(SexpEnvironment())
     return {name for code in codes(main.__code__) for name in code.co_names}  # type: ignore[attr-defined]
 

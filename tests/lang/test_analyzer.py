@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError, SexpSyntaxError
+from agentflow.core.names import NameKind
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import ProgramCache, check_program, compile_program
 from agentflow.lang.reader import Incomplete, read
-from tests.support.fake_run import FakeFlow, evaluate
+from tests.support.fake_run import FakeFlow, KindsOf, evaluate
 
 MALFORMED = [
     ("(if)", "form/arity", "(if)"),
@@ -58,8 +59,8 @@ MALFORMED = [
 @pytest.mark.parametrize(("text", "code", "place"), MALFORMED)
 def test_malformed_forms_are_errors_at_compile_time(text: str, code: str | None, place: str | None) -> None:
     """With a code, at the place that is wrong, and saying what to write where that can be said."""
-    kinds = {"task": "task", "y": "variable"}
-    found = check_program(text, kinds=kinds.get)  # type: ignore[arg-type]
+    kinds: dict[str, NameKind] = {"task": "task", "y": "variable"}
+    found = check_program(text, names=KindsOf(kinds))
     if code is None:
         assert not found
         return
@@ -141,10 +142,10 @@ async def test_grants_are_never_widened() -> None:
 def test_programs_are_cached_by_content_and_kinds() -> None:
     """The same text gives the same Program while its free names mean the same, and another when they do not."""
     cache = ProgramCache()
-    kinds: dict[str, str] = {}
+    kinds: dict[str, NameKind] = {}
 
     def get() -> object:
-        return compile_program("(f (x 1))", kinds=kinds.get, cache=cache)  # type: ignore[arg-type]
+        return compile_program("(f (x 1))", names=KindsOf(kinds), cache=cache)
 
     first = get()
     assert get() is first

@@ -21,7 +21,6 @@ from agentflow import (
     SexpEvaluationError,
     SexpEvaluator,
     SexpSyntaxError,
-    Symbol,
     TaskError,
     TaskResult,
     UnboundSymbolError,
@@ -363,7 +362,7 @@ async def test_failed_results_are_values_and_raised_errors_are_errors(tmp_path: 
         assert isinstance(failed, TaskResult)
         assert failed["notes"]["error"]["reason"] == "llm_error"
         with pytest.raises(ProviderError):
-            await flow.eval('(value-of (ask (q "x")))')
+            await flow.eval(f'{ASK} (value-of (ask (q "x")))')
         with pytest.raises(TaskError) as caught:
             await flow.eval("(refuses)")
         assert caught.value is error
@@ -402,7 +401,7 @@ async def test_without_a_model_the_first_call_fails_with_the_mend(tmp_path: Path
         failed = await flow.eval(f'{ASK} (ask (q "x"))')
         assert failed.notes["error"]["reason"] == "configuration_error"
         with pytest.raises(ConfigurationError):
-            await flow.eval('(value-of (ask (q "x")))')
+            await flow.eval(f'{ASK} (value-of (ask (q "x")))')
 
 
 async def test_wrong_construction_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,17 +439,6 @@ async def test_the_evaluator_stands_alone(tmp_path: Path) -> None:
         assert env.lookup("y") == 42
         with pytest.raises(UnboundSymbolError):
             await evaluator.evaluate_string("nothing")
-
-
-async def test_defatom_registers_and_warns_when_it_replaces(tmp_path: Path) -> None:
-    """defatom gives the name's symbol, the template is the flow's, and a second definition is a warning event."""
-    codes: list[str] = []
-    async with AgentFlow(provider=ScriptedProvider(["x"]), root=tmp_path) as flow:
-        flow.subscribe(lambda event: codes.append(getattr(event, "code", "")))
-        assert await flow.eval(ASK) == Symbol("ask")
-        assert flow.task_system.find_template("ask") is not None
-        await flow.eval(ASK)
-    assert "task/redefined" in codes
 
 
 async def test_many_runs_at_once_do_not_see_each_other(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
+from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
-from agentflow.core.templates import TaskTemplate
 from agentflow.runtime.strand import EffectHandler
 from tests.support.fake_run import FakeFlow
 
@@ -27,17 +27,14 @@ class Between:
         self.inner = inner
         self.records = records
 
-    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
-        return self.inner.kind_of(name, grants)
+    def describe(self, name: str) -> NameInfo | None:
+        return self.inner.describe(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        return self.inner.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
         return self.inner.known_names()
-
-    def parameters_of(self, name: str) -> Sequence[str] | None:
-        return self.inner.parameters_of(name)
-
-    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
-        self.inner.define_task(template, call)
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         raise NotImplementedError

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow, GetContext, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo, NameKind, ParameterInfo
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
+from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import run_program
 
 
@@ -56,6 +59,50 @@ class FakeRun:
         raise NotImplementedError
 
 
+class KindsOf:
+    """A Names port that knows the kind of each name in a table, and nothing more of it."""
+
+    def __init__(self, kinds: Mapping[str, NameKind]) -> None:
+        self.kinds = kinds
+
+    def describe(self, name: str) -> NameInfo | None:
+        return NameInfo(self.kinds[name]) if name in self.kinds else None
+
+    def prepare(self, fields: Mapping[str, Any]) -> FakeTemplate:
+        return FakeTemplate(dict(fields))
+
+    def known_names(self) -> Iterable[str]:
+        return self.kinds
+
+
+@dataclass(frozen=True)
+class FakeTemplate:
+    """A template that is its fields."""
+
+    fields: dict[str, Any]
+    grants: frozenset[str] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.fields["name"]
+
+    @property
+    def info(self) -> NameInfo:
+        return NameInfo("task", {name: ParameterInfo() for name in self.fields["params"]}, lenient=True)
+
+    def granted(self, grants: frozenset[str] | None) -> FakeTemplate:
+        return replace(self, grants=grants)
+
+
+def signature_info(kind: NameKind, function: Callable[..., Any]) -> NameInfo:
+    """What a call of a Python function takes, by its signature."""
+    parameters = inspect.signature(function).parameters.values()
+    named = {
+        each.name: ParameterInfo(each.default is each.empty) for each in parameters if each.kind != each.VAR_KEYWORD
+    }
+    return NameInfo(kind, named, open=any(each.kind == each.VAR_KEYWORD for each in parameters))
+
+
 class FakePerformer:
     """Tasks and tools are functions of keyword arguments; every effect is noted in ``effects``."""
 
@@ -66,25 +113,22 @@ class FakePerformer:
         self.tools = dict(tools or {})
         self.effects: list[Any] = []
         self.keys: list[str] = []
-        self.templates: dict[str, Any] = {}
+        self.infos: dict[str, NameInfo] = {}
         self.logged: list[str] = []
 
-    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
-        if grants is not None and name not in grants:
+    def describe(self, name: str) -> NameInfo | None:
+        function = self.tasks.get(name) or self.tools.get(name)
+        if function is None:
             return None
-        if name in self.tasks or name in self.templates:
-            return "task"
-        return "tool" if name in self.tools else None
+        if name not in self.infos:
+            self.infos[name] = signature_info("task" if name in self.tasks else "tool", function)
+        return self.infos[name]
+
+    def prepare(self, fields: Mapping[str, Any]) -> FakeTemplate:
+        return FakeTemplate(dict(fields))
 
     def known_names(self) -> Iterable[str]:
-        return [*self.tasks, *self.templates, *self.tools]
-
-    def parameters_of(self, name: str) -> Sequence[str] | None:
-        function = self.tasks.get(name) or self.tools.get(name)
-        return list(inspect.signature(function).parameters) if function is not None else None
-
-    def define_task(self, template: Any, call: CallContext) -> None:
-        self.templates[template.name] = template
+        return [*self.tasks, *self.tools]
 
     async def perform(self, effect: Any, call: CallContext) -> Any:
         self.effects.append(effect)
@@ -138,10 +182,9 @@ class FakeFlow:
     def compile(self, text: str, allow: Iterable[str] | None = None, env: SexpEnvironment | None = None) -> Program:
         return compile_program(
             text,
-            kinds=self.performer.kind_of,
+            names=NamesInForce(self.performer, env or self.env, env or self.env),
             limits=self.limits,
             allow=allow,
-            env_names=(env or self.env).names(),
             cache=self.cache,
         )
 

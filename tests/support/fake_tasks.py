@@ -158,7 +158,9 @@ class FakeChecker:
         self.needs = needs or {}
         self.ran: list[tuple[str, frozenset[str] | None, dict[str, Any]]] = []
 
-    def check(self, text: str, allow: frozenset[str], names: frozenset[str] = frozenset()) -> list[AgentflowError]:
+    def check(
+        self, text: str, allow: frozenset[str], names: frozenset[str] = frozenset(), defined: Any = None
+    ) -> list[AgentflowError]:
         if text not in self.programs:
             return [SexpEvaluationError(f"unknown program {text!r}", code="name/unbound", hint="write a known one")]
         return [

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
-from agentflow.core.templates import TaskTemplate
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import run_program
+from agentflow.tasks.registry import CompiledTemplate, prepare_template
 from tests.support.fakes import FakeRun
 
 Tool = Callable[[dict[str, Any]], Any]
+TOOL = NameInfo("tool", {}, open=True)
 
 
 def _shout(arguments: dict[str, Any]) -> TaskResult:
@@ -38,22 +41,16 @@ class World:
 
     def __init__(self, tools: Mapping[str, Tool] | None = None) -> None:
         self.tools = dict(tools if tools is not None else {"shout": _shout, "broken": _broken})
-        self.tasks: dict[str, TaskTemplate] = {}
         self.effects: list[Effect] = []
 
-    def kind_of(self, name: str, grants: frozenset[str] | None = None) -> Literal["task", "tool"] | None:
-        if grants is not None and name not in grants:
-            return None
-        return "task" if name in self.tasks else "tool" if name in self.tools else None
+    def describe(self, name: str) -> NameInfo | None:
+        return TOOL if name in self.tools else None
+
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
+        return prepare_template(fields)
 
     def known_names(self) -> Iterable[str]:
-        return [*self.tasks, *self.tools]
-
-    def define_task(self, template: TaskTemplate, call: CallContext) -> None:
-        self.tasks[template.name] = template
-
-    def parameters_of(self, name: str) -> Sequence[str] | None:
-        return list(self.tasks[name].params) if name in self.tasks else None
+        return self.tools
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         self.effects.append(effect)
@@ -86,8 +83,6 @@ class World:
         limits = limits or Limits()
         env = env if env is not None else SexpEnvironment()
         granted = frozenset(allow) if allow is not None else None
-        program = compile_program(
-            Source(name, text), kinds=self.kind_of, limits=limits, allow=granted, env_names=list(env.names())
-        )
+        program = compile_program(Source(name, text), names=NamesInForce(self, env, env), limits=limits, allow=granted)
         call = FakeRun(limits=limits, watched=False).call(grants=granted)
         return await run_program(program, env, performer=self, call=call, budget=Budget(limits))

@@ -35,7 +35,7 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
             rest = [each for each in rest if each is not one]
     if rest:
         raise a.error(rest[0], "form/clause", "this is no clause of 'eval-program'", f"write {_EVAL}")
-    return ir.RuntimeCall(node, "eval-program", values, [tuple(allow), tuple(options)])
+    return ir.RuntimeCall(node, "eval-program", [ir.Environment(node), *values], [tuple(allow), tuple(options)])
 
 
 @form("defmacro", usage=_MACRO, scoping=True)

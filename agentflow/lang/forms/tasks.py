@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from agentflow.core.errors import AgentflowError
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
@@ -19,22 +20,26 @@ _IDENTIFIER = re.compile(r"[^\s.(){}]+")
 _TEXT = ("subtype", "description", "model", "system")
 _PAIRS = ("output_format", "history_config", "context", "settings")
 _OPTIONS = ("params", "instructions", *_TEXT, *_PAIRS, "file_paths", "tools")
+_GUARDED = {"file_paths": "system:read_files", "settings": ""}
+"""Options an untrusted program needs a grant for; none allows native request fields, which may hold a provider's tools."""
 _DEFATOM = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
 
 
 @form("defatom", usage=_DEFATOM, scoping=True)
 def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Registers an atomic task: parameters, instructions with {{parameter}} slots, and options; returns its name.
+    """Defines an atomic task: parameters, instructions with {{parameter}} slots, and options; returns its name.
 
     Options are subtype, description, model, system, output_format, history_config, context, settings, file_paths and
-    tools. The task is known to the whole flow from then on. Defining it again replaces it.
+    tools. The task belongs to the environment the program runs in: its closures, the programs it starts and later
+    programs in the same environment find it; other runs do not. Defining it again replaces it.
     """
     parts = operands(a, node, 2, None, _DEFATOM)
     name = parts[0]
     if type(name) is not Name:
         raise a.error(name, "defatom/name", "the name of a task is a symbol", f"write {_DEFATOM}")
-    if a.allow is not None:
-        raise a.error(node, "name/not-granted", "this program may not define tasks", "call the tasks it was granted")
+    if not a.may_define:
+        hint = "call the tasks it was granted, or grant it 'defatom'"
+        raise a.error(node, "name/not-granted", "this program may not define tasks", hint)
     fields: dict[str, Any] = {"name": name.name, "type": "atomic", "params": {}}
     names: set[str] = set()
     for option in parts[1:]:
@@ -46,13 +51,30 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
             raise a.error(option, "defatom/option", f"'defatom' has no option '{key}'", hint)
         if key in names:
             raise a.error(option, "form/duplicate", f"'defatom' is given '{key}' twice", "give it once")
+        if key in _GUARDED and a.allow is not None and _GUARDED[key] not in a.allow:
+            raise a.error(
+                option,
+                "name/not-granted",
+                f"this program may not give its tasks '{key}'",
+                f"leave it out, or grant the program '{_GUARDED[key]}'" if _GUARDED[key] else "leave it out",
+            )
         names.add(key)
         _option(a, fields, key, option)
     if "instructions" not in names:
         raise a.error(node, "defatom/instructions", f"task '{name.name}' has no instructions", f"write {_DEFATOM}")
     _check_places(a, node, fields)
-    a.atoms.add(name.name)
-    return ir.RuntimeCall(node, "define-task", [], [fields])
+    a.own.add(name.name)
+    return ir.RuntimeCall(node, "define-task", [ir.Environment(node)], [_prepared(a, node, fields)])
+
+
+def _prepared(a: Analyzer, node: Form, fields: dict[str, Any]) -> Any:
+    """The template of a definition, or its fields where nothing is there to make one."""
+    if a.port is None:
+        return fields
+    try:
+        return a.port.prepare(fields)
+    except AgentflowError as error:
+        raise a.error(node, "defatom/invalid", f"defatom: {error.message}", error.hint) from error
 
 
 def _option(a: Analyzer, fields: dict[str, Any], key: str, option: Form) -> None:
@@ -207,7 +229,7 @@ def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         raise a.error(rest[0], "form/clause", "this is no clause of 'solve'", "it has allow, max-rounds and inputs")
     if a.allow is not None:
         a.granted("solve", node)
-    return ir.RuntimeCall(node, "solve", values, [tuple(allow), tuple(options)])
+    return ir.RuntimeCall(node, "solve", [ir.Environment(node), *values], [tuple(allow), tuple(options)])
 
 
 def names_clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> tuple[list[str], list[Node]]:

@@ -1,0 +1,42 @@
+"""What a call of a task takes, as the language checks it before anything runs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from agentflow.core.names import NameInfo, ParameterInfo
+from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
+from agentflow.tasks.inputs import camel_case, required
+from agentflow.tasks.types import parse_type
+
+
+def task_info(template: TaskTemplate) -> NameInfo:
+    """The parameters a template declares, beside the arguments that belong to every task call.
+
+    Raises ValueError for a parameter whose type is none.
+    """
+    parameters = {
+        name: ParameterInfo(required(parameter), parse_type(parameter.type))
+        for name, parameter in template.params.items()
+    }
+    return NameInfo("task", parameters, reserved=reserved_parameters(), lenient=True)
+
+
+@cache
+def reserved_parameters() -> dict[str, ParameterInfo]:
+    """``files``, ``inputs``, ``context`` and ``history_config``, with the records the latter two are."""
+    schemas: dict[str, dict[str, Any]] = {
+        "files": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]},
+        "inputs": {"type": "object"},
+        "context": _record(ContextManagement, camel=True),
+        "history_config": _record(HistoryConfig),
+    }
+    return {name: ParameterInfo(False, schema) for name, schema in schemas.items()}
+
+
+def _record(kind: type[ContextManagement | HistoryConfig], *, camel: bool = False) -> dict[str, Any]:
+    properties: dict[str, Any] = dict(kind.model_json_schema()["properties"])
+    if camel:
+        properties |= {camel_case(name): schema for name, schema in properties.items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
