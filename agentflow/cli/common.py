@@ -79,8 +79,8 @@ def exit_code(error: BaseException) -> Exit:
 def result_exit_code(value: object) -> Exit:
     """The exit code of a program's value: a FAILED result is a failed workflow."""
     if isinstance(value, TaskResult) and value.failed:
-        reason = value.notes.get("error", {}).get("reason")
-        return Exit.PROVIDER if reason in _PROVIDER_REASONS else Exit.FAILED
+        error = value.notes.error
+        return Exit.PROVIDER if error is not None and error.reason in _PROVIDER_REASONS else Exit.FAILED
     return Exit.OK
 
 

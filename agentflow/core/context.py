@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 
-from agentflow.core.records import MappingModel
+from agentflow.core.models import MappingModel
 
 
 class ContextGenerationInput(MappingModel):

@@ -31,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from agentflow.core.reasons import Reason, known_reason
 from agentflow.core.source import Span
 
 MAX_MESSAGE = 2_000
@@ -63,7 +64,7 @@ class AgentflowError(Exception):
     """
 
     default_code: ClassVar[str] = "internal/error"
-    default_reason: ClassVar[str] = "unexpected_error"
+    default_reason: ClassVar[Reason] = "unexpected_error"
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class AgentflowError(Exception):
         super().__init__(self.message)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Reason:
         """The task-failure reason this error appears under in a FAILED result."""
         return self.default_reason
 
@@ -264,18 +265,19 @@ class TaskError(AgentflowError):
         message: str,
         *,
         kind: str | None = None,
-        reason: str | None = None,
+        reason: Reason | None = None,
         code: str | None = None,
         span: Span | None = None,
         hint: str | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
         self.kind = kind or self.default_kind
-        self._reason = reason or self.default_reason
-        super().__init__(message, code=code, span=span, hint=hint, details=details)
+        self._reason: Reason
+        self._reason, known = known_reason(reason or self.default_reason, details or {})
+        super().__init__(message, code=code, span=span, hint=hint, details=dict(known))
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Reason:
         return self._reason
 
 

@@ -22,6 +22,7 @@ from agentflow.core.messages import (
     Usage,
 )
 from agentflow.core.names import CompiledTask, Definitions, NameInfo
+from agentflow.core.reasons import Reason
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig, TaskTemplate
@@ -256,7 +257,7 @@ class CommandResult:
     stdout: str
     stderr: str
     error: str | None = None
-    reason: str | None = None
+    reason: Reason | None = None
     timed_out: bool = False
     stdout_bytes: int = 0
     stderr_bytes: int = 0

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from agentflow.core.records import MappingModel, Record, unfit
+from agentflow.core.models import MappingModel, unfit
+from agentflow.core.records import Record
 from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.core.values import pairs_to_dict
 
@@ -37,7 +38,7 @@ class SubtaskRequest(Record):
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     template_hints: Annotated[
         Sequence[str], Field(validation_alias=AliasChoices("template_hints", "templateHints"))
-    ] = ()
+    ] = field(default_factory=list[str])
     context_management: Annotated[ContextManagement | None, BeforeValidator(_from_pairs)] = None
     file_paths: Sequence[str] | None = None
     history_config: Annotated[HistoryConfig | None, BeforeValidator(_from_pairs)] = None

@@ -1,76 +1,97 @@
-"""Task results: what the specification's components give back."""
+"""Task results: what every task and tool call gives, frozen once it is built."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
-from agentflow.core.errors import AgentflowError, InvalidOutput, ResourceExhausted, TaskError
+from agentflow.core.errors import DataError, InvalidOutput
 from agentflow.core.messages import Usage
-from agentflow.core.records import MappingModel
-from agentflow.core.values import to_json
+from agentflow.core.notes import ErrorInfo, FailedPart, Notes
+from agentflow.core.reasons import REASONS, Reason, known_reason
+from agentflow.core.records import Record
+from agentflow.core.values import plain, to_json
 
-Status = Literal["COMPLETE", "CONTINUATION", "FAILED"]
+Status: TypeAlias = Literal["COMPLETE", "CONTINUATION", "FAILED"]
+_STATUSES = frozenset({"COMPLETE", "CONTINUATION", "FAILED"})
 
-REASONS: tuple[str, ...] = (
-    "context_retrieval_failure",
-    "context_matching_failure",
-    "context_parsing_failure",
-    "xml_validation_failure",
-    "output_format_failure",
-    "execution_timeout",
-    "execution_halted",
-    "subtask_failure",
-    "input_validation_failure",
-    "template_not_found",
-    "tool_execution_error",
-    "llm_error",
-    "dependency_error",
-    "connection_error",
-    "protocol_error",
-    "configuration_error",
-    "context_priming_failure",
-    "unexpected_error",
-)
-"""Every reason a FAILED result may carry."""
+NO_USAGE = Usage()
+"""The usage of what asked no model; told by identity, so that a sum with it need not be made."""
+_NO_NOTES = Notes()
+_KEYS = ("status", "content", "parsedContent", "criteria", "notes")
+_SHAPE = frozenset({*_KEYS, "parsed_content"})
+_SMALL = 10**15
 
 
-class TaskResult(MappingModel):
-    """What a task or tool call gives.
+@dataclass(frozen=True, slots=True, init=False, eq=False, match_args=False)
+class TaskResult(Record):
+    """What a task or tool call gives: a frozen record, and a mapping in the specification's shape.
 
-    ``status`` is COMPLETE, CONTINUATION (a subtask is wanted: ``notes["subtask_request"]``) or FAILED; ``content`` the
+    ``status`` is COMPLETE, CONTINUATION (a subtask is wanted: ``notes.subtask_request``) or FAILED; ``content`` the
     text; ``parsedContent`` (``parsed_content`` in Python) the data where the output is data; ``criteria`` free;
-    ``notes`` a dict, in a FAILED one with ``notes["error"] = {type, reason, message, details}``. ``usage`` is what it
-    cost in tokens. ``model_dump()`` gives the specification's shape.
+    ``notes`` a mapping, in a FAILED one with ``notes["error"] = {type, reason, message, details}``. ``usage`` is what it
+    cost in tokens, ``exception`` the exception behind a failure; two results are equal without regard to these.
+    Use :meth:`of` for what hosts and models give, ``dataclasses.replace`` or :meth:`with_notes` for a changed one.
     """
 
-    status: Status = "COMPLETE"
-    content: str = ""
-    parsed_content: Any = Field(default=None, alias="parsedContent")
-    criteria: str | None = None
-    notes: dict[str, Any] = Field(default_factory=dict)
+    __match_args__: ClassVar[tuple[str, ...]] = _KEYS
 
-    model_config = ConfigDict(frozen=False)
+    status: Status
+    content: str
+    parsed_content: Any
+    criteria: str | None
+    notes: Notes
+    usage: Usage = field(repr=False)
+    exception: BaseException | None = field(repr=False)
+
+    def __init__(
+        self,
+        status: Status = "COMPLETE",
+        content: str = "",
+        parsed_content: Any = None,
+        criteria: str | None = None,
+        notes: Mapping[str, Any] = _NO_NOTES,
+        usage: Usage = NO_USAGE,
+        exception: BaseException | None = None,
+        *,
+        parsedContent: Any = None,
+    ) -> None:
+        if status not in _STATUSES or not isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _misshapen(status, content)
+        if notes.__class__ is not Notes:
+            notes = Notes.of(notes)
+        if status == "FAILED" and cast(Notes, notes).error is None:
+            notes = replace(cast(Notes, notes), error=ErrorInfo(content or "the task failed"))
+        put = object.__setattr__
+        put(self, "status", status)
+        put(self, "content", content)
+        put(self, "parsed_content", parsedContent if parsed_content is None else parsed_content)
+        put(self, "criteria", criteria)
+        put(self, "notes", notes)
+        put(self, "usage", usage)
+        put(self, "exception", exception)
 
     def __getitem__(self, key: str) -> Any:
-        return getattr(self, "parsed_content" if key == "parsedContent" else key) if key in self else self.notes[""]
+        return Record.__getitem__(self, "parsedContent" if key == "parsed_content" else key)
 
-    def __contains__(self, key: object) -> bool:
-        return key in _RESULT_KEYS
+    def __copy__(self) -> TaskResult:
+        return self
 
-    def get(self, key: str, default: Any = None) -> Any:
-        return default if key not in _RESULT_KEYS else self[key]
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is pickled or copied deeply: all but the exception, which the notes describe."""
+        return TaskResult, (self.status, self.content, self.parsed_content, self.criteria, self.notes, self.usage)
 
-    def keys(self) -> Any:
-        return iter(("status", "content", "parsedContent", "criteria", "notes"))
+    def to_dict(self) -> dict[str, Any]:
+        """The specification's shape, as a plain dict: status, content, parsedContent, criteria, notes."""
+        return {**self, "notes": self.notes.to_dict()}
 
-    _error: BaseException | None = PrivateAttr(default=None)
-    _usage: Usage = PrivateAttr(default_factory=lambda: _NO_USAGE)
-
-    def model_dump(self, **options: Any) -> dict[str, Any]:
-        options.setdefault("by_alias", True)
-        return super().model_dump(**options)
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
+        """:meth:`to_dict`; with ``mode="json"`` as JSON data."""
+        return plain(self) if mode == "json" else self.to_dict()
 
     @property
     def parsedContent(self) -> Any:
@@ -83,165 +104,152 @@ class TaskResult(MappingModel):
         return self.status == "FAILED"
 
     @property
-    def usage(self) -> Usage:
-        """Tokens spent on it, all turns and subtasks included."""
-        return self._usage
-
-    def with_usage(self, usage: Usage) -> TaskResult:
-        """This result, with its usage set."""
-        self._usage = usage
-        return self
+    def failed_parts(self) -> tuple[FailedPart, ...]:
+        """The parts its caller named that failed, although the whole is COMPLETE; :meth:`value` raises the first."""
+        return self.notes.failed_parts or ()
 
     @property
     def error(self) -> BaseException | None:
-        """The exception behind a FAILED result: the original where there was one, else made from the notes."""
+        """The exception behind a FAILED result: the original where there was one, else one that its notes describe."""
         if self.status != "FAILED":
             return None
-        if self._error is None:
-            self._error = error_from_notes(self.notes.get("error"), self.content)
-        return self._error
+        return self.exception or cast(ErrorInfo, self.notes.error).exception()
 
     def value(self) -> Any:
         """The parsed content, or the content, of a COMPLETE result.
 
-        Raises the error of a FAILED one, and InvalidOutput when JSON was asked for and did not come.
+        Raises the error of a FAILED one, InvalidOutput when JSON was asked for and did not come, and the error of the
+        first of its failed parts.
         """
+        problem = self.problem()
+        if problem is not None:
+            raise problem
+        return self.content if self.parsed_content is None else self.parsed_content
+
+    def problem(self) -> BaseException | None:
+        """What :meth:`value` raises; None when it gives the value."""
+        notes = self.notes
         if self.status == "FAILED":
-            error = self.error
-            assert error is not None
-            raise error
-        if self.notes.get("parseError") is not None:
-            raise InvalidOutput(
-                f"the answer is not the JSON asked for: {self.notes['parseError']}",
+            return self.error
+        if notes.parse_error is not None:
+            return InvalidOutput(
+                f"the answer is not the JSON asked for: {notes.parse_error}",
                 details={"content": self.content[:2_000]},
                 hint="look at (content r) for what the model said, or ask for a plainer format",
             )
-        return self.content if self.parsed_content is None else self.parsed_content
+        if notes.failed_parts:
+            first = notes.failed_parts[0]
+            return first.exception or first.error.exception()
+        return None
+
+    def with_notes(self, **entries: Any) -> TaskResult:
+        """This result with these notes set, which win over its own."""
+        return replace(self, notes=self.notes.merged(entries))
 
     @classmethod
     def complete(cls, content: str = "", parsed: Any = None, **notes: Any) -> TaskResult:
         """A COMPLETE result with these notes."""
-        return cls(status="COMPLETE", content=content, parsedContent=parsed, notes=notes)
+        return cls("COMPLETE", content, parsed, None, Notes.of(notes) if notes else _NO_NOTES)
 
     @classmethod
     def failure(
         cls,
-        reason: str,
+        reason: Reason,
         message: str,
         *,
         type: str = "TASK_FAILURE",
-        details: dict[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
         error: BaseException | None = None,
         **notes: Any,
     ) -> TaskResult:
-        """A FAILED result: ``reason`` one of :data:`REASONS`; ``error`` the exception behind it, kept as it is."""
-        made = {"type": type, "reason": reason, "message": message, "details": details or {}}
-        result = cls(status="FAILED", content=message, notes={**notes, "error": made})
-        result._error = error
-        return result
+        """A FAILED result; ``error`` is the exception behind it, kept as it is."""
+        known, kept = known_reason(reason, details or {})
+        info = ErrorInfo(message, known, type, kept)
+        return cls("FAILED", message, notes=Notes.of({**notes, "error": info}), exception=error)
 
     @classmethod
-    def from_error(cls, error: BaseException, *, reason: str | None = None, **notes: Any) -> TaskResult:
-        """The FAILED result of an exception, which it keeps."""
-        if isinstance(error, AgentflowError):
-            kind = error.kind if isinstance(error, TaskError) else "TASK_FAILURE"
-            body: dict[str, Any] = {
-                "type": kind,
-                "reason": reason or error.reason,
-                "message": error.message,
-                "details": {"code": error.code, **error.details},
-            }
-            if error.hint:
-                body["details"]["hint"] = error.hint
-            if isinstance(error, ResourceExhausted) or kind == "RESOURCE_EXHAUSTION":
-                body["resource"] = error.details.get("resource", "context")
-                body["metrics"] = error.details.get("metrics", {})
-            message = error.message
-        else:
-            message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            message = message[:2_000]
-            body = {
-                "type": "TASK_FAILURE",
-                "reason": reason or "unexpected_error",
-                "message": message,
-                "details": {"exception": type(error).__name__},
-            }
-        result = cls(status="FAILED", content=message, notes={**notes, "error": body})
-        result._error = error
-        return result
+    def from_error(cls, error: BaseException, *, reason: Reason | None = None, **notes: Any) -> TaskResult:
+        """The FAILED result of an exception, which it keeps; ``reason`` replaces the exception's own."""
+        info = ErrorInfo.of_exception(error, reason)
+        return cls("FAILED", info.message, notes=Notes.of({**notes, "error": info}), exception=error)
 
     @classmethod
     def of(cls, value: object) -> TaskResult:
-        """``value`` as a TaskResult: one as it is, a dict in its shape, or any plain value as a COMPLETE one.
+        """``value`` as a result: one as it is, a mapping in its shape, or any plain value as a COMPLETE one.
 
-        Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``.
+        Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``. Raises
+        DataError (``data/fields``) for a mapping that has a status and the right keys, and is no result all the same.
         """
-        given: Any = value
-        if isinstance(given, TaskResult):
-            return given
-        if isinstance(given, dict):
-            data = given = cast(dict[str, Any], given)
-            if data.get("status") in ("COMPLETE", "CONTINUATION", "FAILED") and set(data) <= _RESULT_KEYS:
-                content: Any = data.get("content", "")
-                if not isinstance(content, str):
-                    parsed = data.get("parsedContent", content)
-                    data = {**data, "content": to_json(content), "parsedContent": parsed}
-                return cls.model_validate(data)
-        if type(given) is str:
-            return complete_result(given)
-        if type(given) is int:
-            return complete_result(to_json(given) if abs(given) > _SMALL else str(given), given)
-        if given is None:
+        if isinstance(value, TaskResult):
+            return value
+        if type(value) is str:
+            return cls("COMPLETE", value)
+        if type(value) is int:
+            return cls("COMPLETE", to_json(value) if abs(value) > _SMALL else str(value), value)
+        if value is None:
             return cls()
-        if isinstance(given, str):
-            return cls(content=str(given))
-        if isinstance(given, BaseModel):
-            return cls(content=given.model_dump_json(), parsedContent=given)
-        return cls(content=to_json(given), parsedContent=given)
+        if isinstance(value, str):
+            return cls("COMPLETE", str(value))
+        if isinstance(value, BaseModel):
+            return cls("COMPLETE", value.model_dump_json(), value)
+        if isinstance(value, Mapping):
+            entries = cast(Mapping[str, Any], value)
+            if entries.get("status") in _STATUSES and entries.keys() <= _SHAPE:
+                return cls.from_mapping(entries)
+        return cls("COMPLETE", to_json(cast(object, value)), value)
+
+    @classmethod
+    def from_mapping(cls, entries: Mapping[str, Any]) -> TaskResult:
+        """The result whose shape ``entries`` is; content that is no text becomes JSON, and the parsed content.
+
+        Raises DataError (``data/fields``) naming what is unknown or of the wrong kind.
+        """
+        unknown = [str(key) for key in entries if key not in _SHAPE]
+        if unknown:
+            raise DataError(
+                f"a TaskResult has no '{unknown[0]}'", code="data/fields", hint=f"its keys are {', '.join(_KEYS)}"
+            )
+        content: Any = entries.get("content", "")
+        parsed = entries.get("parsedContent", entries.get("parsed_content"))
+        if content is not None and not isinstance(content, str):
+            content, parsed = to_json(content), content if parsed is None else parsed
+        criteria = entries.get("criteria")
+        return cls(
+            entries.get("status", "COMPLETE"),
+            content or "",
+            parsed,
+            None if criteria is None else str(criteria),
+            Notes.of(entries.get("notes") or {}),
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """In a pydantic model a result is itself or a dict in its shape, and is written as that."""
+        entry = core_schema.typed_dict_field
+        shape = core_schema.typed_dict_schema(
+            {
+                "status": entry(core_schema.literal_schema(sorted(_STATUSES))),
+                "content": entry(core_schema.str_schema(), required=False),
+                "parsedContent": entry(core_schema.any_schema(), required=False),
+                "criteria": entry(core_schema.nullable_schema(core_schema.str_schema()), required=False),
+                "notes": entry(core_schema.dict_schema(core_schema.str_schema()), required=False),
+            },
+            extra_behavior="forbid",
+        )
+        read = core_schema.no_info_after_validator_function(cls.from_mapping, shape)
+        return core_schema.json_or_python_schema(
+            read,
+            core_schema.union_schema([core_schema.is_instance_schema(cls), read]),
+            serialization=core_schema.plain_serializer_function_ser_schema(plain),
+        )
 
 
-_NO_USAGE = Usage()  # shared: pydantic would deep-copy a default, which costs more than all of the rest
-_RESULT_KEYS = {"status", "content", "parsedContent", "parsed_content", "criteria", "notes"}
+def _misshapen(status: object, content: object) -> DataError:
+    if isinstance(content, str):
+        said = f"the status of a TaskResult is COMPLETE, CONTINUATION or FAILED, not {status!r}"
+    else:
+        said = f"the content of a TaskResult is text, not {type(content).__name__}"
+    return DataError(said, code="data/fields", hint="data goes into parsedContent; TaskResult.of takes any value")
 
 
-_SMALL = 10**15
-
-
-_put = object.__setattr__
-
-
-def complete_result(
-    content: str, parsed: Any = None, *, notes: dict[str, Any] | None = None, usage: Usage = _NO_USAGE
-) -> TaskResult:
-    """A COMPLETE result of values known to be right.
-
-    Nothing is validated or copied: for each trivial tool result and each answer that would cost more than the rest of
-    the call. ``notes`` becomes the result's own.
-    """
-    result = TaskResult.__new__(TaskResult)
-    fields: dict[str, Any] = {
-        "status": "COMPLETE",
-        "content": content,
-        "parsed_content": parsed,
-        "criteria": None,
-        "notes": {} if notes is None else notes,
-    }
-    _put(result, "__dict__", fields)
-    _put(result, "__pydantic_fields_set__", {"content", "parsed_content" if notes is None else "notes"})
-    _put(result, "__pydantic_extra__", None)
-    _put(result, "__pydantic_private__", {"_error": None, "_usage": usage})
-    return result
-
-
-def error_from_notes(error: object, content: str) -> TaskError:
-    """A TaskError made from ``notes["error"]``, for a FAILED result that no exception stands behind."""
-    if not isinstance(error, dict):
-        return TaskError(content or "the task failed", reason="unexpected_error")
-    data = cast(dict[str, Any], error)
-    details = data.get("details")
-    return TaskError(
-        str(data.get("message") or content or "the task failed"),
-        kind=str(data.get("type") or "TASK_FAILURE"),
-        reason=str(data.get("reason") or "unexpected_error"),
-        details=cast(dict[str, Any], details) if isinstance(details, dict) else {},
-    )
+__all__ = ["NO_USAGE", "REASONS", "ErrorInfo", "FailedPart", "Notes", "Reason", "Status", "TaskResult"]

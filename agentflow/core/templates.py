@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from pydantic import AliasChoices, Field, field_validator
 
-from agentflow.core.records import MappingModel
+from agentflow.core.models import MappingModel
 from agentflow.core.values import pairs_to_dict
 
 

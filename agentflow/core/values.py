@@ -10,6 +10,7 @@ from typing import Any, cast
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList, as_list
 
 MAX_DATA_DEPTH = 1_000
@@ -74,10 +75,9 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
 
     The arguments ``context``, ``inputs`` and ``history_config`` take both forms. None for duplicate names.
     """
-    if isinstance(value, Mapping):
-        mapping = cast(Mapping[Any, Any], value)
+    if is_dict(value):
         entries: dict[str, Any] = {}
-        for key, item in mapping.items():
+        for key, item in value.items():
             name = name_of(key)
             if name is None:
                 return None

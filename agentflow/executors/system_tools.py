@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -114,10 +115,8 @@ class SystemTools:
             matches=[plain(match) for match in answer.matches],
         )
         if answer.error:
-            result.notes["warning"] = answer.error
-        if answer.skipped:
-            result.notes["skipped"] = answer.skipped
-        return result
+            result = result.with_notes(warning=answer.error)
+        return result.with_notes(skipped=answer.skipped) if answer.skipped else result
 
     async def _lookup(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult | TaskResult:
         if self._memory is None:
@@ -218,7 +217,7 @@ class SystemTools:
         details = {"code": ended.code, "exit_code": ended.exit_code, "timed_out": ended.timed_out}
         result = TaskResult.failure(ended.reason or "tool_execution_error", message, details=details, **notes)
         if ended.exit_code is not None and ended.stderr.strip():
-            result.content = ended.stderr
+            return replace(result, content=ended.stderr)
         return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from agentflow.core.messages import TextPart
@@ -15,10 +16,8 @@ JSON_ONLY = "Answer with one JSON value and nothing else."
 
 def make_prompt(prompt: str | Prompt, options: dict[str, Any]) -> Prompt:
     """Build a Prompt from text and options named like its fields; for a Prompt, options replace its fields."""
-    import dataclasses
-
     if isinstance(prompt, Prompt):
-        return dataclasses.replace(prompt, **options) if options else prompt
+        return replace(prompt, **options) if options else prompt
     built = Prompt(parts=(TextPart(prompt),), **options)
     if not (built.json_output or built.output_schema is not None or built.output_model is not None):
         return built
@@ -32,7 +31,7 @@ def make_prompt(prompt: str | Prompt, options: dict[str, Any]) -> Prompt:
         instruction = (
             f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(TypeAdapter[Any](built.output_model).json_schema())}"
         )
-    return dataclasses.replace(built, parts=(*built.parts, TextPart(f"\n\n{instruction}")))
+    return replace(built, parts=(*built.parts, TextPart(f"\n\n{instruction}")))
 
 
 def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:
@@ -56,4 +55,4 @@ def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:
         result = TaskResult.complete(text, None, **notes, parseError=outcome.parse_error)
     else:
         result = TaskResult.complete(text, outcome.value, **notes)
-    return result.with_usage(outcome.usage)
+    return replace(result, usage=outcome.usage)

@@ -7,12 +7,14 @@ import hashlib
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from agentflow.core.call import ApprovalRequest, CallContext, HostCode, Scope
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.names import NameInfo, info_of_schema
+from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -187,9 +189,7 @@ async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext
     while True:
         result = await _once(tool, arguments, call)
         if attempt >= tool.retries or not result.failed or _is_input_fault(result):
-            if attempt:
-                result.notes["tool_attempts"] = attempt + 1
-            return result
+            return result.with_notes(tool_attempts=attempt + 1) if attempt else result
         wait = min(RETRY_MOST_S, RETRY_FIRST_S * 2**attempt) * random.uniform(0.5, 1.0)
         attempt += 1
         call.warn("tool/retried", f"tool '{tool.name}' failed and is tried again", attempt=attempt, wait_s=wait)
@@ -197,8 +197,8 @@ async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext
 
 
 def _is_input_fault(result: TaskResult) -> bool:
-    error = result.notes.get("error")
-    return isinstance(error, dict) and cast(dict[str, Any], error).get("reason") == "input_validation_failure"
+    error = result.notes.error
+    return error is not None and error.reason == "input_validation_failure"
 
 
 async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
@@ -240,9 +240,9 @@ def _leaves(group: BaseExceptionGroup[Any], kinds: tuple[type[Exception], ...]) 
 
 def _result(tool: Tool, value: object) -> TaskResult:
     if isinstance(value, SubtaskRequest):
-        return TaskResult(status="CONTINUATION", notes={"subtask_request": value})
+        return TaskResult("CONTINUATION", notes=Notes(subtask_request=value))
     if tool.kind == "subtask" and isinstance(value, dict):
-        return TaskResult(status="CONTINUATION", notes={"subtask_request": SubtaskRequest.of(cast(object, value))})
+        return TaskResult("CONTINUATION", notes=Notes(subtask_request=SubtaskRequest.of(cast(object, value))))
     return TaskResult.of(value)
 
 
@@ -253,5 +253,4 @@ def _capped(result: TaskResult, limit: int) -> TaskResult:
     half = max(1, limit // 2)
     cut = len(content) - 2 * half
     shown = f"{content[:half]}\n... ({cut:,} characters left out) ...\n{content[-half:]}"
-    notes = {**result.notes, "truncated": {"characters": len(content), "limit": limit}}
-    return result.model_copy(update={"content": shown, "notes": notes})
+    return replace(result, content=shown).with_notes(truncated={"characters": len(content), "limit": limit})

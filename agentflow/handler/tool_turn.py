@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import DataError, LimitExceeded, ProtocolError, clip
-from agentflow.core.messages import ModelResponse, ToolCallPart, ToolResultPart, ToolSpec, Usage
+from agentflow.core.errors import LimitExceeded, ProtocolError, clip
+from agentflow.core.messages import ModelResponse, ToolCallPart, ToolResultPart, ToolSpec
 from agentflow.core.ports import ToolPort
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
+from agentflow.core.results import NO_USAGE, TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
 
@@ -40,10 +39,6 @@ def check_calls(response: ModelResponse) -> None:
                 hint="the server is at fault; no tool was run",
             )
         seen.add(part.id)
-
-
-NO_USAGE = Usage()
-"""Zero usage; compare with `is` to skip an addition."""
 
 
 class ToolTurn:
@@ -115,7 +110,8 @@ class ToolTurn:
         result = await self._tools.execute(name, part.arguments, call, call_id=part.id)
         if result.status == "CONTINUATION":
             result = await self._continued(name, result, call)
-        self.usage += result.usage
+        if result.usage is not NO_USAGE:
+            self.usage += result.usage
         return ToolResultPart(part.id, name, _text(result), result.failed)
 
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
@@ -123,13 +119,8 @@ class ToolTurn:
         return ToolResultPart(part.id, part.name, f"error: {why}", True)
 
     async def _continued(self, name: str, result: TaskResult, call: CallContext) -> TaskResult:
-        request = result.notes.get("subtask_request")
-        try:
-            if isinstance(request, Mapping):
-                request = SubtaskRequest.of(cast(object, request))
-        except DataError as error:
-            return TaskResult.failure("subtask_failure", f"the subtask request of '{name}' is {error.message}")
-        if not isinstance(request, SubtaskRequest):
+        request = result.notes.subtask_request
+        if request is None:
             return TaskResult.failure(
                 "subtask_failure",
                 f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
@@ -140,12 +131,13 @@ class ToolTurn:
 
 def _text(result: TaskResult) -> str:
     if result.failed:
-        error = result.notes.get("error")
-        reason = cast(dict[str, object], error).get("reason") if isinstance(error, dict) else None
-        return f"error ({reason}): {result.content}" if reason else f"error: {result.content}"
-    if result.content or result.parsed_content is None:
-        return result.content
-    return to_json(result.parsed_content)
+        error = result.notes.error
+        return f"error ({error.reason}): {result.content}" if error is not None else f"error: {result.content}"
+    text = result.content
+    if not text and result.parsed_content is not None:
+        text = to_json(result.parsed_content)
+    failed = [f"error ({each.error.reason}): {each.part}: {each.error.message}" for each in result.failed_parts]
+    return "\n".join([text, *failed]) if failed else text
 
 
 def _most_telling(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -14,11 +14,12 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, Refused, ResourceExhausted, clip
 from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolSpec, user
 from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.results import NO_USAGE
 from agentflow.handler.answer import OutputSchema, OutputSchemas, PartialAnswer
 from agentflow.handler.conversation import answer_message, opening
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
-from agentflow.handler.tool_turn import NO_USAGE, ToolTurn, check_calls
+from agentflow.handler.tool_turn import ToolTurn, check_calls
 from agentflow.lib.suggest import did_you_mean
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]

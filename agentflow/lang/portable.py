@@ -18,6 +18,7 @@ from typing import Any, cast
 from agentflow.core.errors import DataError, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, Names, Template
+from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.source import Source
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
@@ -140,8 +141,8 @@ class _Dump:
         if depth < MAX_DATA_DEPTH // 4:
             if isinstance(value, list | tuple | SharedList):
                 return [self.encode(each, name, closure, depth + 1) for each in cast("list[Any]", value)]
-            if isinstance(value, dict):
-                pairs = cast("dict[Any, Any]", value)
+            if is_dict(value):
+                pairs = value
                 if all(isinstance(key, str) and not key.startswith("$") for key in pairs):
                     return {key: self.encode(each, name, closure, depth + 1) for key, each in pairs.items()}
                 return {

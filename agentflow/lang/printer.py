@@ -18,7 +18,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
-from agentflow.core.records import Record, is_dict
+from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.closure import Closure
@@ -146,8 +146,6 @@ JSON = Notation("[", "]", "{", "}", ", ", ": ", _json_atom, _json_key)
 
 def as_data(value: Any) -> Any:
     """A model, dataclass or named tuple as a dict of its declared fields; other values unchanged. One level only."""
-    if isinstance(value, Record):
-        return dict(value)
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return {
@@ -156,6 +154,8 @@ def as_data(value: Any) -> Any:
             if not info.exclude
         }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if isinstance(value, Mapping):
+            return dict(cast("Mapping[Any, Any]", value))
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr and f.name[:1] != "_"}
     if isinstance(value, set | frozenset):
         return sorted(cast("set[Any]", value), key=str)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, cast
 
+from agentflow.core.records import is_dict
 from agentflow.core.values import Symbol
 
 
@@ -128,7 +129,7 @@ def from_datum(value: Any, place: Node, places: dict[int, Node], max_nodes: int,
             form = Form([], start, end)
             target.append(form)
             pending.extend((item, form.items, depth + 1) for item in reversed(cast(list[Any], at)))
-        elif isinstance(at, dict):
+        elif is_dict(at):
             dict_form = DictForm([], start, end)
             target.append(dict_form)
             flat: list[Any] = [part for pair in cast(dict[Any, Any], at).items() for part in pair]

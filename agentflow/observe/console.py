@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from agentflow.core.events import (
     ENDINGS,
@@ -28,6 +28,7 @@ from agentflow.core.events import (
     WaitStarted,
     Warning,
 )
+from agentflow.core.results import TaskResult
 from agentflow.core.values import as_text, plain
 
 _WIDTH = 110
@@ -141,8 +142,9 @@ class Console:
         elif isinstance(event, ContextFinished):
             extra = f"  {len(event.paths)} files"
         if event.outcome != "ok":
-            result: Any = getattr(event, "result", None)
-            reason = event.error or (result.notes.get("error", {}).get("reason") if result is not None else None)
+            result: TaskResult | None = getattr(event, "result", None)
+            described = None if result is None else result.notes.error
+            reason = event.error or (None if described is None else described.reason)
             extra += f"  {event.outcome}" + (f": {reason}" if reason else "")
         self._line("<" if event.outcome == "ok" else "x", f"{what}  {event.duration_s * 1000:,.0f} ms{extra}")
 

@@ -10,29 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from agentflow.core.errors import TaskError
+from agentflow.core.records import Entries
 from agentflow.core.templates import ContextManagement
 
 
-@dataclass(frozen=True, slots=True)
-class ContextSettings:
-    """Resolved settings: every dimension has a value."""
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextSettings(Entries):
+    """Resolved settings: every dimension has a value. They are a note of the result as they are."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {name: name for name in ("inherit_context", "accumulate_data", "accumulation_format", "fresh_context")}
+    )
 
     inherit_context: Literal["full", "none", "subset"] = "full"
     accumulate_data: bool = False
     accumulation_format: Literal["notes_only", "full_output"] = "notes_only"
     fresh_context: Literal["enabled", "disabled"] = "disabled"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The dict of the specification, for notes."""
-        return {
-            "inherit_context": self.inherit_context,
-            "accumulate_data": self.accumulate_data,
-            "accumulation_format": self.accumulation_format,
-            "fresh_context": self.fresh_context,
-        }
 
 
 STANDARD = ContextSettings()

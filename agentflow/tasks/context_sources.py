@@ -14,8 +14,8 @@ from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
+from agentflow.core.models import validation_messages
 from agentflow.core.ports import CommandPort, ContextFinder, FilePort
-from agentflow.core.records import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import TaskTemplate
 from agentflow.tasks.registry import CompiledTemplate, words

@@ -7,22 +7,24 @@ stands below it, so that memory's own ranking may use tasks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
 from agentflow.core.messages import TextPart
-from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
-from agentflow.core.results import TaskResult, complete_result
+from agentflow.core.notes import Notes
+from agentflow.core.ports import FilePort, Prompt, PromptRunner
+from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, gather_material
-from agentflow.tasks.output import format_instructions, result_of
+from agentflow.tasks.output import result_of
 from agentflow.tasks.registry import CompiledTemplate
+from agentflow.tasks.template import CompiledText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,11 @@ class ExecutionOverrides:
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(slots=True)
+AS_DECLARED = ExecutionOverrides()
+"""An execution that departs in nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """What one execution gave: the ``result``, what it cost (``cost_usd`` None: unknown), the ``goal`` as rendered."""
 
@@ -77,103 +83,51 @@ class AtomicTaskExecutor:
         A ProviderError, ConfigurationError, ResourceExhausted or an error of rendering and reading becomes a FAILED
         result that keeps it; any other TaskError (a tool's), LimitExceeded and cancellation go through.
         """
-        settings = settings or ExecutionOverrides()
-        functions = functions or self.functions(call)
-        execution = Execution(complete_result(""))
-        notes = {"template_used": compiled.name, **settings.notes}
+        settings = settings or AS_DECLARED
+        context = given or NO_CONTEXT
+        goal = ""
         try:
-            prepared = await self._prepare(compiled, values, given or NO_CONTEXT, functions, execution, notes)
+            internal = INTERNAL.get(compiled.name)
+            if internal is not None:
+                result = internal(values)
+                return Execution(replace(result, notes=_notes(compiled, settings).merged(result.notes)))
+            if functions is None and (compiled.prompt.functions or compiled.system.functions):
+                functions = self.functions(call)
+            goal = await _rendered(compiled.prompt, compiled, values, functions)
+            if compiled.template.is_function:
+                return Execution(TaskResult("COMPLETE", goal, notes=_notes(compiled, settings)), goal=goal)
+            if not goal.strip():
+                raise _nothing_to_ask(compiled)
+            system = await _rendered(compiled.system, compiled, values, functions)
+            material = await gather_material(self.files, context) if context is not NO_CONTEXT else PromptMaterial()
         except (TaskError, ConfigurationError) as error:
-            execution.result = TaskResult.from_error(error, **notes)
-            return execution
-        if prepared is None:
-            return execution
-        prompt, material = self._prompt(compiled, prepared, settings, execution.goal)
+            return Execution(TaskResult.from_error(error, **_notes(compiled, settings)), goal=goal)
+        paths = tuple(material.paths)
         if material.skipped:
             call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
-        inherited = given.inherited if given else ""
-        call.material = (
-            InheritedContext(inherited, tuple(material.paths)) if inherited or material.paths else NOTHING_INHERITED
-        )
+        call.material = InheritedContext(context.inherited, paths) if context.inherited or paths else NOTHING_INHERITED
+        prompt = _prompt(compiled, settings, goal, system, material)
+        others = settings.notes
+        if paths:
+            others = {**others, "context_files": list(paths)}
+        if material.skipped:
+            others = {**others, "skipped_files": material.skipped}
         try:
             outcome = await (settings.prompts or self.prompts).run_prompt(prompt, call)
         except (ProviderError, ConfigurationError, ResourceExhausted) as error:
-            execution.result = TaskResult.from_error(error, **notes)
-            return execution
-        _conclude(execution, outcome, compiled, notes)
-        return execution
-
-    async def _prepare(
-        self,
-        compiled: CompiledTemplate,
-        values: Mapping[str, Any],
-        given: ContextInputs,
-        functions: FunctionCalls,
-        execution: Execution,
-        notes: dict[str, Any],
-    ) -> tuple[str, PromptMaterial] | None:
-        """System prompt and material; None when the result is there already, without a model."""
-        internal = INTERNAL.get(compiled.name)
-        if internal is not None:
-            execution.result = internal(values)
-            execution.result.notes = {**notes, **execution.result.notes}
-            return None
-        text = compiled.prompt
-        execution.goal = (
-            await text.render_with(values, functions.within(compiled)) if text.functions else text.render(values)
-        )
-        if compiled.template.is_function:
-            execution.result = TaskResult(content=execution.goal, notes=notes)
-            return None
-        if not execution.goal.strip():
-            raise TaskError(
-                f"task '{compiled.name}' has nothing to ask: its instructions are empty",
-                reason="input_validation_failure",
-                code="tasks/empty-prompt",
-                hint="give the template instructions, or at least a description",
+            notes = _notes(compiled, settings).merged(
+                {**others, "context_source": context.source, "context_files_count": len(paths)}
             )
-        text = compiled.system
-        system = await text.render_with(values, functions.within(compiled)) if text.functions else text.render(values)
-        material = await gather_material(self.files, given)
-        notes["context_source"] = given.source
-        notes["context_files_count"] = len(material.paths)
-        if material.paths:
-            notes["context_files"] = list(material.paths)
-        if material.skipped:
-            notes["skipped_files"] = material.skipped
-        return system, material
-
-    def _prompt(
-        self, compiled: CompiledTemplate, prepared: tuple[str, PromptMaterial], settings: ExecutionOverrides, goal: str
-    ) -> tuple[Prompt, PromptMaterial]:
-        system, material = prepared
-        template, output = compiled.template, compiled.output
-        parts = [TextPart(goal), *material.parts]
-        asked = format_instructions(output)
-        if asked:
-            parts.append(TextPart(asked))
-        fields: dict[str, Any] = {
-            "max_turns": template.max_turns,
-            "max_output_tokens": template.max_output_tokens,
-            "timeout_s": template.timeout_s,
-            "settings": dict(template.settings),
-        }
-        if settings.options:
-            fields.update(settings.options)
-            fields["settings"] = {**template.settings, **settings.options.get("settings", {})}
-        prompt = Prompt(
-            parts=tuple(_separated(parts)),
-            system=system,
-            model=settings.model or template.model,
-            fallbacks=settings.fallbacks or tuple(template.fallbacks),
-            tools=settings.tools,
-            output_schema=output.schema,
-            json_output=output.json,
-            output_model=output.model,
-            history=settings.history or template.history_config or compiled.history,
-            **fields,
+            return Execution(TaskResult.from_error(error, **notes), goal=goal)
+        notes = Notes(
+            template_used=compiled.name,
+            context_source=context.source,
+            context_files_count=len(paths),
+            model=outcome.model or None,
+            turns=outcome.turns,
+            others=others,
         )
-        return prompt, material
+        return Execution(result_of(outcome, compiled.output, notes), outcome.cost_usd, goal)
 
     def functions(self, call: CallContext, depth: int = 0) -> FunctionCalls:
         """Function calls that know the built-in templates only."""
@@ -202,19 +156,61 @@ class AtomicTaskExecutor:
         return (await self.execute(compiled, values, call)).result
 
 
+def _notes(compiled: CompiledTemplate, settings: ExecutionOverrides) -> Notes:
+    """The notes of an execution that has no material yet."""
+    return Notes(template_used=compiled.name, context_source="none", context_files_count=0, others=settings.notes)
+
+
+async def _rendered(
+    text: CompiledText, compiled: CompiledTemplate, values: Mapping[str, Any], functions: FunctionCalls | None
+) -> str:
+    if functions is None or not text.functions:
+        return text.render(values)
+    return await text.render_with(values, functions.within(compiled))
+
+
+def _nothing_to_ask(compiled: CompiledTemplate) -> TaskError:
+    return TaskError(
+        f"task '{compiled.name}' has nothing to ask: its instructions are empty",
+        reason="input_validation_failure",
+        code="tasks/empty-prompt",
+        hint="give the template instructions, or at least a description",
+    )
+
+
+def _prompt(
+    compiled: CompiledTemplate, settings: ExecutionOverrides, goal: str, system: str, material: PromptMaterial
+) -> Prompt:
+    template, output = compiled.template, compiled.output
+    parts = [TextPart(goal), *material.parts]
+    if compiled.format_instructions:
+        parts.append(TextPart(compiled.format_instructions))
+    fields: dict[str, Any] = {
+        "max_turns": template.max_turns,
+        "max_output_tokens": template.max_output_tokens,
+        "timeout_s": template.timeout_s,
+        "settings": dict(template.settings),
+    }
+    if settings.options:
+        fields.update(settings.options)
+        fields["settings"] = {**template.settings, **settings.options.get("settings", {})}
+    return Prompt(
+        parts=tuple(parts if len(parts) < 2 else _separated(parts)),
+        system=system,
+        model=settings.model or template.model,
+        fallbacks=settings.fallbacks or tuple(template.fallbacks),
+        tools=settings.tools,
+        output_schema=output.schema,
+        json_output=output.json,
+        output_model=output.model,
+        history=settings.history or template.history_config or compiled.history,
+        **fields,
+    )
+
+
 def _separated(parts: list[Any]) -> list[Any]:
     """Text parts with a blank line between them: adapters join the text parts of a message without one."""
-    if len(parts) < 2:
-        return parts
     made: list[Any] = []
     for index, part in enumerate(parts):
         made.append(TextPart(f"\n\n{part.text}") if index and isinstance(part, TextPart) else part)
     return made
-
-
-def _conclude(execution: Execution, outcome: PromptOutcome, compiled: CompiledTemplate, notes: dict[str, Any]) -> None:
-    if outcome.model:
-        notes["model"] = outcome.model
-    notes["turns"] = outcome.turns
-    execution.result = result_of(outcome, compiled.output, notes)
-    execution.cost_usd = outcome.cost_usd

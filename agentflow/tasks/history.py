@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.notes import ErrorInfo, Notes
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
@@ -84,24 +85,22 @@ class SequentialHistory:
 
     def failure(self, name: str, result: TaskResult) -> TaskResult:
         """The FAILED result of a sequence whose step ``name`` failed with ``result``: the error and all steps."""
-        error = cast(dict[str, Any], result.notes.get("error") or {})
-        details: dict[str, Any] = {
-            **(error.get("details") or {}),
+        error = result.notes.error or ErrorInfo(result.content, "subtask_failure")
+        step = len(self.steps) + 1
+        details = {
+            **error.details,
             "failed_step": name,
-            "step": len(self.steps) + 1,
+            "step": step,
             "partial_results": self.partial_results(),
         }
-        report = TaskResult.failure(
-            str(error.get("reason", "subtask_failure")),
-            f"step {len(self.steps) + 1} ({name}) failed: {result.content}",
-            type=str(error.get("type", "TASK_FAILURE")),
-            details=details,
-            error=result.error,
+        message = f"step {step} ({name}) failed: {result.content}"
+        return TaskResult(
+            "FAILED",
+            message,
+            notes=Notes(error=replace(error, message=message, details=details)),
+            usage=result.usage,
+            exception=result.error,
         )
-        for key in ("resource", "metrics"):
-            if key in error:
-                report.notes["error"][key] = error[key]
-        return report.with_usage(result.usage)
 
     async def run(
         self, requests: Iterable[SubtaskRequest], execute: Callable[[SubtaskRequest, str], Awaitable[TaskResult]]
@@ -151,5 +150,5 @@ def previous_outputs_text(outputs: object) -> str:
     history = SequentialHistory(format="full_output")
     for item in items:
         result = TaskResult.of(item)
-        history.add(str(result.notes.get("template_used", "task")), result)
+        history.add(result.notes.template_used or "task", result)
     return history.previous_outputs()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.records import validation_messages
+from agentflow.core.models import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
 from agentflow.core.values import Symbol, name_of, pairs_to_dict

@@ -22,7 +22,7 @@ def match_result(result: TaskResult, known: Container[str], limit: int) -> Assoc
         data = cast(dict[str, Any], parsed)
         parsed = next((data[key] for key in ("matches", "files", "results") if key in data), None)
     if not isinstance(parsed, list):
-        why = result.notes.get("parseError") or "it is no list of {path, score, relevance}"
+        why = result.notes.parse_error or "it is no list of {path, score, relevance}"
         return AssociativeMatchResult(error=f"the model's choice of files cannot be read: {why}")
     matches: list[MatchItem] = []
     skipped: list[dict[str, str]] = []

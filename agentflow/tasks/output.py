@@ -7,15 +7,16 @@ dict of field names, a JSON Schema, or a pydantic model; ``output_model`` on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
+from agentflow.core.models import validation_messages
+from agentflow.core.notes import Notes
 from agentflow.core.ports import PromptOutcome
-from agentflow.core.records import validation_messages
-from agentflow.core.results import TaskResult, complete_result
+from agentflow.core.results import TaskResult
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, to_json
 from agentflow.lib.suggest import did_you_mean
@@ -91,34 +92,31 @@ def format_instructions(spec: OutputSpec) -> str:
     )
 
 
-def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -> TaskResult:
+def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskResult:
     """The TaskResult of a prompt's outcome.
 
-    ``notes`` becomes the result's own; its usage is the outcome's. Text that is not the JSON asked for is COMPLETE with
+    Its usage is the outcome's. Text that is not the JSON asked for is COMPLETE with
     ``notes.parseError`` and no parsedContent; valid JSON that misses the schema is FAILED with output_format_failure
     and the answer in its details.
     """
+    text, usage = outcome.response.text, outcome.usage
     if not spec.json:
-        return complete_result(outcome.response.text, notes=notes, usage=outcome.usage)
-    return _json_result(outcome, spec, notes).with_usage(outcome.usage)
-
-
-def _json_result(outcome: PromptOutcome, spec: OutputSpec, notes: dict[str, Any]) -> TaskResult:
-    text = outcome.response.text
+        return TaskResult("COMPLETE", text, notes=notes, usage=usage)
     if outcome.parse_error is not None:
-        return TaskResult(content=text, notes={**notes, "parseError": outcome.parse_error})
-    if outcome.schema_errors:
-        return _schema_failure(outcome.schema_errors, text, outcome.value, notes)
+        return TaskResult("COMPLETE", text, notes=replace(notes, parse_error=outcome.parse_error), usage=usage)
     value = outcome.value
-    if spec.model is not None and not isinstance(value, spec.model):
+    errors = outcome.schema_errors
+    if not errors and spec.model is not None and not isinstance(value, spec.model):
         try:
             value = TypeAdapter[Any](spec.model).validate_python(value)
         except ValidationError as error:
-            return _schema_failure(tuple(validation_messages(error)), text, value, notes)
-    return TaskResult(content=text, parsedContent=value, notes=notes)
+            errors = tuple(validation_messages(error))
+    if errors:
+        return replace(_schema_failure(errors, text, value, notes), usage=usage)
+    return TaskResult("COMPLETE", text, value, notes=notes, usage=usage)
 
 
-def _schema_failure(errors: tuple[str, ...], text: str, value: object, notes: dict[str, Any]) -> TaskResult:
+def _schema_failure(errors: tuple[str, ...], text: str, value: object, notes: Notes) -> TaskResult:
     return TaskResult.failure(
         "output_format_failure",
         f"the answer is JSON but misses the schema: {'; '.join(errors[:5])}",

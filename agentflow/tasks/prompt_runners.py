@@ -101,13 +101,13 @@ class HandlerPrompts:
             answer = TaskResult.of(await self._handler.execute_prompt(text, system=prompt.system))
         if answer.failed:
             answer.value()
-        response = ModelResponse((TextPart(answer.content),), "end", answer.usage, str(answer.notes.get("model", "")))
-        value, error = answer.parsed_content, answer.notes.get("parseError")
+        response = ModelResponse((TextPart(answer.content),), "end", answer.usage, answer.notes.model or "")
+        value, error = answer.parsed_content, answer.notes.parse_error
         if prompt.json_output and value is None and error is None:
             try:
                 value = json.loads(answer.content)
             except (ValueError, RecursionError) as failure:
-                error = failure
+                error = str(failure)
         return PromptOutcome(
             response=response,
             turn=(Message("user", prompt.parts), response.message()),

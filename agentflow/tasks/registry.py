@@ -10,13 +10,13 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.models import validation_messages
 from agentflow.core.names import Definitions, NameInfo
-from agentflow.core.records import validation_messages
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.describe import task_info
-from agentflow.tasks.output import OutputSpec, output_spec
+from agentflow.tasks.output import OutputSpec, format_instructions, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type
 
@@ -31,20 +31,17 @@ class CompiledTemplate:
     ``info`` is what a call of it takes; ``grants`` what the program that defined it might call (None: the host's own).
     """
 
+    name: str
     template: TaskTemplate
     prompt: CompiledText
     system: CompiledText
     file_paths: tuple[CompiledText, ...]
     source: tuple[tuple[str, CompiledText], ...]
     output: OutputSpec
+    format_instructions: str
     history: HistoryConfig
     info: NameInfo
     grants: frozenset[str] | None = None
-
-    @property
-    def name(self) -> str:
-        """The template's name."""
-        return self.template.name
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -151,7 +148,9 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
         except ValueError as error:
             raise DataError(f"template '{name}', parameter '{parameter}': {error}", code="tasks/template") from error
     source = template.file_paths_source or {}
+    output = output_spec(template)
     compiled = CompiledTemplate(
+        name,
         template,
         parse_text(template.instructions or template.description, f"template {name}"),
         parse_text(template.system, f"system prompt of {name}"),
@@ -161,7 +160,8 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
             for key, text in sorted(source.items())
             if isinstance(text, str)
         ),
-        output_spec(template),
+        output,
+        format_instructions(output),
         template.history_config or HistoryConfig(),
         task_info(template),
     )

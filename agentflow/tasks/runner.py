@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.call import CallContext, LazyFingerprint
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
@@ -77,12 +77,11 @@ class TaskRunner:
             result = execution.result
             rounds = self._rounds(compiled, result)
             if rounds:
-                own = result.usage
                 taken = await call.run.take_over(
                     compiled.template, request, execution.goal, result, scope.call, rounds=rounds
                 )
                 if taken is not None:
-                    result = taken.with_usage(own + taken.usage)
+                    result = replace(taken, usage=result.usage + taken.usage)
             if call.run.watched:
                 scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
                 if result.failed:
@@ -91,8 +90,8 @@ class TaskRunner:
 
     def _rounds(self, compiled: CompiledTemplate, result: TaskResult) -> int:
         """How many rounds a decomposition of this result may take: 0 for anything but exhaustion."""
-        error = cast(dict[str, Any], result.notes.get("error", {})) if result.failed else {}
-        if error.get("type") != "RESOURCE_EXHAUSTION" or error.get("resource") not in ("context", "output"):
+        error = result.notes.error if result.failed else None
+        if error is None or error.type != "RESOURCE_EXHAUSTION" or error.resource not in ("context", "output"):
             return 0
         template = compiled.template
         return template.decompose if "decompose" in template.model_fields_set else self.decompose
@@ -101,7 +100,7 @@ class TaskRunner:
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
     ) -> Execution:
         template = compiled.template
-        notes: dict[str, Any] = {"template_used": compiled.name, "context_source": "none", "context_files_count": 0}
+        notes: dict[str, Any] = {}
         try:
             inputs = request.inputs
             if request.description and "description" in template.params:
@@ -112,10 +111,13 @@ class TaskRunner:
             context = resolve_settings(template.subtype, template.context_management, request.context_management)
             if compiled.grants is not None:
                 context = _within_grants(compiled, request, context, call)
-            notes["context_management"] = context.to_dict()
+            notes["context_management"] = context
             given = await self._context(compiled, request, values, context, call, options)
         except TaskError as error:
-            return Execution(TaskResult.from_error(error, **notes))
+            failed = TaskResult.from_error(
+                error, template_used=compiled.name, context_source="none", context_files_count=0, **notes
+            )
+            return Execution(failed)
         model, fallbacks = select_model(template, options.available_models)
         if model is not None:
             notes["selected_model"] = model

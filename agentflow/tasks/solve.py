@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -117,11 +117,9 @@ class Solver:
         inputs = {**request.inputs, **({"files": files} if files else {})}
         solved = await self.solve(Solve(told, allow, rounds, inputs), call)
         if solved.failed:
-            failed.notes["decomposition"] = solved.notes
-            return failed.with_usage(solved.usage)
-        solved.notes = {**failed.notes, **solved.notes, "decomposed": True}
-        solved.notes.pop("error", None)
-        return solved
+            return replace(failed.with_notes(decomposition=solved.notes), usage=solved.usage)
+        notes = replace(failed.notes, error=None).merged({**solved.notes, "decomposed": True})
+        return replace(solved, notes=notes)
 
     def _warn_of_unknown(self, allow: frozenset[str], call: CallContext) -> None:
         for name in sorted(allow):
@@ -147,16 +145,16 @@ class Solver:
             )
             usage += answer.usage
             if answer.failed:
-                answer.notes["rounds"] = number
-                return answer.with_usage(usage)
+                return replace(answer.with_notes(rounds=number), usage=usage)
             attempt = _Round(program_of(answer.content))
             attempts.append(attempt)
             value = await self._attempt(attempt, allow, effect.inputs, call)
             if not attempt.errors:
-                return _solved(value, attempt.program, number).with_usage(usage)
+                result = TaskResult.of(value).with_notes(program=attempt.program, rounds=number)
+                return replace(result, usage=usage)
             feedback = await self._feedback(attempt, rounds - number, call)
         last = attempts[-1]
-        return TaskResult.failure(
+        failure = TaskResult.failure(
             "subtask_failure",
             f"no program reached the goal in {rounds} round{'s' * (rounds != 1)}; the last failed while "
             f"{last.stage}: {last.errors[0]}",
@@ -164,7 +162,8 @@ class Solver:
             program=last.program,
             rounds=rounds,
             attempts=[{"program": a.program, "stage": a.stage, "errors": a.errors[:10]} for a in attempts],
-        ).with_usage(usage)
+        )
+        return replace(failure, usage=usage)
 
     async def _attempt(
         self, attempt: _Round, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
@@ -273,13 +272,6 @@ def _refused(message: str, cause: str, code: str) -> TaskResult:
         message,
         details={"cause": cause, "code": code, "hint": "write the steps out instead of solving again"},
     )
-
-
-def _solved(value: Any, program: str, rounds: int) -> TaskResult:
-    made = TaskResult.of(value)
-    result = made if made is not value else made.model_copy(update={"notes": dict(made.notes)})
-    result.notes.update(program=program, rounds=rounds)
-    return result
 
 
 def program_of(answer: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import DataError, TaskError
-from agentflow.core.records import MappingModel
+from agentflow.core.models import MappingModel
 from agentflow.core.requests import FunctionCallNode
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source, Span

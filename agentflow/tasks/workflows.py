@@ -33,8 +33,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow
 from agentflow.core.errors import AgentflowError, DataError, TaskError
 from agentflow.core.events import TaskStarted
+from agentflow.core.models import MappingModel, validation_messages
 from agentflow.core.ports import ProgramChecker
-from agentflow.core.records import MappingModel, validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter, TaskTemplate
@@ -73,8 +73,8 @@ class Workflow(MappingModel):
 
         Raises DataError when the result holds no program, or a field is wrong.
         """
-        program = result.notes.get("program")
-        if result.failed or not isinstance(program, str):
+        program = result.notes.program
+        if result.failed or program is None:
             raise DataError(
                 "only a COMPLETE result of (solve ...) holds a program to save",
                 code="workflow/no-program",
@@ -230,12 +230,10 @@ class WorkflowLibrary:
         if allow is not None and call.grants is not None:
             allow &= call.grants
         value = await call.run.run_program(workflow.program, allow, values, call)
-        made = TaskResult.of(value)
-        result = made.model_copy(update={"notes": {**made.notes, "workflow": workflow.name}}) if made is value else made
-        result.notes["workflow"] = workflow.name
+        result = TaskResult.of(value)
         if undeclared:
-            result.notes["undeclared_parameters"] = undeclared
-        return result
+            result = result.with_notes(undeclared_parameters=undeclared)
+        return result.with_notes(workflow=workflow.name)
 
 
 def _read_directory(directory: Path) -> list[Workflow]:

@@ -401,7 +401,7 @@ class TestTools:
         """A CONTINUATION runs the subtask within the run; its result answers the call, its usage counts."""
 
         def subtask(request: SubtaskRequest, call: CallContext) -> TaskResult:
-            return TaskResult.complete(f"dug {request.inputs['what']}").with_usage(Usage(100, 10, requests=2))
+            return TaskResult(content=f"dug {request.inputs['what']}", usage=Usage(100, 10, requests=2))
 
         async def by_hand(what: str) -> dict[str, Any]:
             return {

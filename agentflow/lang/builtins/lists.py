@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SHARED_FROM, SharedList, as_list
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_element, wrong_type
@@ -19,7 +20,7 @@ def items(who: str, position: int, value: Any) -> list[Any]:
     hint = None
     if isinstance(value, str):
         hint = "(string-split text separator) makes a list of a text"
-    elif isinstance(value, dict):
+    elif is_dict(value):
         hint = "(keys d) and (values d) make lists of a dict"
     elif value is None:
         hint = "none is not the empty list; (or value '()) gives one"
@@ -126,7 +127,7 @@ def _short(value: int) -> str:
 @primitive("length", usage="(length list)", arity=(1, 1))
 def length(value: Any) -> int:
     """The number of elements of a list, characters of a string, or keys of a dict."""
-    if isinstance(value, str | list | tuple | dict | SharedList):
+    if isinstance(value, str | list | tuple | SharedList) or is_dict(value):
         return len(cast("list[Any]", value))
     wrong_type("length", 1, "a list, string or dict", value)
 

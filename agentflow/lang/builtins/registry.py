@@ -177,7 +177,7 @@ def _show(value: Any) -> str:
         return f'string "{value[:40]}{"..." if len(value) > 40 else ""}"'
     if isinstance(value, Symbol):
         return f"symbol {value.name[:40]}"
-    if isinstance(value, list | dict | SharedList):
+    if isinstance(value, list | SharedList) or is_dict(value):
         size = len(cast("list[Any]", value))
         return f"{article} {kind} of {size}" if size else f"an empty {kind}"
     return f"{article} {kind}"

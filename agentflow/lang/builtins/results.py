@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from pydantic import ValidationError
-
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.results import TaskResult, error_from_notes
+from agentflow.core.errors import AgentflowError, DataError, SexpEvaluationError
+from agentflow.core.notes import ErrorInfo
+from agentflow.core.records import is_dict
+from agentflow.core.results import TaskResult
 from agentflow.lang.builtins.registry import primitive, wrong_type
 
 
@@ -15,12 +15,12 @@ def result(who: str, value: object) -> TaskResult:
     """``value``, a TaskResult or a dict in its shape, as a TaskResult. Raises ``type/argument`` for anything else."""
     if isinstance(value, TaskResult):
         return value
-    if isinstance(value, dict) and "status" in value:
+    if is_dict(value) and "status" in value:
         try:
-            return TaskResult.model_validate(value)
-        except ValidationError as error:
+            return TaskResult.from_mapping(value)
+        except DataError as error:
             raise SexpEvaluationError(
-                f"{who}: the dict has a status and is no result: {error.errors()[0]['msg']}", code="type/result"
+                f"{who}: the dict has a status and is no result: {error.message}", code="type/result"
             ) from None
     wrong_type(who, 1, "the result of a task or tool", value, hint="plain values need no unwrapping")
 
@@ -29,12 +29,14 @@ def result(who: str, value: object) -> TaskResult:
 def value_of(value: Any) -> Any:
     """The parsed content of a COMPLETE result, or its content if it has none.
 
-    Raises the error of a FAILED one, and ``task/invalid-output`` if JSON was requested and the answer was not JSON.
+    Raises the error of a FAILED one, ``task/invalid-output`` if JSON was requested and the answer was not JSON, and the
+    error of the first part that its caller named and that failed: a whole with a failed part is no success.
     """
     outcome = result("value-of", value)
-    error = outcome.error
-    if error is not None and not isinstance(error, AgentflowError):
-        raise error_from_notes(outcome.notes.get("error"), outcome.content) from error
+    problem = outcome.problem()
+    if problem is not None and not isinstance(problem, AgentflowError):
+        described = outcome.notes.error if outcome.failed else outcome.failed_parts[0].error
+        raise cast("ErrorInfo", described).exception() from problem
     return outcome.value()
 
 
@@ -55,4 +57,4 @@ def failed(value: Any) -> bool:
     """Whether the value is a FAILED result. False for any other value."""
     if isinstance(value, TaskResult):
         return value.status == "FAILED"
-    return isinstance(value, dict) and cast("dict[str, Any]", value).get("status") == "FAILED"
+    return is_dict(value) and value.get("status") == "FAILED"

@@ -1,0 +1,239 @@
+"""What a result says beside its value: notes, the description of its error, and the parts of it that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, ClassVar, cast
+
+from agentflow.core.errors import AgentflowError, DataError, ResourceExhausted, TaskError, clip
+from agentflow.core.reasons import UNKNOWN_REASON, Reason, known_reason
+from agentflow.core.records import Entries, Record
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.values import name_of
+
+_ERROR_FIELDS = ("type", "reason", "message", "details", "resource", "metrics")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ErrorInfo(Entries):
+    """The description of an error: ``notes["error"]`` of a FAILED result, a mapping of what it has.
+
+    ``type`` is TASK_FAILURE, RESOURCE_EXHAUSTION, INVALID_OUTPUT or VALIDATION_ERROR; ``reason`` one of
+    :data:`~agentflow.core.reasons.REASONS`; ``details`` data for machines. A RESOURCE_EXHAUSTION has the ``resource``
+    and its ``metrics`` ``{used, limit}`` as well.
+    """
+
+    FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType({name: name for name in _ERROR_FIELDS})
+
+    message: str
+    reason: Reason = "unexpected_error"
+    type: str = "TASK_FAILURE"
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    resource: str | None = None
+    metrics: Mapping[str, Any] | None = None
+
+    @property
+    def unknown_reason(self) -> str | None:
+        """The reason a host wrote when it is none of the list, so that :attr:`reason` is ``unexpected_error``."""
+        return self.details.get(UNKNOWN_REASON)
+
+    def exception(self) -> TaskError:
+        """The error as an exception, for a failure that none stands behind."""
+        return TaskError(self.message, kind=self.type, reason=self.reason, details=dict(self.details))
+
+    @classmethod
+    def of(cls, value: object, message: str = "the task failed") -> ErrorInfo:
+        """``value`` as a description: one as it is, a mapping of its entries, or the message alone.
+
+        Entries that a description does not have go into its details. ``message`` serves where there is none. Raises
+        DataError (``data/fields``).
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            return cls(value or message)
+        if not isinstance(value, Mapping):
+            raise DataError(
+                f"an error is described by a mapping or a text, not by {type(value).__name__}",
+                code="data/fields",
+                hint=f"its entries are {', '.join(_ERROR_FIELDS)}",
+            )
+        entries = dict(cast(Mapping[str, Any], value))
+        known = {name: entries.pop(name) for name in _ERROR_FIELDS if name in entries}
+        written: object = known.get("details") or {}
+        details = cast(Mapping[str, Any], written) if isinstance(written, Mapping) else {"details": written}
+        reason, details = known_reason(known.get("reason") or "unexpected_error", {**details, **entries})
+        metrics = known.get("metrics")
+        return cls(
+            str(known.get("message") or message),
+            reason,
+            str(known.get("type") or "TASK_FAILURE"),
+            details,
+            None if known.get("resource") is None else str(known["resource"]),
+            cast(Mapping[str, Any], metrics) if isinstance(metrics, Mapping) else None,
+        )
+
+    @classmethod
+    def of_exception(cls, error: BaseException, reason: Reason | None = None) -> ErrorInfo:
+        """The description of an exception; ``reason`` replaces its own."""
+        if not isinstance(error, AgentflowError):
+            message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return cls(clip(message), reason or "unexpected_error", details={"exception": type(error).__name__})
+        reason, details = known_reason(reason or error.reason, {"code": error.code, **error.details})
+        if error.hint:
+            details = {**details, "hint": error.hint}
+        kind = error.kind if isinstance(error, TaskError) else "TASK_FAILURE"
+        if not (isinstance(error, ResourceExhausted) or kind == "RESOURCE_EXHAUSTION"):
+            return cls(error.message, reason, kind, details)
+        resource, metrics = error.details.get("resource", "context"), error.details.get("metrics", {})
+        return cls(error.message, reason, kind, details, resource, metrics)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedPart(Record):
+    """A part of a whole that failed: ``part`` names it as the caller did, ``error`` says why.
+
+    ``exception`` is the exception behind it, where there is one; it is no entry of the mapping.
+    """
+
+    part: str
+    error: ErrorInfo
+    exception: BaseException | None = field(default=None, repr=False, kw_only=True)
+
+    @classmethod
+    def of(cls, value: object) -> FailedPart:
+        """``value`` as a failed part: one as it is, or a mapping of ``part`` and ``error``. Raises DataError."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping):
+            entries = cast(Mapping[str, Any], value)
+            part = entries.get("part")
+            if isinstance(part, str) and set(entries) <= {"part", "error"}:
+                return cls(part, ErrorInfo.of(entries.get("error") or "", f"{part} failed"))
+        raise DataError(
+            "a failed part is a mapping of 'part', a text, and 'error', which describes what went wrong",
+            code="data/fields",
+        )
+
+    @classmethod
+    def of_exception(cls, part: str, error: BaseException) -> FailedPart:
+        """The part called ``part``, which failed with ``error``."""
+        return cls(part, ErrorInfo.of_exception(error), exception=error)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FailedPart, (self.part, self.error)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Notes(Entries):
+    """The notes of a result: a frozen mapping, with a field for each entry that agentflow itself reads or writes always.
+
+    Every other entry is in ``others``. ``parse_error`` has the key ``parseError``; a field that is None is no entry.
+    """
+
+    FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "template_used": "template_used",
+            "context_source": "context_source",
+            "context_files_count": "context_files_count",
+            "model": "model",
+            "turns": "turns",
+            "program": "program",
+            "subtask_request": "subtask_request",
+            "parseError": "parse_error",
+            "failed_parts": "failed_parts",
+            "error": "error",
+        }
+    )
+
+    error: ErrorInfo | None = None
+    parse_error: str | None = None
+    failed_parts: tuple[FailedPart, ...] | None = None
+    subtask_request: SubtaskRequest | None = None
+    template_used: str | None = None
+    context_source: str | None = None
+    context_files_count: int | None = None
+    model: str | None = None
+    turns: int | None = None
+    program: str | None = None
+    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __getitem__(self, key: str) -> Any:
+        name = self.FIELDS.get(key)
+        value = None if name is None else getattr(self, name)
+        return self.others[key] if value is None else value
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(Entries.__iter__(self), self.others)
+
+    def merged(self, entries: Mapping[str, Any]) -> Notes:
+        """These notes with ``entries`` set, which win."""
+        return Notes.of({**self, **entries})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The notes as a plain dict: what agentflow's own entries are made of, as dicts too."""
+        entries = {key: dict(entry) if isinstance(entry, Entries | Record) else entry for key, entry in self.items()}
+        if self.failed_parts is not None:
+            entries["failed_parts"] = [{"part": each.part, "error": dict(each.error)} for each in self.failed_parts]
+        return entries
+
+    @classmethod
+    def of(cls, value: object) -> Notes:
+        """``value`` as notes: some as they are, or a mapping with texts as keys.
+
+        An entry of a field's name that is not of its kind stays what it is, among the others. Raises DataError
+        (``data/fields``) for what is no mapping, and for an error, a failed part or a request that cannot be read.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise DataError(f"notes are a mapping, not {type(value).__name__}", code="data/fields")
+        fields: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for key, entry in cast(Mapping[object, Any], value).items():
+            name = name_of(key)
+            if name is None:
+                raise DataError(f"the keys of notes are texts, not {type(key).__name__}", code="data/fields")
+            read = _READERS.get(name) if entry is not None else None
+            if read is None or (known := read(entry)) is None:
+                others[name] = entry
+            else:
+                fields[cls.FIELDS[name]] = known
+        return cls(**fields, others=others)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _parts(value: object) -> tuple[FailedPart, ...] | None:
+    if not isinstance(value, list | tuple):
+        raise DataError(f"failed_parts is a list, not {type(value).__name__}", code="data/fields")
+    return tuple(map(FailedPart.of, cast(list[object], value))) or None
+
+
+def _request(value: object) -> SubtaskRequest | None:
+    return SubtaskRequest.of(cast(object, value)) if isinstance(value, Mapping) else None
+
+
+_READERS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
+    {
+        "template_used": _text,
+        "context_source": _text,
+        "context_files_count": _count,
+        "model": _text,
+        "turns": _count,
+        "program": _text,
+        "subtask_request": _request,
+        "parseError": str,
+        "failed_parts": _parts,
+        "error": ErrorInfo.of,
+    }
+)
