@@ -1,4 +1,4 @@
-"""Procedures as values."""
+"""Closures: procedures as values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentflow.lang.environment import SexpEnvironment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LambdaInfo:
-    """What all closures of one lambda share: its name, parameters and place; ``body`` is where its body is.
+    """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 
-    ``portable`` is false when a macro made part of it, whose definition its text would lack elsewhere.
+    ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition.
     """
 
     name: str | None
@@ -28,27 +28,27 @@ class LambdaInfo:
 
     @property
     def least(self) -> int:
-        """Fewest arguments."""
+        """Minimum number of arguments."""
         return len(self.params)
 
     @property
     def span(self) -> Span:
-        """Where it is written."""
+        """The span of the definition."""
         return Span(self.source, self.start, self.end)
 
     @property
     def text(self) -> str:
-        """The text of a lambda form that means the same, whichever form it was written as."""
+        """The text of an equivalent lambda form, whichever form defined it."""
         names = [*self.params, *([".", self.rest] if self.rest else [])]
         start, end = self.body
         return f"(lambda ({' '.join(names)}) {self.source.text[start:end]})"
 
 
 class Closure:
-    """A procedure made by ``lambda`` or ``define``: compiled code with the variables it was made among.
+    """A procedure created by ``lambda`` or ``define``: compiled code together with the variables it captured.
 
-    ``code`` is ``async (rt, d, *arguments)``; ``arity`` the number of arguments it takes, -1 with a rest parameter. Prints
-    as its source; :func:`agentflow.lang.portable.dump_closure` makes JSON of it when what it captured is data.
+    ``code`` is ``async (rt, d, *arguments)``; ``arity`` the number of arguments, -1 with a rest parameter. Prints as
+    its source; :func:`agentflow.lang.portable.dump_closure` converts it to JSON if it captured only data.
     """
 
     __slots__ = ("__weakref__", "arity", "code", "env", "info")
@@ -62,7 +62,7 @@ class Closure:
 
     @property
     def name(self) -> str | None:
-        """The name it was defined with, if any."""
+        """The name from its definition, or None."""
         return self.info.name
 
     @property
@@ -73,12 +73,12 @@ class Closure:
 
     @property
     def source(self) -> str:
-        """The text it was defined by."""
+        """The text of its definition."""
         return self.info.span.text
 
     @property
     def span(self) -> Span:
-        """Where it was defined."""
+        """The span of its definition."""
         return self.info.span
 
     def __repr__(self) -> str:

@@ -1,12 +1,12 @@
-"""Intermediate form to Python ``ast``.
+"""Generates a Python ``ast`` from the intermediate form.
 
-The program becomes one function ``link``, whose parameters are the constants and cells the code uses and which returns
-the coroutine function ``main(rt, d)``. Generated code reads no global: everything it needs is a parameter of ``link``.
-``rt`` is the strand the code runs on, ``d`` its depth in calls.
+The program becomes one function ``link``, whose parameters are the constants and cells that the code uses and which
+returns the coroutine function ``main(rt, d)``. Generated code reads no globals: everything it needs is a parameter of
+``link``. ``rt`` is the strand the code runs on, ``d`` its depth in calls.
 
-Compiling an expression gives a Python expression and may put statements before it; operands that come earlier are
-then kept in temporaries, so that evaluation stays left to right. Compiling a statement puts its value somewhere: a
-:class:`Dest`. Every generated node has the place of the program node it came from.
+Compiling an expression returns a Python expression and may emit statements before it; earlier operands are then spilled
+to temporaries, so that evaluation stays left to right. Compiling a statement delivers its value to a destination: a
+:class:`Dest`. Every generated node has the position of the program node it came from.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOAD, STORE = ast.Load(), ast.Store()
 
 
 class Dest:
-    """Where a statement's value goes: returned, dropped or assigned; then, in a loop's body, ``leave`` breaks it."""
+    """Destination of a statement's value: return, drop or assign; ``leave``: also break out of the loop."""
 
     __slots__ = ("kind", "leave", "name")
 
@@ -44,7 +44,7 @@ class Dest:
 
     @property
     def final(self) -> bool:
-        """Whether nothing after the statement runs."""
+        """Whether control leaves the block after the statement."""
         return self.leave or self.kind == "return"
 
 
@@ -68,7 +68,7 @@ class PyFn:
 
 
 class Loop:
-    """A loop that tail calls of its name go round: where it is and what it assigns."""
+    """A loop that tail calls of its name continue: its function and the variables they assign."""
 
     __slots__ = ("fn", "params")
 
@@ -82,7 +82,7 @@ def height(node: ast.AST) -> int:
 
 
 class Generator:
-    """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` (python name, name, own)."""
+    """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters."""
 
     def __init__(self, source: Source, defined: set[str]) -> None:
         self.source = source
@@ -114,14 +114,14 @@ class Generator:
     # -- small parts ----------------------------------------------------------------------------------------------
 
     def place(self, node: Node) -> dict[str, Any]:
-        """The place of a program node, as keyword arguments of Python nodes."""
+        """The position of a program node, as keyword arguments of Python nodes."""
         start, end = node.start, node.end
-        found = self.places.get((start, end))
-        if found is None:
+        location = self.places.get((start, end))
+        if location is None:
             line, column, end_line, end_column = self.positions.of(start, end)
-            found = {"lineno": line, "col_offset": column, "end_lineno": end_line, "end_col_offset": end_column}
-            self.places[start, end] = found
-        return found
+            location = {"lineno": line, "col_offset": column, "end_lineno": end_line, "end_col_offset": end_column}
+            self.places[start, end] = location
+        return location
 
     def name(self, name: str) -> ast.expr:
         return ast.Name(name, LOAD, **self.loc)
@@ -137,19 +137,19 @@ class Generator:
         return ast.Attribute(self.name("rt"), name, LOAD, **self.loc)
 
     def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.expr:
-        made = ast.Call(function, list(args), [], **self.loc)
+        node = ast.Call(function, list(args), [], **self.loc)
         tallest = 0
         for each in args:
             h = getattr(each, "_h", 0)
             if h > tallest:
                 tallest = h
-        made._h = tallest + 1  # type: ignore[attr-defined]
-        return made
+        node._h = tallest + 1  # type: ignore[attr-defined]
+        return node
 
     def await_(self, value: ast.expr) -> ast.expr:
-        made = ast.Await(value, **self.loc)
-        made._h = height(value)  # type: ignore[attr-defined]
-        return made
+        node = ast.Await(value, **self.loc)
+        node._h = height(value)  # type: ignore[attr-defined]
+        return node
 
     def operation(self, op: Operation, at: Node, arguments: Sequence[ast.expr]) -> ast.expr:
         """An operation of the runtime, awaited."""
@@ -159,16 +159,16 @@ class Generator:
         return ast.Compare(a, [ast.IsNot() if negate else ast.Is()], [b], **self.loc)
 
     def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
-        made = ast.IfExp(test, then, other, **self.loc)
-        made._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
-        return made
+        node = ast.IfExp(test, then, other, **self.loc)
+        node._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
+        return node
 
     def deeper(self, by: int = 1) -> ast.expr:
         """``d + 1``."""
         return ast.BinOp(self.name("d"), ast.Add(), self.const(by), **self.loc)
 
     def assign(self, name: str, value: ast.expr) -> None:
-        """Assign a Python variable, here or, where it belongs to a function around this one, there."""
+        """Assign a Python variable, declaring it nonlocal if it belongs to an enclosing function."""
         owner = self.owner.setdefault(name, self.fn)
         if owner is not self.fn:
             self.fn.nonlocals.add(name)
@@ -180,24 +180,24 @@ class Generator:
         return f"t{self.counter}"
 
     def const_param(self, value: Any, name: str | None = None) -> ast.expr:
-        """A constant, passed to ``link``."""
+        """A constant as a parameter of ``link``."""
         key = name or id(value)
-        known = self.constant_names.get(key)
-        if known is None:
-            known = self.constant_names[key] = name or f"k{len(self.constants)}"
-            self.constants.append((known, value))
-        return self.name(known)
+        param = self.constant_names.get(key)
+        if param is None:
+            param = self.constant_names[key] = name or f"k{len(self.constants)}"
+            self.constants.append((param, value))
+        return self.name(param)
 
     def packed_constant(self, key: Any, make: Callable[[], Any]) -> ast.expr:
-        """A constant of one place in the program, kept with all others in one parameter of ``link``, a tuple.
+        """A constant used once in the program; all of these share one parameter of ``link``, a tuple.
 
-        Python's compiler copies the set of the names around a function for each function: fewer names are quicker.
+        Python's compiler copies the names of the enclosing scope for each function, so fewer names compile faster.
         """
-        known = self.packed_at.get(key)
-        if known is None:
-            known = self.packed_at[key] = len(self.packed)
+        index = self.packed_at.get(key)
+        if index is None:
+            index = self.packed_at[key] = len(self.packed)
             self.packed.append(make())
-        return ast.Subscript(self.name("K"), self.const(known), LOAD, **self.loc)
+        return ast.Subscript(self.name("K"), self.const(index), LOAD, **self.loc)
 
     def span(self, node: Node) -> ast.expr:
         """The span of ``node`` as a constant."""
@@ -205,32 +205,32 @@ class Generator:
 
     def cell(self, name: str) -> ast.expr:
         """The environment's cell of ``name``."""
-        known = self.cells.get(name)
-        if known is None:
-            known = self.cells[name] = f"c{len(self.cells)}"
-        return self.name(known)
+        param = self.cells.get(name)
+        if param is None:
+            param = self.cells[name] = f"c{len(self.cells)}"
+        return self.name(param)
 
     def spill(self, value: ast.expr) -> ast.expr:
-        """Keep a value in a temporary."""
+        """Assign a value to a temporary."""
         name = self.tmp()
         self.assign(name, value)
         return self.temp(name)
 
     def temp(self, name: str) -> ast.expr:
-        made = self.name(name)
-        made._stable = True  # type: ignore[attr-defined]
-        return made
+        node = self.name(name)
+        node._stable = True  # type: ignore[attr-defined]
+        return node
 
     def stable(self, value: ast.expr) -> bool:
-        """Whether evaluating it later, or twice, gives the same."""
+        """Whether evaluating it later, or twice, has the same result."""
         return isinstance(value, ast.Constant) or getattr(value, "_stable", False)
 
     def atom(self, value: ast.expr) -> ast.expr:
-        """A value that can be used several times at once."""
+        """A value that can be used several times."""
         return value if self.stable(value) else self.spill(value)
 
     def capture(self, work: Callable[[], Any]) -> tuple[list[ast.stmt], Any]:
-        """What ``work`` emits, apart, and what it returns."""
+        """The statements that ``work`` emits, collected separately, and its result."""
         saved, self.body = self.body, []
         try:
             result = work()
@@ -239,29 +239,29 @@ class Generator:
             self.body = saved
 
     def operands(self, items: Sequence[IR]) -> list[ast.expr]:
-        """Expressions to be evaluated in order. What a later one needs done first happens after the earlier ones."""
-        found: list[ast.expr] = []
+        """Expressions to be evaluated in order; earlier ones are spilled if a later one emits statements."""
+        values: list[ast.expr] = []
         for item in items:
             saved, self.body = self.body, []
             value = self.expr(item)
-            made, self.body = self.body, saved
-            if made:
-                if not all(isinstance(each, ast.AsyncFunctionDef) for each in made):
-                    found = [self.atom(each) for each in found]
-                self.body.extend(made)
-            found.append(value)
-        return found
+            emitted, self.body = self.body, saved
+            if emitted:
+                if not all(isinstance(each, ast.AsyncFunctionDef) for each in emitted):
+                    values = [self.atom(each) for each in values]
+                self.body.extend(emitted)
+            values.append(value)
+        return values
 
     def atoms(self, items: Sequence[IR]) -> list[ast.expr]:
-        """The same, each usable several times."""
-        found = self.operands(items)
-        simple = all(self.stable(each) or isinstance(each, ast.Name) for each in found)
-        return found if simple else [self.atom(each) for each in found]
+        """Like :meth:`operands`, but each can be used several times."""
+        values = self.operands(items)
+        simple = all(self.stable(each) or isinstance(each, ast.Name) for each in values)
+        return values if simple else [self.atom(each) for each in values]
 
     # -- expressions and statements -------------------------------------------------------------------------------
 
     def expr(self, node: IR) -> ast.expr:
-        """``node`` as a Python expression, not yet evaluated."""
+        """Compile ``node`` to a Python expression."""
         self.level += 1
         if not self.level % LEVELS:
             self.deepest = max(self.deepest, self.level)
@@ -284,7 +284,7 @@ class Generator:
         return value
 
     def stmt(self, node: IR, dest: Dest) -> None:
-        """``node`` as statements, its value put into ``dest``."""
+        """Compile ``node`` to statements that deliver its value to ``dest``."""
         self.level += 1
         if not self.level % LEVELS:
             self.deepest = max(self.deepest, self.level)
@@ -301,7 +301,7 @@ class Generator:
         self.level -= 1
 
     def deliver(self, value: ast.expr, dest: Dest) -> None:
-        """Put a value into ``dest``."""
+        """Deliver a value to ``dest``."""
         if dest.kind == "return":
             self.body.append(ast.Return(value, **self.loc))
             return
@@ -314,9 +314,9 @@ class Generator:
             self.body.append(ast.Break(**self.loc))
 
     def block(self, node: IR, dest: Dest) -> list[ast.stmt]:
-        """``node`` as a block of its own."""
-        made, _ = self.capture(lambda: self.stmt(node, dest))
-        return made or [ast.Pass(**self.loc)]
+        """Compile ``node`` to a separate block."""
+        emitted, _ = self.capture(lambda: self.stmt(node, dest))
+        return emitted or [ast.Pass(**self.loc)]
 
     # -- functions ------------------------------------------------------------------------------------------------
 
@@ -338,8 +338,8 @@ class Generator:
             head.append(ast.If(self.const(False), [dead], [], **self.loc))
         if rest is not None:
             self.owner[rest] = fn
-            made = self.call(self.const_param(list, "list_"), [self.name(rest)])
-            head.append(ast.Assign([ast.Name(rest, STORE, **self.loc)], made, **self.loc))
+            rest_list = self.call(self.const_param(list, "list_"), [self.name(rest)])
+            head.append(ast.Assign([ast.Name(rest, STORE, **self.loc)], rest_list, **self.loc))
         if prologue:
             head.extend(self.fuel())
         args = ast.arguments(
@@ -352,12 +352,12 @@ class Generator:
             defaults=[],
         )
         whole = [*head, *body] or [ast.Pass(**self.loc)]
-        made_def = ast.AsyncFunctionDef(name, args, whole, [], None, **self.loc)
-        made_def.type_params = []  # type: ignore[attr-defined]
-        return made_def
+        definition = ast.AsyncFunctionDef(name, args, whole, [], None, **self.loc)
+        definition.type_params = []  # type: ignore[attr-defined]
+        return definition
 
     def fuel(self) -> list[ast.stmt]:
-        """Take one step; when the slice is used up, account for it and let others run."""
+        """Take one step; at the end of the slice, call ``rt.tick``."""
         left = ast.Name("f_", STORE, **self.loc)
         target = ast.Attribute(self.name("rt"), "fuel", STORE, **self.loc)
         less = ast.BinOp(self.rt("fuel"), ast.Sub(), self.const(1), **self.loc)
@@ -366,12 +366,12 @@ class Generator:
         return [ast.Assign([left, target], less, **self.loc), ast.If(test, [tick], [], **self.loc)]
 
     def helper(self, params: list[Var], args: list[ast.expr], build: Callable[[], None], dest: Dest) -> None:
-        """Go on in a nested function: for fresh variables in a loop, and where Python would nest too deep."""
+        """Continue in a nested function, for fresh variables in a loop and where Python blocks would nest too deep."""
         self.counter += 1
         name = f"h{self.counter}"
         fn = PyFn(self.fn.kind, tail_ok=self.fn.tail_ok and dest is RETURN)
-        made = self.function(name, [each.py for each in params], None, fn, build, prologue=False)
-        self.body.append(made)
+        definition = self.function(name, [each.py for each in params], None, fn, build, prologue=False)
+        self.body.append(definition)
         value = self.await_(self.call(self.name(name), [self.name("rt"), self.deeper(), *args]))
         if fn.crossing is None:
             self.deliver(value, dest)
@@ -395,13 +395,13 @@ class Generator:
         self.body.append(ast.Continue(**self.loc))
 
     def bind(self, var: Var, value: ast.expr) -> None:
-        """Give a variable its first value."""
+        """Assign a variable its initial value."""
         self.names[var.py] = var.name
         self.assign(var.py, value)
         self.own(var)
 
     def own(self, var: Var) -> None:
-        """Note which strand a variable belongs to, when ``set!`` elsewhere must know."""
+        """Record the strand that a variable belongs to, if ``set!`` elsewhere has to check it."""
         self.names[var.py] = var.name
         if var.shared:
             self.assign(f"o_{var.py}", self.name("rt"))
@@ -414,7 +414,7 @@ _STMT: dict[type[Any], Statement] = {}
 
 
 def expression(*kinds: type[Any]) -> Callable[[Expression], Expression]:
-    """Declare how these kinds of node become Python expressions."""
+    """Declare that the function compiles these kinds of node to Python expressions."""
 
     def mark(function: Expression) -> Expression:
         for kind in kinds:
@@ -425,7 +425,7 @@ def expression(*kinds: type[Any]) -> Callable[[Expression], Expression]:
 
 
 def statement(*kinds: type[Any]) -> Callable[[Statement], Statement]:
-    """Declare how these kinds of node become Python statements."""
+    """Declare that the function compiles these kinds of node to Python statements."""
 
     def mark(function: Statement) -> Statement:
         for kind in kinds:

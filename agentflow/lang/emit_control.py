@@ -1,4 +1,4 @@
-"""Code for choices, sequences, scopes, loops and error handling."""
+"""Generates code for choices, sequences, scopes, loops and error handling."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def if_expression(g: Generator, node: ir.If) -> ast.expr:
     target = Dest("assign", name)
 
     def finish(out: list[ast.stmt], value: ast.expr) -> list[ast.stmt]:
-        made, _ = g.capture(lambda: (g.body.extend(out), g.deliver(value, target)))
-        return made
+        statements, _ = g.capture(lambda: (g.body.extend(out), g.deliver(value, target)))
+        return statements
 
     g.body.append(ast.If(test, finish(then_out, then), finish(other_out, other), **g.loc))
     return g.temp(name)
@@ -70,8 +70,8 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
         if clause.bind is not None:
             g.bind(clause.bind, test)
             test = g.name(clause.bind.py)
-        made = ast.If(test, g.block(clause.body, dest), [], **g.loc)
-        g.body.append(made)
+        branch = ast.If(test, g.block(clause.body, dest), [], **g.loc)
+        g.body.append(branch)
         if not dest.final:
             levels.append(g.body)
             g.body = []
@@ -89,9 +89,9 @@ def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
     if not any(out for out, _ in parts[1:]):
         g.body.extend(parts[0][0])
         values = [value for _, value in parts]
-        made = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.loc)
-        made._h = 1 + max(map(height, values))  # type: ignore[attr-defined]
-        return made
+        combined = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.loc)
+        combined._h = 1 + max(map(height, values))  # type: ignore[attr-defined]
+        return combined
     name = g.tmp()
     g.owner[name] = g.fn
     g.body.extend(parts[0][0])
@@ -111,8 +111,8 @@ def logic_statement(g: Generator, node: ir.Logic, dest: Dest) -> None:
     for each in node.items[:-1]:
         value = g.atom(g.expr(each))
         test = ast.UnaryOp(ast.Not(), value, **g.loc) if node.every else value
-        made, _ = g.capture(lambda value=value: g.deliver(value, dest))
-        g.body.append(ast.If(test, made, [], **g.loc))
+        statements, _ = g.capture(lambda value=value: g.deliver(value, dest))
+        g.body.append(ast.If(test, statements, [], **g.loc))
     g.stmt(node.items[-1], dest)
 
 
@@ -132,9 +132,9 @@ def let(g: Generator, node: ir.Let, dest: Dest) -> None:
 
 
 def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
-    given = {id(var) for var, _ in node.inits}
+    initialised = {id(var) for var, _ in node.inits}
     for var in node.vars:
-        if id(var) not in given:
+        if id(var) not in initialised:
             g.own(var)
             g.owner[var.py] = g.fn
             if var.early:
@@ -152,7 +152,7 @@ def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
 
 
 def _in_loop(g: Generator, dest: Dest, build: Callable[[Dest], None]) -> None:
-    """Emit a loop, in a function of its own where Python would nest too many blocks."""
+    """Emit a loop, in a nested function if there would be too many nested Python blocks."""
     if g.fn.blocks >= MAX_BLOCKS:
         g.helper([], [], lambda: build(RETURN), dest)
         return
@@ -171,29 +171,29 @@ def named_loop(g: Generator, node: ir.NamedLoop, dest: Dest) -> None:
     if len(values) != 1:
         values = [g.atom(each) for each in values]
     fresh = any(each.captured for each in node.params)
-    places = node.params
+    variables = node.params
     if fresh:
-        places = [Var(each.name, g.tmp(), each.function) for each in node.params]
-    _in_loop(g, dest, lambda inner: _rounds(g, node, places, values, inner, fresh=fresh))
+        variables = [Var(each.name, g.tmp(), each.function) for each in node.params]
+    _in_loop(g, dest, lambda inner: _rounds(g, node, variables, values, inner, fresh=fresh))
 
 
 def _rounds(
-    g: Generator, node: ir.NamedLoop, places: list[Var], values: list[ast.expr], dest: Dest, *, fresh: bool
+    g: Generator, node: ir.NamedLoop, variables: list[Var], values: list[ast.expr], dest: Dest, *, fresh: bool
 ) -> None:
-    for each in places:
+    for each in variables:
         g.owner[each.py] = g.fn
-    set_params(g, places, values)
-    for each in places:
+    set_params(g, variables, values)
+    for each in variables:
         g.own(each)
     inside = dest if dest.kind == "return" else Dest(dest.kind, dest.name, leave=True)
     outer = g.loops.get(node.loop)
-    g.loops[node.loop] = Loop(g.fn, places)
+    g.loops[node.loop] = Loop(g.fn, variables)
 
     def build() -> None:
         if not fresh:
             g.stmt(node.body, inside)
             return
-        args = [g.name(each.py) for each in places]
+        args = [g.name(each.py) for each in variables]
 
         def body() -> None:
             for each in node.params:
@@ -233,10 +233,10 @@ def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
 @statement(ir.While)
 def while_(g: Generator, node: ir.While, dest: Dest) -> None:
     def build(inner: Dest) -> None:
-        made, test = g.capture(lambda: g.expr(node.test))
+        before, test = g.capture(lambda: g.expr(node.test))
         stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.loc), [ast.Break(**g.loc)], [], **g.loc)]
         body = g.block(node.body, DROP)
-        g.body.append(ast.While(g.const(True), [*g.fuel(), *made, *stop, *body], [], **g.loc))
+        g.body.append(ast.While(g.const(True), [*g.fuel(), *before, *stop, *body], [], **g.loc))
         g.stmt(node.result, inner)
 
     _in_loop(g, dest, build)
@@ -264,24 +264,24 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
         if node.handler is None or node.var is None:
             g.stmt(node.body, target)
             return
-        made = g.block(node.body, target)
-        g.body.append(ast.Try(made, [_handler(g, node, node.var, target)], [], [], **g.loc))
+        guarded = g.block(node.body, target)
+        g.body.append(ast.Try(guarded, [_handler(g, node, node.var, target)], [], [], **g.loc))
 
     if final is None:
         body()
     else:
-        made, _ = g.capture(body)
+        guarded, _ = g.capture(body)
         clean = g.operation("finally", node.at, [g.name("x_"), final])
         again: list[ast.stmt] = [ast.Expr(clean, **g.loc), ast.Raise(None, None, **g.loc)]
         handler = ast.ExceptHandler(g.const_param(BaseException, "BaseException_"), "x_", again, **g.loc)
         normal = ast.Expr(g.await_(g.call(final, [g.name("rt"), g.deeper()])), **g.loc)
-        g.body.append(ast.Try(made, [handler], [normal], [], **g.loc))
+        g.body.append(ast.Try(guarded, [handler], [normal], [], **g.loc))
     g.fn.blocks -= 2
     g.deliver(g.temp(name), dest)
 
 
 def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHandler:
-    """What happens with a caught error. The operation ``catch`` lets everything pass that programs may not catch."""
+    """The handler of a caught error. The operation ``catch`` raises again what programs may not catch."""
     assert node.handler is not None
     handled = node.handler
 
@@ -297,6 +297,6 @@ def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHa
         g.stmt(handled, target)
 
     caught = g.operation("catch", node.at, [g.name("x_")])
-    made: list[ast.stmt] = [ast.Assign([ast.Name("e_", STORE, **g.loc)], caught, **g.loc)]
+    prologue: list[ast.stmt] = [ast.Assign([ast.Name("e_", STORE, **g.loc)], caught, **g.loc)]
     out, _ = g.capture(inside)
-    return ast.ExceptHandler(g.const_param(Exception, "Exception_"), "x_", [*made, *out], **g.loc)
+    return ast.ExceptHandler(g.const_param(Exception, "Exception_"), "x_", [*prologue, *out], **g.loc)

@@ -1,4 +1,4 @@
-"""Functions that generated code calls and that need no particular strand: given to it as constants."""
+"""Functions that generated code calls, independent of the kind of strand; passed to it as constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.lang.trace import too_early
 
 
 async def bounce(rt: Runtime, d: int) -> Any:
-    """Make the call that a function left in ``rt.tail``, and those it leaves in turn, in constant space."""
+    """Make the tail call in ``rt.tail``, and those that it leaves in turn, in constant space."""
     while True:
         tail = rt.tail
         assert tail is not None
@@ -25,13 +25,13 @@ async def bounce(rt: Runtime, d: int) -> Any:
 
 
 async def apply(rt: Runtime, function: Any, arguments: Sequence[Any], d: int) -> Any:
-    """Call any procedure value with positional arguments, to the end."""
+    """Call any procedure value with positional arguments, including its tail calls."""
     result = await rt.pick(function, len(arguments), d)(rt, d + 1, *arguments)
     return await bounce(rt, d) if result is TAIL else result
 
 
 def rounds(value: Any) -> range:
-    """The rounds of ``loop``. Raises SexpEvaluationError for what is no count."""
+    """The iterations of ``loop``. Raises SexpEvaluationError for an invalid count."""
     if type(value) is not int or value < 0:
         raise SexpEvaluationError(
             f"loop: the count is an integer that is not negative, and this is {print_value(value, limit=80)}",
@@ -42,34 +42,34 @@ def rounds(value: Any) -> range:
 
 
 def bounded(rt: Runtime, value: Any, who: str) -> Any:
-    """``value``, which may be an integer past 256 bits. Raises LimitExceeded when it is too large."""
+    """``value``, which may be an integer of more than 256 bits. Raises LimitExceeded if it is too large."""
     if type(value) is int:
         charge_bits(rt, value.bit_length(), who)
     return value
 
 
 def uninitialised(name: str) -> NoReturn:
-    """A variable was read before its definition. Raises UnboundSymbolError (``binding/uninitialised``)."""
+    """Raise UnboundSymbolError (``binding/uninitialised``): a variable was read before its definition."""
     raise too_early(name)
 
 
 def fresh(value: Any) -> Any:
-    """A copy of quoted data that shares nothing which can be changed. Does not recurse."""
+    """A copy of quoted data that shares no mutable parts, made without recursion."""
     out: list[Any] = []
     pending: list[tuple[Any, Any, Any]] = [(value, out, None)]
     while pending:
         at, target, key = pending.pop()
-        made: Any = at
+        copied: Any = at
         if isinstance(at, list):
-            made = list(cast(list[Any], at))
-            pending.extend((item, made, i) for i, item in enumerate(cast(list[Any], made)) if _mutable(item))
+            copied = list(cast(list[Any], at))
+            pending.extend((item, copied, i) for i, item in enumerate(cast(list[Any], copied)) if _mutable(item))
         elif isinstance(at, dict):
-            made = dict(cast(dict[Any, Any], at))
-            pending.extend((item, made, k) for k, item in cast(dict[Any, Any], made).items() if _mutable(item))
+            copied = dict(cast(dict[Any, Any], at))
+            pending.extend((item, copied, k) for k, item in cast(dict[Any, Any], copied).items() if _mutable(item))
         if target is out:
-            out.append(made)
+            out.append(copied)
         else:
-            target[key] = made
+            target[key] = copied
     return out[0]
 
 

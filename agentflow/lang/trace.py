@@ -1,7 +1,7 @@
-"""From a Python traceback to places in the program: how an error learns where it happened and through which calls.
+"""Reads spans and program calls from Python tracebacks: where an error happened and through which calls it passed.
 
-Nothing is recorded while a program runs well. Every generated function carries a :class:`CodeInfo` among its constants;
-when an error passes a boundary, its traceback is read once.
+Nothing is recorded while a program runs without errors. Every generated function has a :class:`CodeInfo` among its
+constants; when an error passes a boundary, its traceback is read once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MAX_WALK = 2_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodeInfo:
-    """What generated code knows of its program.
+    """Links generated code to its program.
 
-    ``positions`` are places; ``names`` the program's names for Python's, ``cells`` those of environment variables;
-    ``lambdas`` describe the functions. ``places`` remembers where instructions that were asked about are: finding one
-    takes a walk over all of its function's.
+    ``positions`` converts positions; ``names`` maps Python names to the program's, ``cells`` those of environment
+    variables; ``lambdas`` describes the functions. ``places`` caches the spans of instructions, since finding one takes
+    a walk over its whole function.
     """
 
     positions: Positions
@@ -41,9 +41,9 @@ class CodeInfo:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read of an error's traceback so far: up to which entry, the name of the outermost function, and places.
+    """The state of reading an error's traceback: the last entry read, the name of the outermost function, and spans.
 
-    A deep recursion passes the same few instructions a million times; ``places`` looks each up once.
+    A deep recursion passes the same few instructions a million times; ``places`` caches their spans.
     """
 
     upto: TracebackType | None = None
@@ -52,7 +52,7 @@ class _Seen:
     codes: list[CodeType] = field(default_factory=list[CodeType])
 
     def place(self, code: CodeType, lasti: int) -> Span | None:
-        """The place of an instruction."""
+        """The span of an instruction."""
         key = (id(code), lasti)
         if key not in self.places:
             self.codes.append(code)
@@ -61,7 +61,7 @@ class _Seen:
 
 
 def stamp(code: CodeType, info: CodeInfo) -> CodeType:
-    """``code`` and all functions within it, carrying ``info``."""
+    """A copy of ``code``, and of all functions within it, that contains ``info``."""
     done: dict[int, CodeType] = {}
     order: list[CodeType] = []
     pending = [code]
@@ -76,18 +76,18 @@ def stamp(code: CodeType, info: CodeInfo) -> CodeType:
 
 
 def info_of(code: CodeType) -> CodeInfo | None:
-    """The CodeInfo of generated code; None for any other."""
+    """The CodeInfo of generated code; None for other code."""
     constants = code.co_consts
     last: Any = constants[-1] if constants else None
     return last if isinstance(last, CodeInfo) else None
 
 
 def place_of(code: CodeType, lasti: int) -> Span | None:
-    """The place in the program of an instruction of generated code."""
+    """The span of an instruction of generated code."""
     info = info_of(code)
     if info is None or lasti < 0:
         return None
-    # All code that carries this info is made at once and lives as long: an identity is of one code only.
+    # All code with this info is created together and lives as long, so an id belongs to one code object only.
     key = (id(code), lasti)
     if key not in info.places:
         positions: Iterable[Any] = code.co_positions()
@@ -97,57 +97,57 @@ def place_of(code: CodeType, lasti: int) -> Span | None:
 
 
 def annotate(error: BaseException) -> AgentflowError:
-    """``error`` with its place and the program calls it passed through, read from its traceback.
+    """``error`` with its span and the program calls it passed through, read from its traceback.
 
-    What Python itself raised in generated code (a variable read too early) becomes the language's own error, and so
-    does any exception of a host object. Reading again after the error was raised on adds what is new.
+    An exception that Python raised in generated code (a variable read too early) becomes an error of the language, and
+    so does any exception of a host object. A later call, after the error has propagated, adds the new calls.
     """
-    made = _convert(error)
-    seen = getattr(made, "_seen", None)
-    if not isinstance(seen, _Seen):
-        seen = _Seen()
-        made._seen = seen  # type: ignore[attr-defined]
+    result = _convert(error)
+    progress = getattr(result, "_seen", None)
+    if not isinstance(progress, _Seen):
+        progress = _Seen()
+        result._seen = progress  # type: ignore[attr-defined]
     tb = error.__traceback__
     frames: list[tuple[str, Span | None]] = []
     first = tb
     count = 0
-    while tb is not None and tb is not seen.upto and count < _MAX_WALK:
+    while tb is not None and tb is not progress.upto and count < _MAX_WALK:
         code = tb.tb_frame.f_code
         info = info_of(code)
         if info is not None:
-            frames.append((info.names.get(code.co_name, ""), seen.place(code, tb.tb_lasti)))
+            frames.append((info.names.get(code.co_name, ""), progress.place(code, tb.tb_lasti)))
         tb = tb.tb_next
         count += 1
-    seen.upto = first
+    progress.upto = first
     before: tuple[str, Span | None] | None = None
     for name, span in reversed(frames):
-        if seen.open_name is None:
-            made.at(span)
-        elif seen.open_name and (seen.open_name, span) != before:
-            before = (seen.open_name, span)
-            made.add_frame(seen.open_name, span)
-        # A part of a function that has no name of its own belongs to the function around it.
-        seen.open_name = name or ""
-    return made
+        if progress.open_name is None:
+            result.at(span)
+        elif progress.open_name and (progress.open_name, span) != before:
+            before = (progress.open_name, span)
+            result.add_frame(progress.open_name, span)
+        # A nested Python function without a name of its own belongs to the function around it.
+        progress.open_name = name or ""
+    return result
 
 
 def _convert(error: BaseException) -> AgentflowError:
     if isinstance(error, AgentflowError):
         return error
-    made: AgentflowError
+    converted: AgentflowError
     if isinstance(error, NameError):
-        made = _uninitialised(error)
+        converted = _uninitialised(error)
     else:
-        made = SexpEvaluationError(
+        converted = SexpEvaluationError(
             f"a value of the host raised {type(error).__name__}: {error}"[:1_000], code="host/raised"
         )
-    made.__cause__ = error
-    return made
+    converted.__cause__ = error
+    return converted
 
 
 def _uninitialised(error: NameError) -> UnboundSymbolError:
-    found = _QUOTED.search(str(error))
-    py = error.name or (found[1] if found else "")
+    match = _QUOTED.search(str(error))
+    py = error.name or (match[1] if match else "")
     tb = error.__traceback__
     name = py
     while tb is not None:
@@ -159,7 +159,7 @@ def _uninitialised(error: NameError) -> UnboundSymbolError:
 
 
 def too_early(name: str) -> UnboundSymbolError:
-    """The error of reading a variable of a body before its definition."""
+    """The error for reading a variable of a body before its definition."""
     return unbound(
         name,
         f"'{name}' is read before it has a value",

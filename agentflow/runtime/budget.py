@@ -1,4 +1,4 @@
-"""What a run has used up so far, shared by all its strands."""
+"""What a run has used so far, shared by all its strands."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from agentflow.core.source import Span
 
 
 class Fuelled(Protocol):
-    """A strand, as its budget sees it: ``fuel`` is what it has left of the steps it was granted."""
+    """A strand as its budget sees it: ``fuel`` is the number of granted steps it has left."""
 
     fuel: int
 
 
 class Budget:
-    """Steps, effects, branches and time of one run. Strands take steps in slices; what they leave is given back.
+    """Steps, effects, branches and time of one run. Strands take steps in slices and return unused ones.
 
-    ``steps_used`` is exact at any time. A budget made with ``parent`` bounds a part of a run: what it uses is used of
-    the parent too, and ``root`` is the whole run's. Its time, ``limits.wall_s``, counts from :meth:`start_clock`; a time of
-    its own, ``wall_s``, from its creation. ``pausing`` strands are letting others run just now.
+    ``steps_used`` is exact at any time. A budget with a ``parent`` bounds a part of a run: what it uses also counts for
+    the parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
+    :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``pausing`` is the number of strands that are just
+    letting others run.
     """
 
     __slots__ = (
@@ -64,11 +65,11 @@ class Budget:
 
     @property
     def steps_used(self) -> int:
-        """Steps taken so far: those granted, less what strands have not used yet."""
+        """Steps taken so far: those granted, minus those that strands have not used yet."""
         return self._steps_granted - sum(max(0, strand.fuel) for strand in self.strands)
 
     def grant(self, wanted: int, span: Span | None) -> int:
-        """Give a strand up to ``wanted`` more steps, at least one. Raises LimitExceeded when there are none left."""
+        """Grant a strand up to ``wanted`` more steps, at least one. Raises LimitExceeded if there are none left."""
         allowed = self.steps
         if allowed is not None:
             left = allowed - self._steps_granted
@@ -85,14 +86,14 @@ class Budget:
         return wanted
 
     def give_back(self, steps: int) -> None:
-        """Return steps that were granted and not used."""
+        """Take back steps that were granted but not used."""
         if steps > 0:
             self._steps_granted -= steps
             if self.parent is not None:
                 self.parent.give_back(steps)
 
     def _reclaim(self) -> int:
-        """Take back what other strands hold unused, so that the total is exact whoever asks last."""
+        """Take back the unused steps of other strands, so that the limit is met exactly."""
         for strand in self.strands:
             if strand.fuel > 0:
                 self.give_back(strand.fuel)
@@ -101,13 +102,13 @@ class Budget:
         return self.steps - self._steps_granted
 
     def start_clock(self) -> float | None:
-        """Begin to count the time of the whole run. Returns its seconds; None without such a limit."""
+        """Start the time of the whole run. Returns its limit in seconds, or None."""
         self.wall_s = self.limits.wall_s
         self.deadline = None if self.wall_s is None else time.monotonic() + self.wall_s
         return self.wall_s
 
     def check_time(self, span: Span | None) -> None:
-        """Raises LimitExceeded past the deadline."""
+        """Raise LimitExceeded past the deadline."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             assert self.wall_s is not None
             raise out_of_time(self.wall_s, span)
@@ -143,21 +144,21 @@ class Budget:
             self.parent.charge_branches(count, span)
 
     def enter_branch(self) -> None:
-        """A branch has begun."""
+        """Record the start of a branch."""
         self.concurrency += 1
         self.max_concurrency = max(self.max_concurrency, self.concurrency)
         if self.parent is not None:
             self.parent.enter_branch()
 
     def leave_branch(self) -> None:
-        """A branch has ended."""
+        """Record the end of a branch."""
         self.concurrency -= 1
         if self.parent is not None:
             self.parent.leave_branch()
 
 
 def out_of_time(seconds: float, span: Span | None = None) -> LimitExceeded:
-    """The error of a run whose wall time is up."""
+    """The error for a run whose wall time is up."""
     return LimitExceeded(
         f"the run has used its {seconds:g} s", limit="wall_s", allowed=seconds, used=seconds, span=span
     )

@@ -1,4 +1,4 @@
-"""What a strand finds behind values in operator position that are no closures, and the errors of calling wrongly."""
+"""Calls of primitives and host functions as procedure values, and the errors of wrong calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentflow.lang.trace import annotate, place_of
 
 
 def calling_span(level: int) -> Span | None:
-    """Where in the program the nearest generated frame is, ``level`` frames above the caller."""
+    """The span of the nearest generated frame, starting ``level`` frames above the caller."""
     frame = sys._getframe(level + 1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         span = place_of(frame.f_code, frame.f_lasti)
@@ -29,7 +29,7 @@ def calling_span(level: int) -> Span | None:
 
 
 def primitive_code(primitive: Primitive) -> Code:
-    """A primitive as a procedure value: each call is a step, as a closure's is."""
+    """The code of a primitive as a procedure value; a call takes a step, like a closure's."""
     function = primitive.function
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
@@ -44,7 +44,7 @@ def primitive_code(primitive: Primitive) -> Code:
 
 
 def host_code(function: Callable[..., Any]) -> Code:
-    """A Python callable as a procedure value."""
+    """The code of a Python callable as a procedure value."""
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         name = str(getattr(function, "__name__", type(function).__name__))
@@ -54,7 +54,7 @@ def host_code(function: Callable[..., Any]) -> Code:
 
 
 def place_error(error: Exception) -> AgentflowError:
-    """``error`` with its place in the program; a foreign exception becomes the cause of one that has it."""
+    """``error`` with its span; a foreign exception becomes the cause of an error with a span."""
     placed = annotate(error)
     if placed is not error:
         placed.__cause__ = error
@@ -62,7 +62,7 @@ def place_error(error: Exception) -> AgentflowError:
 
 
 def not_callable(value: Any) -> SexpEvaluationError:
-    """The error of calling what is no procedure."""
+    """The error for calling a value that is not a procedure."""
     kind = type_name(value)
     return SexpEvaluationError(
         f"{print_value(value, limit=80)} cannot be called: it is {'an' if kind[0] in 'aeiou' else 'a'} {kind}",
@@ -72,11 +72,11 @@ def not_callable(value: Any) -> SexpEvaluationError:
 
 
 def wrong_count(function: Closure, count: int) -> SexpEvaluationError:
-    """The error of calling a closure with a wrong number of arguments: both numbers, and where it is written."""
+    """The error for calling a closure with a wrong number of arguments; names both numbers and its definition."""
     least = function.info.least
-    wanted = f"{least}" if function.arity >= 0 else f"at least {least}"
+    expected = f"{least}" if function.arity >= 0 else f"at least {least}"
     return SexpEvaluationError(
-        f"{function.name or 'this lambda'} takes {wanted} argument{'' if wanted == '1' else 's'}, and was given {count};"
+        f"{function.name or 'this lambda'} takes {expected} argument{'' if expected == '1' else 's'}, and was given {count};"
         f" it is written at {function.info.span}",
         code="arity/closure",
         hint=f"its parameters are ({' '.join(function.parameters)})",
@@ -84,7 +84,7 @@ def wrong_count(function: Closure, count: int) -> SexpEvaluationError:
 
 
 def shared_set(name: str) -> SexpEvaluationError:
-    """The error of a ``set!`` on a variable that another strand may be reading."""
+    """The error for ``set!`` of a variable that another strand may be reading."""
     return SexpEvaluationError(
         f"set!: '{name}' belongs to the code around this branch, which runs at the same time",
         code="concurrency/shared-set",

@@ -10,7 +10,7 @@ from agentflow.runtime.budget import Budget, out_of_time
 
 
 class WallClock:
-    """Ends the block around it when the wall time of ``budget`` is up, however it is spent; the time starts with the block.
+    """Ends its block when the wall time of ``budget`` is up; the time starts with the block.
 
     Raises LimitExceeded then.
     """

@@ -16,7 +16,7 @@ from agentflow.runtime.strand import Strand
 
 
 async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], *values: Any) -> Any:
-    """Run the loop. Raises SexpEvaluationError for a wrong count, phase or decision; an error of a phase names it."""
+    """Run the loop. Raises SexpEvaluationError for an invalid count, phase or decision; a phase's error names it."""
     clauses = dict(zip(names, values, strict=True))
     limit = clauses["max-iterations"]
     if type(limit) is not int or limit < 0:
@@ -43,7 +43,7 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
         rt.loop_config = outer
 
 
-async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limit: int, given: Any) -> Any:
+async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limit: int, task_input: Any) -> Any:
     result: Any = []
     for i in range(1, limit + 1):
 
@@ -57,7 +57,7 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
                 error.details.setdefault("iteration", iteration)
                 raise
 
-        plan = await phase("director", given, i)
+        plan = await phase("director", task_input, i)
         result = await phase("executor", plan, i)
         feedback = await phase("evaluator", result, plan, i)
         decision = await phase("controller", feedback, plan, result, i)
@@ -73,7 +73,7 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
                 hint="give (list 'continue next-input) or (list 'stop value)",
                 details={"phase": "controller", "iteration": i},
             )
-        given = pair[1]
+        task_input = pair[1]
     return result
 
 

@@ -1,4 +1,4 @@
-"""A run that is watched while it goes on: the object behind ``async with flow.stream(...) as run``."""
+"""The handle of a running program: the object behind ``async with flow.stream(...) as run``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentflow.observe.stream import Subscriber
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A finished run: its ``value``, the tokens it used, what it ``cost`` in USD (None: a price is unknown), its id."""
+    """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id."""
 
     value: Any
     usage: Usage
@@ -30,8 +30,8 @@ class RunStream:
     """A run and its events. Use as ``async with``; nothing outlives the block.
 
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
-    early cancels the run and waits for its end. A failed run raises its error from :meth:`value`, or, when nobody asked,
-    at the end of the block.
+    early cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if nobody awaited
+    that, at the end of the block.
     """
 
     def __init__(self, main: Callable[[Subscriber], Awaitable[RunResult]]) -> None:
@@ -45,7 +45,7 @@ class RunStream:
         self._iterated = False
 
     async def __aenter__(self) -> RunStream:
-        running_loop()  # Raises, in words, where there is none.
+        running_loop()  # raises a clear error if there is none
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
         return self
@@ -83,11 +83,11 @@ class RunStream:
         return self._events.__aiter__()
 
     async def value(self) -> Any:
-        """The program's value; waits for the end of the run and discards what events are unread. Raises its error."""
+        """Wait for the end of the run, discarding unread events, and return the program's value. Raises its error."""
         return (await self.result()).value
 
     async def result(self) -> RunResult:
-        """The whole result; like :meth:`value`."""
+        """Like :meth:`value`, but return the whole result."""
         assert self._task is not None, "use the stream as `async with`"
         self._events.discard()
         if not self._task.done():

@@ -1,4 +1,4 @@
-"""Going on with a deep recursion where the Python stack is empty."""
+"""Continues a deep recursion in a fresh task, on an empty Python stack."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agentflow.lang.trace import annotate
 
 
 async def on_fresh_task(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run ``work`` in a task of its own, whose stack starts empty, and wait for it.
+    """Run ``work`` in a new task, whose stack starts empty, and wait for it.
 
-    The wait is on a plain future, because cancelling a chain of tasks that await each other recurses. On cancellation
-    the task is cancelled and has ended before the cancellation goes on. Tracebacks are cut here.
+    It waits on a plain future, because cancelling a chain of tasks that await each other recurses. On cancellation, the
+    task is cancelled and has ended before CancelledError propagates. Tracebacks are cut here.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -47,7 +47,7 @@ async def _resolve(work: Coroutine[Any, Any, Any], done: asyncio.Future[tuple[An
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Wait until a task has ended, whatever happens to us meanwhile."""
+    """Wait until a task has ended, even if cancelled again meanwhile."""
     if task.done():
         return
     ended = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""A part of a run: a program that a tool runs within the run the tool belongs to."""
+"""A part of a run: a program that a tool runs within the tool's own run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentflow.runtime.run import Approver, Run
 
 
 class RunPart(Run):
-    """A part of ``outer`` with services, and where they are given limits, an approver and a reader, of its own.
+    """A part of ``outer`` with its own services and, if passed, its own limits, approver and reader.
 
-    Whatever happens in it happens in the outer run too: events, numbers, usage, steps. Its limits only narrow the outer
-    ones, so that nothing started inside a run can leave that run's budget. ``usage`` and ``cost_usd`` are the part's.
+    Events, numbers, usage and steps of the part are also the outer run's. Its limits only narrow the outer ones, so
+    that nothing started inside a run can leave that run's budget. ``usage`` and ``cost_usd`` are the part's.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class RunPart(Run):
         self.streaming = self._read or outer.streaming
 
     def clock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """What ends the block around the part when its own wall time is up. Raises LimitExceeded then."""
+        """A context manager that ends its block with LimitExceeded when the part's own wall time is up."""
         return WallClock(self.budget) if self._narrowed else contextlib.nullcontext()
 
     @property
     def congested(self) -> bool:
-        """Whether the part's reader, or the run's own, is behind."""
+        """Whether the part's reader, or the outer run's own stream, is behind."""
         return super().congested or self._outer.congested
 
     def publish(self, event: Event) -> None:
@@ -68,25 +68,25 @@ class RunPart(Run):
             super().publish(event)
 
     async def room(self) -> None:
-        """Wait for both."""
+        """Wait for both readers."""
         await super().room()
         if self._outer.congested:
             await self._outer.room()
 
     def charge_model_call(self) -> None:
-        """Count a model call here and on the run. Raises LimitExceeded."""
+        """Count a model call for the part and the run. Raises LimitExceeded."""
         super().charge_model_call()
         self._outer.charge_model_call()
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add a call's usage and cost here and on the run. Raises LimitExceeded."""
+        """Add a call's usage and cost to the part and the run. Raises LimitExceeded."""
         try:
             self._outer.charge_usage(usage, cost_usd)
         finally:
             super().charge_usage(usage, cost_usd)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the part's approver, else the run's."""
+        """Ask the part's approver or, without one, the run's."""
         if self._approver is None:
             return await self._outer.approve(request, call)
         return await super().approve(request, call)

@@ -31,22 +31,23 @@ _NO_USAGE = Usage()
 _log = logging.getLogger(__name__)
 
 Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
-"""Asked before a tool call that needs approval; may be plain or async. True lets it run.
+"""Called before a tool call that needs approval; plain or async. True permits the call.
 
-Of one run it is asked one question at a time, unless it has an attribute ``concurrent`` that is true: then whenever
-approval is needed, which suits an approver that hands questions on to somebody else.
+It is asked one question of a run at a time, unless it has a true attribute ``concurrent``: then it is asked whenever
+approval is needed, which suits an approver that passes questions on.
 """
 
 OBSERVER_GRACE_S = 5.0
-"""Seconds async observers may go on reading after the run has ended."""
+"""Seconds for which async observers may continue to read after the run has ended."""
 CANCELLED_GRACE_S = 0.1
-"""The same after a cancellation, which must end soon but with its Finished events."""
+"""The same after a cancellation, which must end soon, but with its Finished events."""
 
 
 class Run:
     """A run in progress; the :class:`~agentflow.core.call.RunPort` of everything inside it.
 
-    ``usage``, ``cost_usd`` and ``model_calls`` are totals so far. ``cost_usd`` is None once a call's price was unknown.
+    ``usage``, ``cost_usd`` and ``model_calls`` are totals so far. ``cost_usd`` is None after a call whose price is
+    unknown.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Run:
         return self._fanout.congested
 
     def publish(self, event: Event) -> None:
-        """Hand an event to all observers, as it may be shown."""
+        """Hand an event, redacted, to all observers."""
         if not self.watched:
             return
         redaction = self._redaction
@@ -109,7 +110,7 @@ class Run:
             await self._fanout.own.room()
 
     def charge_model_call(self) -> None:
-        """Count a model call. Raises LimitExceeded past ``model_calls``, or when tokens or money are used up."""
+        """Count a model call. Raises LimitExceeded past ``model_calls``, or if tokens or money are used up."""
         self._check_spent()
         allowed = self.limits.model_calls
         if allowed is not None and self.model_calls >= allowed:
@@ -119,7 +120,7 @@ class Run:
         self.model_calls += 1
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add a call's usage and cost. Raises LimitExceeded when the run is over its tokens or money."""
+        """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
         self._check_spent(exceeded=True)
@@ -136,7 +137,7 @@ class Run:
             raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the approver; False without one. A question that must wait is a pair of Wait events."""
+        """Ask the approver; False without one. A question that has to wait publishes a pair of Wait events."""
         approver = self._approver
         if approver is None:
             return False
@@ -161,7 +162,7 @@ async def _answer(approver: Approver, request: ApprovalRequest, call: CallContex
 
 
 def new_run_id() -> str:
-    """A run identity: sorts by start time, unique without coordination."""
+    """A new run id: sorts by start time, unique without coordination."""
     return f"r{int(time.time() * 1000):011x}{os.urandom(6).hex()}"
 
 
@@ -169,7 +170,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
 
 
 def check_name(run_id: str | None, labels: Mapping[str, str] | None) -> None:
-    """Refuse, with a ConfigurationError, an id that could not be a file's name and labels that are no texts."""
+    """Raise ConfigurationError for an id that is not valid as a file name, and for labels that are not text."""
     if run_id is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"run_id={clip(repr(run_id), 120)}: a run id is 1 to 200 letters, digits and . _ : @ + -",
@@ -186,11 +187,11 @@ def check_name(run_id: str | None, labels: Mapping[str, str] | None) -> None:
 
 
 class OpenRun:
-    """A run around a block, made by :meth:`~agentflow.runtime.engine.Engine.open`.
+    """A run around a block, from :meth:`~agentflow.runtime.engine.Engine.open`.
 
-    A class, not a generator: a run that calls one model is opened as often as that model is called, and the nested
-    generators of ``asynccontextmanager`` cost more than all the rest of opening one. Of many runs opened in one iteration of
-    the event loop a few begin at once and the others in the next ones, so that a crowd leaves the loop to others.
+    A class, not a generator: small runs are opened very often, and the nested generators of ``asynccontextmanager``
+    would cost more than everything else in opening one. Of many runs opened in one iteration of the event loop, a few
+    start at once and the others in later ones, so that other tasks get their share.
     """
 
     __slots__ = ("_clock", "_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle")
@@ -258,11 +259,11 @@ class OpenRun:
                 max_concurrency=budget.max_concurrency,
             )
         self._scope.__exit__(type(error) if error is not None else None, error, None)
-        run.watched = run.streaming = False  # what a thread that was left behind still has to say comes too late
+        run.watched = run.streaming = False  # events of an abandoned thread come too late
 
 
 def _raise_in_context(error: BaseException, context: BaseException | None) -> NoReturn:
-    """Raise ``error`` with this context, not with the error being handled, which may hold what its copy leaves out."""
+    """Raise ``error`` with this context instead of the error being handled, which may hold secrets its copy omits."""
     try:
         raise error
     except BaseException:
@@ -272,7 +273,7 @@ def _raise_in_context(error: BaseException, context: BaseException | None) -> No
 
 @contextlib.asynccontextmanager
 async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
-    """Async observers read beside the run and, for a grace, after it; the run's own error goes out unwrapped."""
+    """Run async observers beside the block and, for a grace period, after it; the block's error stays unwrapped."""
     failure: BaseException | None = None
     async with asyncio.TaskGroup() as group:
         pump = group.create_task(fanout.pump())
