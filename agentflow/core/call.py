@@ -381,11 +381,13 @@ class CallContext:
 
     def warn(self, code: str, message: str, **details: Any) -> None:
         """Publish a Warning."""
-        self.emit(Warning, code=code, message=message, details=details or None)
+        if self.run.watched:
+            self.emit(Warning, code=code, message=message, details=details or None)
 
     def log(self, message: str, level: str = "info") -> None:
         """Publish a Log line."""
-        self.emit(Log, message=message, level=level)
+        if self.run.watched:
+            self.emit(Log, message=message, level=level)
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
         """Say how far a tool is: ``progress`` of ``total``, in units of its own. A reader that is slow may miss it."""

@@ -27,6 +27,9 @@ T = TypeVar("T")
 MAX_DEPTH = 200
 """Maximum nesting that is copied; deeper parts of a value that holds a secret become a mark."""
 
+_TEXTLESS = frozenset(
+    f"{name}{optional}" for name in ("int", "float", "bool", "Outcome", "Role", "Usage") for optional in ("", " | None")
+)
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 
 
@@ -37,25 +40,28 @@ def redacted(value: T, redactor: Redactor) -> T:
 
 def holds_secret(value: object, redactor: Redactor) -> bool:
     """Whether any text within ``value`` contains a secret."""
+    clean, finds = redactor.clean, redactor.finds
     pending: list[Any] = [value]
     seen: set[int] = set()
     while pending:
         item = pending.pop()
-        kind = cast(type[Any], type(item))
+        kind: Any = type(item)  # pyright: ignore[reportUnknownVariableType]
         if kind is str:
-            if len(item) >= MIN_SECRET and item not in redactor.clean and redactor.finds(item):
+            if len(item) >= MIN_SECRET and item not in clean and finds(item):
                 return True
         elif kind in _PLAIN or id(item) in seen:
             continue
+        elif kind is tuple:
+            pending += item
         else:
             seen.add(id(item))
-            fields = _field_getter(kind)
             if kind is dict:
+                if item:
+                    pending += item
+                    pending += item.values()
+            elif kind is list:
                 pending += item
-                pending += item.values()
-            elif kind is list or kind is tuple:
-                pending += item
-            elif fields is not None:
+            elif (fields := _field_getter(kind)) is not None:
                 pending += fields(item)
             elif kind is Secret:
                 return True
@@ -91,13 +97,18 @@ def _text(error: BaseException) -> str:
         return ""
 
 
+def _nothing(value: object) -> tuple[Any, ...]:
+    return ()
+
+
 @functools.lru_cache(maxsize=1024)
 def _field_getter(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]] | None:
-    """A function that returns a dataclass's field values; None for other classes, and for errors, which hold more."""
-    names = _fields(kind)
-    if not names or issubclass(kind, BaseException):
+    """A function that returns a dataclass's values that may hold text; None for other classes, and for errors."""
+    if not dataclasses.is_dataclass(kind) or issubclass(kind, BaseException):
         return None
-    return operator.attrgetter(*names, names[0])
+    textless = _TEXTLESS if kind.__module__.startswith("agentflow.") else ()
+    names = [field.name for field in dataclasses.fields(kind) if field.type not in textless]
+    return operator.attrgetter(*names, names[0]) if names else _nothing
 
 
 @functools.lru_cache(maxsize=1024)

@@ -88,7 +88,8 @@ class EventRedactor:
             request = self._request(event.request)
             return event if request is event.request else replace(event, request=request)
         if isinstance(event, ProgramLoaded):
-            return replace(event, text=redactor.mask(event.text), name=redactor.redact(event.name))
+            text, name = redactor.mask(event.text), redactor.redact(event.name)
+            return event if (text, name) == (event.text, event.name) else replace(event, text=text, name=name)
         if isinstance(event, PartialOutput):
             value = _settled(event.value, redactor)
             return event if value == event.value else replace(event, value=value)
