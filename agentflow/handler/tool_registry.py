@@ -1,4 +1,4 @@
-"""The tool registry: every callable action under its name, and the one way any of them is run."""
+"""The tool registry: all tools by name, and the one way to run them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from agentflow.lib.terminal import escape
 _log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.1
-"""The wait before the first retry of a tool, at most; it doubles each time up to :data:`RETRY_MOST_S`, with jitter."""
+"""Maximum wait before the first retry of a tool; doubles each time up to :data:`RETRY_MOST_S`, with jitter."""
 RETRY_MOST_S = 5.0
 
 
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
 
-    ``specs`` maps names to the specification's dicts, ``executors`` those registered with an executor of one arguments
-    dict to it; both are read, not written to.
+    ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
+    one dict to that executor; both are read-only.
     """
 
     def __init__(self) -> None:
@@ -48,19 +48,19 @@ class ToolRegistry:
         self._infos: dict[str, NameInfo] = {}
 
     def add(self, tool: Tool | Callable[..., Any]) -> Tool:
-        """Register a Tool, or a typed function (see :func:`agentflow.tool`); one of the same name is replaced.
+        """Register a Tool or a typed function (see :func:`agentflow.tool`); replaces one of the same name.
 
         Raises ConfigurationError for a function that cannot be a tool.
         """
-        made = tool if isinstance(tool, Tool) else tool_from_function(tool)
-        self._put(made)
-        self.executors.pop(made.name, None)
-        return made
+        registered = tool if isinstance(tool, Tool) else tool_from_function(tool)
+        self._put(registered)
+        self.executors.pop(registered.name, None)
+        return registered
 
     def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
         """Register the specification's ``{"name", "description", "input_schema"}`` with its executor of one dict.
 
-        One of the same name is replaced. Raises ConfigurationError naming what is wrong with the spec.
+        Replaces one of the same name. Raises ConfigurationError that names the fault of the spec.
         """
         tool = tool_from_spec(spec, executor)
         self._put(tool, dict(spec))
@@ -79,7 +79,7 @@ class ToolRegistry:
         }
 
     def remove(self, name: str) -> bool:
-        """Forget a tool. Whether there was one."""
+        """Remove a tool. Returns whether there was one."""
         self._sorted = []
         self._infos.pop(name, None)
         self.specs.pop(name, None)
@@ -87,11 +87,11 @@ class ToolRegistry:
         return self._tools.pop(name, None) is not None
 
     def find(self, name: str) -> Tool | None:
-        """The tool called ``name``."""
+        """The tool called ``name``, or None."""
         return self._tools.get(name)
 
     def describe(self, name: str) -> NameInfo | None:
-        """What a call of the tool called ``name`` takes; the same object until it is registered anew."""
+        """The arguments of the tool called ``name``; the same object until it is registered again."""
         info = self._infos.get(name)
         if info is None and name in self._tools:
             info = self._infos[name] = info_of_schema("tool", self._tools[name].spec.input_schema)
@@ -106,9 +106,9 @@ class ToolRegistry:
     async def execute(
         self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None
     ) -> TaskResult:
-        """Run a tool: grants, arguments, approval, then the tool under its time-out and retries, between Tool events.
+        """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
-        Whatever fails is a FAILED result; a TaskError, a LimitExceeded and a cancellation go through unwrapped.
+        A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
         with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
             if call_id is not None:
@@ -170,7 +170,7 @@ def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> Ta
 
 
 async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
-    """Ask the run's approver; an approver that raises has not approved."""
+    """Ask the run's approver; an exception of the approver is a refusal."""
     try:
         text = f"{tool.name} {to_json(arguments)}"
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -178,7 +178,7 @@ async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) ->
         return await call.run.approve(request, call)
     except (TaskError, LimitExceeded):
         raise
-    except Exception as error:  # noqa: BLE001 - the approver is the host's code: whatever it raises is no approval
+    except Exception as error:  # noqa: BLE001 - the approver is code of the host: any exception is a refusal
         _log.warning("the approver of tool %s raised %s", tool.name, type(error).__name__)
         call.warn("tool/approver-failed", f"the approver raised {type(error).__name__}: {clip(str(error), 300)}")
         return False
@@ -214,12 +214,12 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
     except ToolInputError as error:
         return TaskResult.from_error(error)
     except ExceptionGroup as group:
-        # A tool's own task group wraps what must pass; anything else in it is the tool's failure as a whole.
+        # A tool's own task group wraps errors that must pass through; any others in it are one failure of the tool.
         passing = next(_leaves(group, (LimitExceeded,)), None) or next(_leaves(group, (TaskError,)), None)
         if passing is not None:
             raise passing from None
         return TaskResult.from_error(group, reason="tool_execution_error")
-    except Exception as error:  # noqa: BLE001 - foreign code: any exception of a tool is its FAILED result (decided)
+    except Exception as error:  # noqa: BLE001 - foreign code: any exception of a tool becomes its FAILED result
         if timer is not None and isinstance(error, TimeoutError) and timer.expired():
             return TaskResult.failure(
                 "execution_timeout",
@@ -252,5 +252,5 @@ def _capped(result: TaskResult, limit: int) -> TaskResult:
         return result
     half = max(1, limit // 2)
     cut = len(content) - 2 * half
-    shown = f"{content[:half]}\n... ({cut:,} characters left out) ...\n{content[-half:]}"
-    return replace(result, content=shown).with_notes(truncated={"characters": len(content), "limit": limit})
+    excerpt = f"{content[:half]}\n... ({cut:,} characters left out) ...\n{content[-half:]}"
+    return replace(result, content=excerpt).with_notes(truncated={"characters": len(content), "limit": limit})

@@ -21,7 +21,7 @@ class SexpEvaluator:
 
     Parameters: ``task_system`` holds the atomic tasks, ``handler`` the tools (its ``registry``) and the session of
     calls made outside a run, ``memory_system`` answers ``get_context``. ``engine`` is the flow's; without it the
-    evaluator shares that of the two, or has its own.
+    evaluator shares the engine of the two, or builds its own.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class SexpEvaluator:
         return Joint(system.service, tools, finder_of(self.memory_system))
 
     async def evaluate_string(self, sexp_string: str, initial_env: SexpEnvironment | None = None) -> Any:
-        """Run a program text and give its last value.
+        """Run a program text and return its last value.
 
-        ``initial_env`` is where top-level definitions go and free names are looked up; a new one when None. Called
-        from inside a tool it joins that call's run; else it is a run of its own in the handler's session, and the tasks
-        that it defines become the task system's too.
+        ``initial_env`` receives top-level definitions and resolves free names; None means a new one. Called from inside
+        a tool it joins that call's run; otherwise it opens a run in the handler's session, and the tasks it defines are
+        also registered with the task system.
         Raises SexpSyntaxError, SexpEvaluationError, TaskError and LimitExceeded.
         """
         env = initial_env if initial_env is not None else SexpEnvironment()
@@ -62,13 +62,13 @@ class SexpEvaluator:
         inside = executing_call() is not None
         async with in_run(engine, "evaluate_string", self.handler.session) as call:
             program = engine.compile(sexp_string, env=env, grants=call.grants, defined=call.definitions)
-            place = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
+            child = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
 
             def publish(template: Template) -> None:
                 engine.effects.publish([template], call)
 
-            return await engine.evaluate(program, env, place, publish=None if inside else publish)
+            return await engine.evaluate(program, env, child, publish=None if inside else publish)
 
     def sequential_history(self, **options: Any) -> SequentialHistory:
-        """A history for a sequence of steps driven from Python; see SequentialHistory."""
+        """A history for a sequence of steps run from Python; see SequentialHistory."""
         return SequentialHistory(**options)

@@ -19,7 +19,7 @@ from agentflow.core.templates import ContextManagement
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextSettings(Entries):
-    """Resolved settings: every dimension has a value. They are a note of the result as they are."""
+    """Resolved settings: every dimension has a value. Stored unchanged in the notes of the result."""
 
     FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType(
         {name: name for name in ("inherit_context", "accumulate_data", "accumulation_format", "fresh_context")}

@@ -1,4 +1,4 @@
-"""Where a task's context comes from: paths written out, a description or question to memory, a command's output."""
+"""The sources of a task's context: literal paths, a description or question for memory, a command's output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
 
 MAX_QUERY = 4_000
-"""Most characters of one text that goes into a question to memory."""
+"""Maximum number of characters of one text in a question to memory."""
 
 
 @runtime_checkable
@@ -34,7 +34,7 @@ class PathCommandRunner(Protocol):
 
 @dataclass(slots=True)
 class FoundPaths:
-    """Absolute paths, each once, in the order of their sources; ``errors`` of the sources that failed."""
+    """Absolute paths without duplicates, in the order of their sources; ``errors`` of the sources that failed."""
 
     paths: list[str] = field(default_factory=list[str])
     errors: list[str] = field(default_factory=list[str])
@@ -47,22 +47,22 @@ class FoundPaths:
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """Asks memory, files and commands, whichever are there."""
+    """Queries memory, files and commands, as far as they are available."""
 
     memory: ContextFinder | None = None
     files: FilePort | None = None
     commands: CommandPort | None = None
 
     def absolute(self, path: str) -> str:
-        """The absolute form of a path; relative ones are taken from the first root. Raises PathDenied."""
+        """The absolute form of a path; a relative one starts at the first root. Raises PathDenied."""
         return self.files.absolute(path) if self.files is not None else os.path.abspath(path)
 
     async def ask(
         self, question: ContextGenerationInput, call: CallContext, memory: ContextFinder | None = None
     ) -> AssociativeMatchResult:
-        """Ask memory, between Context events.
+        """Query memory, between Context events.
 
-        Raises TaskError: dependency_error without a memory, context_retrieval_failure when it fails or says it did.
+        Raises TaskError: dependency_error without a memory, context_retrieval_failure if it fails or reports an error.
         """
         memory = memory or self.memory
         if memory is None:
@@ -73,9 +73,9 @@ class ContextSources:
                 hint="give the task system a memory_system, or say fresh_context 'disabled'",
             )
         with call.scope(ContextStarted, input=question) as scope:
-            found = await _answer(memory, question, scope.call)
-            scope.set(paths=tuple(found.file_paths))
-            return found
+            answer = await _answer(memory, question, scope.call)
+            scope.set(paths=tuple(answer.file_paths))
+            return answer
 
     async def resolve(
         self,
@@ -89,45 +89,45 @@ class ContextSources:
     ) -> FoundPaths:
         """The union of all sources: ``literal`` paths, a ``question`` to memory, and a ``file_paths_source``.
 
-        The failure of one source is reported beside the paths of the others. Order: literal, question, description,
+        The error of one source is returned beside the paths of the others. Order: literal, question, description,
         command.
         """
-        found = FoundPaths()
+        result = FoundPaths()
         source = source or {}
         kind = source.get("type", "literal")
-        self._add(found, literal)
+        self._add(result, literal)
         if kind == "literal":
-            self._add(found, cast(Sequence[str], source.get("paths") or source.get("path") or ()))
+            self._add(result, cast(Sequence[str], source.get("paths") or source.get("path") or ()))
         try:
             if question is not None:
-                self._add(found, (await self.ask(_question(question), call, memory)).file_paths)
+                self._add(result, (await self.ask(_question(question), call, memory)).file_paths)
         except TaskError as error:
-            found.errors.append(error.message)
+            result.errors.append(error.message)
         try:
             if kind in ("description", "context_description"):
                 text = str(source.get("description") or source.get("context_query") or source.get("value") or "")
                 if not text:
                     raise _bad_source("a description source has no 'description'")
-                self._add(found, (await self.ask(ContextGenerationInput(query=text), call, memory)).file_paths)
+                self._add(result, (await self.ask(ContextGenerationInput(query=text), call, memory)).file_paths)
             elif kind == "command":
                 self._add(
-                    found, await self._command(str(source.get("command") or source.get("value") or ""), runner, call)
+                    result, await self._command(str(source.get("command") or source.get("value") or ""), runner, call)
                 )
             elif kind != "literal":
                 raise _bad_source(f"a source of type {kind!r} is unknown: literal, description or command")
         except TaskError as error:
-            found.errors.append(error.message)
-        return found
+            result.errors.append(error.message)
+        return result
 
-    def _add(self, found: FoundPaths, paths: Sequence[str]) -> None:
+    def _add(self, result: FoundPaths, paths: Sequence[str]) -> None:
         for path in [paths] if isinstance(paths, str) else paths:
             try:
                 absolute = self.absolute(path)
             except PathDenied as error:
-                found.errors.append(error.message)
+                result.errors.append(error.message)
                 continue
-            if absolute not in found.paths:
-                found.paths.append(absolute)
+            if absolute not in result.paths:
+                result.paths.append(absolute)
 
     async def _command(self, command: str, runner: PathCommandRunner | None, call: CallContext) -> list[str]:
         if not command.strip():
@@ -153,14 +153,14 @@ class ContextSources:
 
 async def _answer(memory: ContextFinder, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
     try:
-        found = await memory.find(question, call)
+        answer = await memory.find(question, call)
     except (LimitExceeded, TaskError):
         raise
-    except Exception as error:  # memory may be anybody's object: whatever it raises is the failed lookup
+    except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
         raise _lookup_failed(str(error) or type(error).__name__) from error
-    if found.error is not None:
-        raise _lookup_failed(found.error)
-    return found
+    if answer.error is not None:
+        raise _lookup_failed(answer.error)
+    return answer
 
 
 def _lookup_failed(why: str) -> TaskError:
@@ -177,36 +177,36 @@ def _bad_source(message: str) -> TaskError:
     )
 
 
-def _question(given: object) -> ContextGenerationInput:
-    if isinstance(given, ContextGenerationInput):
-        return given
-    if isinstance(given, str):
-        return ContextGenerationInput(query=given)
+def _question(question: object) -> ContextGenerationInput:
+    if isinstance(question, ContextGenerationInput):
+        return question
+    if isinstance(question, str):
+        return ContextGenerationInput(query=question)
     try:
-        return ContextGenerationInput.model_validate(given)
+        return ContextGenerationInput.model_validate(question)
     except ValidationError as error:
         raise _bad_source(f"_context_input: {'; '.join(validation_messages(error)[:3])}") from error
 
 
 def rendered_source(compiled: CompiledTemplate, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A template's ``file_paths_source`` with its places filled; in a command, values are quoted for the splitter."""
+    """A template's ``file_paths_source`` with its slots filled; in a command, values are quoted."""
     source = compiled.template.file_paths_source
     if source is None:
         return None
-    made = dict(source)
+    rendered = dict(source)
     for key, text in compiled.source:
         if key == "command":
             quoted = {name: shlex.quote(text_of(value)) for name, value in values.items()}
-            made[key] = text.render(quoted)
+            rendered[key] = text.render(quoted)
         elif key != "type":
-            made[key] = text.render(values)
-    return made
+            rendered[key] = text.render(values)
+    return rendered
 
 
 def question_of(
     template: TaskTemplate, request: SubtaskRequest, values: Mapping[str, Any], inherited: str, previous: str
 ) -> ContextGenerationInput:
-    """The question a fresh lookup puts to memory for a task."""
+    """The question to memory for a fresh lookup of a task."""
     described = request.description or template.description or template.instructions
     return ContextGenerationInput(
         template_description=described[:MAX_QUERY],
@@ -218,18 +218,18 @@ def question_of(
     )
 
 
-def subset_of(material: InheritedContext, wanted: str) -> InheritedContext:
-    """The part of inherited material that a request is about.
+def subset_of(material: InheritedContext, request_text: str) -> InheritedContext:
+    """The part of inherited material that a request concerns.
 
     Files whose name, stem or whole path occurs among the request's words; paragraphs of the text that share a word of
-    four letters or more with it.
+    at least four letters with it.
     """
-    asked = {word for word in words(wanted) if len(word) > 3}
-    low = wanted.lower()
+    request_words = {word for word in words(request_text) if len(word) > 3}
+    low = request_text.lower()
     paths = tuple(
         path
         for path in material.paths
-        if os.path.basename(path).lower() in low or asked & words(os.path.splitext(os.path.basename(path))[0])
+        if os.path.basename(path).lower() in low or request_words & words(os.path.splitext(os.path.basename(path))[0])
     )
-    paragraphs = [p for p in material.text.split("\n\n") if asked & words(p)]
+    paragraphs = [p for p in material.text.split("\n\n") if request_words & words(p)]
     return InheritedContext("\n\n".join(paragraphs), paths)

@@ -1,4 +1,4 @@
-"""What a call of a task takes, as the language checks it before anything runs."""
+"""Describes the arguments of task calls, so that the language can check them before anything runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentflow.tasks.types import parse_type
 
 
 def task_info(template: TaskTemplate) -> NameInfo:
-    """The parameters a template declares, beside the arguments that belong to every task call.
+    """The parameters that a template declares, and the arguments of every task call.
 
-    Raises ValueError for a parameter whose type is none.
+    Raises ValueError for a parameter with an invalid type.
     """
     parameters = {
         name: ParameterInfo(required(parameter), parse_type(parameter.type))
@@ -25,7 +25,7 @@ def task_info(template: TaskTemplate) -> NameInfo:
 
 @cache
 def reserved_parameters() -> dict[str, ParameterInfo]:
-    """``files``, ``inputs``, ``context`` and ``history_config``, with the records the latter two are."""
+    """``files``, ``inputs``, ``context`` and ``history_config``, with the fields of the latter two."""
     schemas: dict[str, dict[str, Any]] = {
         "files": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]},
         "inputs": {"type": "object"},

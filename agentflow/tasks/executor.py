@@ -1,7 +1,7 @@
-"""AtomicTaskExecutor: a template, its inputs and the context it is *given*, to a TaskResult.
+"""AtomicTaskExecutor: runs a template with inputs and a context, and returns a TaskResult.
 
-It finds nothing by itself (no templates, no context): that is the task system's, which stands above memory while this
-stands below it, so that memory's own ranking may use tasks.
+It looks up nothing itself, neither templates nor context. That is left to the task service, which depends on memory,
+while memory's ranking may use this executor.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from agentflow.tasks.template import CompiledText
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOverrides:
-    """How one execution departs from its template.
+    """Overrides of a template for one execution.
 
-    ``model`` and ``fallbacks`` the models chosen (None: the template's); ``history`` the history settings; ``tools`` the
-    tool names offered (see Prompt.tools); ``options`` replaces fields of the Prompt (``max_turns``, ``timeout_s``,
-    ``settings`` ...); ``prompts`` another turn loop than the executor's; ``notes`` goes into the result's notes.
+    ``model`` and ``fallbacks`` the selected models (None: the template's); ``history`` the history settings; ``tools``
+    the offered tools (see Prompt.tools); ``options`` replaces fields of the Prompt (``max_turns``, ``timeout_s``,
+    ``settings`` ...); ``prompts`` replaces the executor's turn loop; ``notes`` is added to the result's notes.
     """
 
     model: str | None = None
@@ -46,12 +46,12 @@ class ExecutionOverrides:
 
 
 AS_DECLARED = ExecutionOverrides()
-"""An execution that departs in nothing."""
+"""The default overrides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What one execution gave: the ``result``, what it cost (``cost_usd`` None: unknown), the ``goal`` as rendered."""
+    """The outcome of an execution: ``result``, ``cost_usd`` (None: unknown) and the rendered ``goal``."""
 
     result: TaskResult
     cost_usd: float | None = 0.0
@@ -61,7 +61,7 @@ class Execution:
 class AtomicTaskExecutor:
     """Runs the body of atomic templates.
 
-    Parameters: ``prompts`` the turn loop that talks to models, ``files`` what reads the files a task is given.
+    Parameters: ``prompts`` the turn loop, ``files`` reads the files of a task.
     """
 
     def __init__(self, prompts: PromptRunner, files: FilePort | None = None) -> None:
@@ -78,10 +78,11 @@ class AtomicTaskExecutor:
         settings: ExecutionOverrides | None = None,
         functions: FunctionCalls | None = None,
     ) -> Execution:
-        """Render, read, prompt, parse. ``values`` has every declared parameter (see ``resolve_inputs``).
+        """Render the prompt, read the files, run the prompt, parse the answer.
 
-        A ProviderError, ConfigurationError, ResourceExhausted or an error of rendering and reading becomes a FAILED
-        result that keeps it; any other TaskError (a tool's), LimitExceeded and cancellation go through.
+        ``values`` holds every declared parameter (see ``resolve_inputs``). A ProviderError, ConfigurationError,
+        ResourceExhausted, or an error in rendering or reading, becomes a FAILED result that keeps the error; any other
+        TaskError (a tool's), LimitExceeded and cancellation pass through.
         """
         settings = settings or AS_DECLARED
         context = given or NO_CONTEXT
@@ -130,7 +131,7 @@ class AtomicTaskExecutor:
         return Execution(result_of(outcome, compiled.output, notes), outcome.cost_usd, goal)
 
     def functions(self, call: CallContext, depth: int = 0) -> FunctionCalls:
-        """Function calls that know the built-in templates only."""
+        """Function calls restricted to the built-in templates."""
 
         async def run(compiled: CompiledTemplate, values: Mapping[str, Any], functions: FunctionCalls) -> TaskResult:
             return (await self.execute(compiled, values, call, functions=functions)).result
@@ -138,9 +139,9 @@ class AtomicTaskExecutor:
         return FunctionCalls(builtin, run, depth=depth)
 
     async def run_template(self, name: str, inputs: Mapping[str, Any], call: CallContext) -> TaskResult:
-        """Run a built-in template by its ``type:subtype``, with no context, no history and no tools.
+        """Run a built-in template by its ``type:subtype``, without context, history or tools.
 
-        What memory's ranker asks the model with. A failure is a FAILED result.
+        Memory's ranker calls its model this way. A failure is a FAILED result.
         """
         compiled = builtin(name)
         if compiled is None:
@@ -157,7 +158,7 @@ class AtomicTaskExecutor:
 
 
 def _notes(compiled: CompiledTemplate, settings: ExecutionOverrides) -> Notes:
-    """The notes of an execution that has no material yet."""
+    """The notes of an execution, without its material."""
     return Notes(template_used=compiled.name, context_source="none", context_files_count=0, others=settings.notes)
 
 
@@ -209,8 +210,8 @@ def _prompt(
 
 
 def _separated(parts: list[Any]) -> list[Any]:
-    """Text parts with a blank line between them: adapters join the text parts of a message without one."""
-    made: list[Any] = []
+    """Put a blank line between text parts, because adapters join them without one."""
+    separated: list[Any] = []
     for index, part in enumerate(parts):
-        made.append(TextPart(f"\n\n{part.text}") if index and isinstance(part, TextPart) else part)
-    return made
+        separated.append(TextPart(f"\n\n{part.text}") if index and isinstance(part, TextPart) else part)
+    return separated

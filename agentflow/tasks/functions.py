@@ -1,9 +1,9 @@
 """Template functions: ``{{f(a, b="x")}}`` in a prompt, and FunctionCallNodes from Python.
 
-A call evaluates its arguments in the caller's scope, binds them to the function's declared parameters in a fresh
-environment and evaluates the body there: the body sees nothing of its caller. A template with ``is_function`` is text:
-its value is its rendered body. Any other atomic template is a task: its value is the model's answer. Templates have no
-conditionals, so a function that comes back to itself would never end: that is an error naming the cycle.
+A call evaluates its arguments in the caller's scope, binds them to the function's declared parameters in a new
+environment and evaluates the body there, isolated from the caller. The value of a template with ``is_function`` is its
+rendered body; the value of any other atomic template is the model's answer. Templates have no conditionals, so
+recursion would never end: it is an error that names the cycle.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.registry import CompiledTemplate
 
 MAX_CALL_DEPTH = 20
-"""Deepest nesting of function bodies within each other."""
+"""Maximum nesting of function bodies."""
 
 BodyRunner: TypeAlias = "Callable[[CompiledTemplate, Mapping[str, Any], FunctionCalls], Awaitable[TaskResult]]"
-"""Evaluates a template's body with its parameters' values, called from where the FunctionCalls given stands."""
+"""``(template, values, calls)``: evaluates a template's body with the values of its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCalls:
-    """Function calls made at one place: ``stack`` names the bodies being evaluated around it, outermost first.
+    """Evaluates function calls in one text: ``stack`` names the enclosing bodies, outermost first.
 
-    ``find`` looks a template up, ``run`` evaluates a body, ``depth`` is how deep the caller was nested already, ``names``
-    lists the known names for suggestions. ``held`` are the grants of the call, ``grants`` what the text around may call:
-    the host's own texts may call all templates, those that an untrusted program defined what that program may.
+    ``find`` looks up a template, ``run`` evaluates a body, ``depth`` is the nesting depth of the caller, ``names``
+    lists the existing names for suggestions. ``held`` are the grants of the call, ``grants`` what the text may call:
+    the host's own texts may call all templates, a text of an untrusted program what that program may.
     """
 
     find: Callable[[str], CompiledTemplate | None]
@@ -46,13 +46,13 @@ class FunctionCalls:
     grants: frozenset[str] | None = None
 
     async def __call__(self, node: FunctionCallNode) -> str:
-        """The text of a call whose arguments are values already. Raises the error of a failed one."""
+        """Evaluate a call whose arguments are values; return its text. Raises the error of a failed call."""
         result = await self.apply(node.template_name, node.arguments, node.named_arguments)
         result.value()
         return result.content
 
     async def evaluate(self, node: FunctionCallNode, env: Environment) -> TaskResult:
-        """Evaluate a call: nested nodes are run, texts are variables of ``env`` first and literals else."""
+        """Evaluate a call: nested nodes are evaluated; a text is a variable of ``env`` or else a literal."""
         arguments = [await self._argument(argument, env) for argument in node.arguments]
         named = {key: await self._argument(value, env) for key, value in node.named_arguments.items()}
         return await self.apply(node.template_name, arguments, named)
@@ -104,7 +104,7 @@ class FunctionCalls:
         return await self.run(compiled, values, self)
 
     def within(self, compiled: CompiledTemplate) -> FunctionCalls:
-        """The calls made inside the body of ``compiled``."""
+        """The evaluator for calls inside the body of ``compiled``."""
         grants = None if compiled.grants is None else narrowed(compiled.grants, self.held)
         return replace(self, stack=(*self.stack, compiled.name), grants=grants)
 
@@ -115,14 +115,14 @@ class FunctionCalls:
             raise _wrong_call(
                 compiled, f"takes {len(params)} argument{'s' * (len(params) != 1)}, and got {len(arguments)}"
             )
-        given = dict(zip(params, arguments, strict=False))
+        bound = dict(zip(params, arguments, strict=False))
         for key, value in named.items():
             if key not in compiled.template.params:
                 raise _wrong_call(compiled, f"has no parameter '{key}'", did_you_mean(key, params))
-            if key in given:
+            if key in bound:
                 raise _wrong_call(compiled, f"got parameter '{key}' twice")
-            given[key] = value
-        return resolve_inputs(compiled.name, compiled.template.params, given)[0]
+            bound[key] = value
+        return resolve_inputs(compiled.name, compiled.template.params, bound)[0]
 
 
 def _wrong_call(compiled: CompiledTemplate, message: str, hint: str | None = None) -> TaskError:

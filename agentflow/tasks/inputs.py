@@ -1,4 +1,4 @@
-"""A task's arguments: checked against the declared parameters, converted, completed with defaults."""
+"""Checks a task's arguments against its declared parameters, converts them, and adds defaults."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from agentflow.tasks.types import convert
 M = TypeVar("M", ContextManagement, HistoryConfig)
 
 RESERVED = ("files", "context", "inputs", "history_config")
-"""Argument names of a task call that steer the call itself, unless the task declares a parameter of that name."""
+"""Arguments of a task call that control the call itself, unless the task declares a parameter of that name."""
 
 
 def required(parameter: Parameter) -> bool:
-    """Whether a parameter must be given: it is required and has no default (null is one, unless ``required`` is said)."""
-    said = parameter.model_fields_set
-    return parameter.required and ("default" not in said or (parameter.default is None and "required" in said))
+    """Whether a parameter needs a value: it is required and has no default (null is one unless ``required`` is set)."""
+    explicit = parameter.model_fields_set
+    return parameter.required and ("default" not in explicit or (parameter.default is None and "required" in explicit))
 
 
 def resolve_inputs(
     name: str, params: Mapping[str, Parameter], inputs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The value of every declared parameter, and the names of the inputs that are not declared.
+    """The value of every declared parameter, and the names of undeclared inputs.
 
-    ``name`` is what messages call the task. Raises one TaskError (input_validation_failure) that names
-    every missing parameter and every value of the wrong type.
+    ``name`` is the task's name in messages. Raises one TaskError (input_validation_failure) that names every missing
+    parameter and every value of the wrong type.
     """
     undeclared = sorted(key for key in inputs if key not in params)
     values: dict[str, Any] = {}
@@ -48,12 +48,12 @@ def resolve_inputs(
             else:
                 values[key] = _default(parameter)
             continue
-        given = inputs[key]
-        if given is None and not required(parameter):
+        value = inputs[key]
+        if value is None and not required(parameter):
             values[key] = _default(parameter)
             continue
         try:
-            values[key] = convert(given, parameter.type)
+            values[key] = convert(value, parameter.type)
         except ValueError as error:
             invalid[key] = str(error)
     if missing or invalid:
@@ -92,9 +92,9 @@ def request_from_arguments(template: TaskTemplate, arguments: Mapping[str, Any])
     """The request of a program's task call ``(task (param value) ...)``.
 
     ``files`` becomes the request's file paths, ``context`` its context settings, ``history_config`` its history
-    settings, and ``inputs`` merges into its inputs (arguments written out win). A parameter that the template declares
+    settings, and ``inputs`` is merged into its inputs (explicit arguments win). A parameter that the template declares
     under one of those names is an ordinary argument. Raises SexpEvaluationError (``tasks/bad-argument``) without a span
-    when a reserved argument has the wrong shape.
+    if a reserved argument has the wrong form.
     """
     inputs: dict[str, Any] = {}
     reserved: dict[str, Any] = {}
@@ -134,26 +134,26 @@ def _paths(template: TaskTemplate, value: object) -> list[str]:
 
 
 def _pairs(template: TaskTemplate, key: str, value: object) -> dict[str, Any]:
-    found = pairs_to_dict(value)
-    if found is None:
+    pairs = pairs_to_dict(value)
+    if pairs is None:
         raise SexpEvaluationError(
             f"'{key}' of task '{template.name}' is a dict or a list of (name value) pairs, each name once",
             code="tasks/bad-argument",
             hint=f'for example ({key} \'((name "value")))',
         )
-    return found
+    return pairs
 
 
 def _settings(template: TaskTemplate, key: str, value: object, kind: type[M]) -> M:
     if isinstance(value, kind):
         return value
-    given = {
+    fields = {
         name: name_of(item) if isinstance(item, Symbol) else item for name, item in _pairs(template, key, value).items()
     }
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(fields)
     except ValidationError as error:
-        unknown = next((name for name in given if name not in _known(kind)), None)
+        unknown = next((name for name in fields if name not in _known(kind)), None)
         raise SexpEvaluationError(
             f"'{key}' of task '{template.name}': {'; '.join(validation_messages(error)[:3])}",
             code="tasks/bad-argument",
@@ -168,4 +168,4 @@ def _known(kind: type[ContextManagement | HistoryConfig]) -> list[str]:
 
 def camel_case(name: str) -> str:
     """``camelCase`` for ``camel_case``."""
-    return re.sub("_(.)", lambda found: found[1].upper(), name)
+    return re.sub("_(.)", lambda match: match[1].upper(), name)

@@ -1,4 +1,4 @@
-"""How one task call departs from the ordinary, and the small decisions that follow: model, tools, fingerprint."""
+"""Per-call overrides, and the rules that pick model and tools."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from agentflow.tasks.functions import FunctionCalls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """What a caller of a task may set beside its request.
+    """Overrides that the caller of a task may set beside its request.
 
-    ``memory`` and ``prompts`` replace the system's own; ``available_models`` the models to choose from;
+    ``memory`` and ``prompts`` replace the service's own; ``available_models`` the models to choose from;
     ``inherited_context`` and ``previous_outputs`` texts of the caller; ``prompt`` replaces fields of the Prompt;
-    ``functions`` the function calls around this one; ``depth`` how deep the caller was nested.
+    ``functions`` the enclosing function calls; ``depth`` the nesting depth of the caller.
     """
 
     memory: ContextFinder | None = None
@@ -35,24 +35,23 @@ class TaskOptions:
 
 
 ORDINARY = TaskOptions()
-"""A task call that departs in nothing."""
+"""The default overrides."""
 
 
 def select_model(template: TaskTemplate, available: Sequence[str] | None) -> tuple[str | None, tuple[str, ...]]:
-    """The model to use and its fallbacks: the template's preferences, in order, kept to ``available``.
+    """The model to use and its fallbacks: the template's preferences, in order, restricted to ``available``.
 
-    None for ``available`` means everything is; when nothing preferred is available, the first available one serves. A
-    name without a dialect matches one with it (``claude`` and ``anthropic:claude``), and the available one's spelling
-    is used.
+    None for ``available`` means all models; if no preferred model is available, the first available one is used. A name
+    without a dialect matches one with it (``claude`` and ``anthropic:claude``); the spelling in ``available`` is used.
     """
-    wanted = [template.model, *template.fallbacks] if template.model else list(template.fallbacks)
+    preferred = [template.model, *template.fallbacks] if template.model else list(template.fallbacks)
     if available is None:
-        return (wanted[0], tuple(wanted[1:])) if wanted else (None, ())
+        return (preferred[0], tuple(preferred[1:])) if preferred else (None, ())
     kept: list[str] = []
-    for name in wanted:
-        found = next((other for other in available if name and _same_model(name, other)), None)
-        if found is not None and found not in kept:
-            kept.append(found)
+    for name in preferred:
+        match = next((other for other in available if name and _same_model(name, other)), None)
+        if match is not None and match not in kept:
+            kept.append(match)
     if not kept:
         kept = list(available[:1])
     return (kept[0], tuple(kept[1:])) if kept else (template.model, tuple(template.fallbacks))
@@ -66,10 +65,10 @@ def _same_model(a: str, b: str) -> bool:
 
 
 def offered_tools(template: TaskTemplate, call: CallContext) -> tuple[str, ...] | None:
-    """The tools a task's model is offered (see Prompt.tools).
+    """The tools offered to a task's model (see Prompt.tools).
 
-    A template that names tools gets those of them that its caller holds. None for one that names none: every ordinary
-    tool under host authority, and under grants those among them (the turn loop sees to that).
+    A template that names tools is offered those that its caller holds. None for a template that names none: all
+    ordinary tools under host authority, and the granted ones under grants (enforced by the turn loop).
     """
     if template.tools is None:
         return None
@@ -77,9 +76,9 @@ def offered_tools(template: TaskTemplate, call: CallContext) -> tuple[str, ...] 
 
 
 def fingerprint(name: str, request: SubtaskRequest) -> str:
-    """What makes two requests identical: the template, its inputs, its files, and how the work was described."""
+    """A digest that is equal for identical requests: template, inputs, files and description."""
     try:
-        said = to_json([name, request.inputs, request.file_paths or [], request.description])
+        content = to_json([name, request.inputs, request.file_paths or [], request.description])
     except ValueError:
-        said = repr((name, sorted(request.inputs), request.file_paths))
-    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+        content = repr((name, sorted(request.inputs), request.file_paths))
+    return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

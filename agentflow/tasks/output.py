@@ -95,9 +95,9 @@ def format_instructions(spec: OutputSpec) -> str:
 def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskResult:
     """The TaskResult of a prompt's outcome.
 
-    Its usage is the outcome's. Text that is not the JSON asked for is COMPLETE with
-    ``notes.parseError`` and no parsedContent; valid JSON that misses the schema is FAILED with output_format_failure
-    and the answer in its details.
+    Its usage is the outcome's. Text that is not the required JSON is COMPLETE with ``notes.parseError`` and no
+    parsedContent; valid JSON that violates the schema is FAILED with output_format_failure and the answer in its
+    details.
     """
     text, usage = outcome.response.text, outcome.usage
     if not spec.json:

@@ -1,4 +1,4 @@
-"""Stand-ins for the turn loop: none at all, the deterministic one of test mode, and a handler given to one call."""
+"""Substitutes for the turn loop: one that always fails, the script of test mode, and a handler passed to a call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEST_MODEL = "test-mode"
 
 
 class NoPrompts:
-    """The turn loop of a task system built without one: every prompt fails, saying what to pass."""
+    """The turn loop of a task system built without one: every prompt fails and says what to pass."""
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Raises ConfigurationError."""
@@ -30,12 +30,12 @@ class NoPrompts:
 
 
 class TestModePrompts:
-    """The scripted handler of test mode: no model, the same answer to the same prompt, JSON that meets the schema."""
+    """The script of test mode: no model, the same answer to the same prompt, JSON that conforms to the schema."""
 
     __test__ = False
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        """Answer with the first text of the prompt, or with the smallest value its schema allows."""
+        """Answer with the first text of the prompt, or with a minimal value of its schema."""
         first = next((part.text for part in prompt.parts if isinstance(part, TextPart)), "")
         value: Any = None
         text = f"Test mode answer to: {first[:500]}"
@@ -50,7 +50,7 @@ class TestModePrompts:
 
 
 def sample(schema: Mapping[str, Any], depth: int = 0) -> Any:
-    """A small value that meets the common keywords of a JSON Schema; None for what it cannot tell."""
+    """A small value that conforms to the common keywords of a JSON Schema; None for what it does not support."""
     if depth > 20:
         return None
     for key in ("const", "default"):
@@ -89,7 +89,7 @@ class _ExecutesPrompts(Protocol):
 
 
 class HandlerPrompts:
-    """A handler that only has ``execute_prompt(text, system=...) -> TaskResult``, as a turn loop."""
+    """Uses a handler with only ``execute_prompt(text, system=...) -> TaskResult`` as a turn loop."""
 
     def __init__(self, handler: _ExecutesPrompts) -> None:
         self._handler = handler
@@ -124,7 +124,7 @@ class HandlerPrompts:
 
 
 def prompts_of(handler: object) -> PromptRunner:
-    """A handler as something that runs prompts. Raises ConfigurationError when it can do neither of the two ways."""
+    """A handler as a PromptRunner. Raises ConfigurationError if it has neither of the two methods."""
     if callable(getattr(handler, "run_prompt", None)):
         return cast(PromptRunner, handler)
     loop = getattr(handler, "prompts", None)

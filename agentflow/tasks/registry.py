@@ -21,14 +21,14 @@ from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type
 
 SIMILARITY_THRESHOLD = 0.1
-"""Least Jaccard similarity of words for :meth:`TemplateRegistry.matching` to report a template."""
+"""Minimum Jaccard similarity of words for a match of :meth:`TemplateRegistry.matching`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTemplate:
-    """A template with its texts parsed and its output worked out: everything that can be checked before it runs.
+    """A checked template with parsed texts and output format.
 
-    ``info`` is what a call of it takes; ``grants`` what the program that defined it might call (None: the host's own).
+    ``info`` describes the arguments of a call; ``grants`` what the program that defined it could call (None: the host).
     """
 
     name: str
@@ -45,11 +45,11 @@ class CompiledTemplate:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The template as JSON data, from which :func:`prepare_template` makes it again."""
+        """The template as JSON data, from which :func:`prepare_template` restores it."""
         return self.template.model_dump(mode="json", exclude_unset=True)
 
     def granted(self, grants: frozenset[str] | None) -> CompiledTemplate:
-        """The same template, defined by code that may call ``grants``."""
+        """A copy of the template, as defined by code that may call ``grants``."""
         if grants == self.grants:
             return self
         return replace(self, grants=grants, info=replace(self.info, untrusted=grants is not None))
@@ -75,51 +75,51 @@ MAX_NAME = 200
 _PARAMETER = re.compile(r"[^\W\d][\w-]*")
 
 
-def read_template(given: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
-    """A template from a mapping in the specification's shape; one that is read already, as it is.
+def read_template(source: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
+    """A template from a mapping in the specification's shape; a TaskTemplate is returned unchanged.
 
-    Raises DataError (``tasks/template``) that names what is missing, unknown or of the wrong kind.
+    Raises DataError (``tasks/template``) that names what is missing, unknown or invalid.
     """
-    if isinstance(given, TaskTemplate):
-        return given
-    data = cast(object, given)
+    if isinstance(source, TaskTemplate):
+        return source
+    data = cast(object, source)
     if not isinstance(data, Mapping):
         raise DataError(f"a template is a dict or a TaskTemplate, not {type(data).__name__}", code="tasks/template")
     fields = _normalise(cast(Mapping[str, Any], data))
-    shown = fields.get("name")
-    shown = f"template '{shown}'" if isinstance(shown, str) and shown else "a template"
+    label = fields.get("name")
+    label = f"template '{label}'" if isinstance(label, str) and label else "a template"
     if not fields.get("name"):
-        raise DataError(f"{shown} has no name", code="tasks/template", hint="give it a 'name' that is unique")
+        raise DataError(f"{label} has no name", code="tasks/template", hint="give it a 'name' that is unique")
     if "params" not in fields or fields["params"] is None:
         raise DataError(
-            f"{shown} declares no params",
+            f"{label} declares no params",
             code="tasks/template",
             hint="say which parameters it takes: 'params': 'text, language', a list, a dict, or {} for none",
         )
     for key in fields:
         if key not in _FIELDS:
             raise DataError(
-                f"{shown} has an unknown key '{key}'",
+                f"{label} has an unknown key '{key}'",
                 code="tasks/template",
                 hint=did_you_mean(key, _FIELDS) or f"known keys are {', '.join(sorted(TaskTemplate.model_fields))}",
             )
     try:
         return TaskTemplate.model_validate(fields)
     except ValidationError as error:
-        raise DataError(f"{shown}: {'; '.join(validation_messages(error)[:5])}", code="tasks/template") from error
+        raise DataError(f"{label}: {'; '.join(validation_messages(error)[:5])}", code="tasks/template") from error
 
 
-def _normalise(given: Mapping[str, Any]) -> dict[str, Any]:
+def _normalise(source: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in source.items():
         if key in _DOCUMENTATION or (key.startswith("_") and key not in _FIELDS):
             continue
         fields[_ALIASES.get(key, key)] = value
     model = fields.get("model")
     if isinstance(model, Mapping):
-        wanted = cast(Mapping[str, Any], model)
-        fields["model"] = wanted.get("preferred")
-        fields.setdefault("fallbacks", list(wanted.get("fallback") or wanted.get("fallbacks") or ()))
+        preferences = cast(Mapping[str, Any], model)
+        fields["model"] = preferences.get("preferred")
+        fields.setdefault("fallbacks", list(preferences.get("fallback") or preferences.get("fallbacks") or ()))
     for key in ("context_management", "history_config", "file_paths_source"):
         value = fields.get(key)
         if value is not None and not isinstance(value, BaseModel):
@@ -130,7 +130,7 @@ def _normalise(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compile_template(template: TaskTemplate) -> CompiledTemplate:
-    """Check a template and parse its texts. Raises DataError naming the template and what is wrong with it."""
+    """Check a template and parse its texts. Raises DataError that names the template and its fault."""
     name = template.name
     if not name.isprintable() or not name.strip() or len(name) > MAX_NAME:
         raise DataError(
@@ -169,9 +169,9 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
     return compiled
 
 
-def prepare_template(given: Mapping[str, Any] | TaskTemplate) -> CompiledTemplate:
-    """A template read, checked and parsed. Raises DataError naming the template and what is wrong with it."""
-    return compile_template(read_template(given))
+def prepare_template(source: Mapping[str, Any] | TaskTemplate) -> CompiledTemplate:
+    """Read, check and parse a template. Raises DataError that names the template and its fault."""
+    return compile_template(read_template(source))
 
 
 def _check_places(compiled: CompiledTemplate) -> None:
@@ -192,9 +192,9 @@ def _check_places(compiled: CompiledTemplate) -> None:
 class TemplateRegistry:
     """Templates by name, with an index by ``type:subtype``.
 
-    The last registration of a subtype wins; registering a name again replaces it and drops what the index said of the
-    old one. ``builtin`` looks up templates that come with agentflow: found when nothing registered has the name, never
-    listed.
+    The last registration of a subtype wins; registering a name again replaces the template and its index entry.
+    ``builtin`` looks up the templates that come with agentflow, which are found if no registered one has the name, and
+    never listed.
     """
 
     def __init__(self, builtin: Callable[[str], CompiledTemplate | None] | None = None) -> None:
@@ -209,12 +209,12 @@ class TemplateRegistry:
 
     @property
     def template_index(self) -> dict[str, str]:
-        """A copy of the index: ``type:subtype`` to the name of the template that answers to it."""
+        """A copy of the index: from ``type:subtype`` to the name of its template."""
         return dict(self._index)
 
-    def register(self, given: Mapping[str, Any] | TaskTemplate | CompiledTemplate) -> CompiledTemplate:
-        """Check and store a template. Raises DataError; then nothing has changed."""
-        compiled = given if isinstance(given, CompiledTemplate) else prepare_template(given)
+    def register(self, source: Mapping[str, Any] | TaskTemplate | CompiledTemplate) -> CompiledTemplate:
+        """Check and store a template. Raises DataError and leaves the registry unchanged."""
+        compiled = source if isinstance(source, CompiledTemplate) else prepare_template(source)
         old = self._compiled.pop(compiled.name, None)
         if old is not None:
             self._forget(old.template)
@@ -232,9 +232,9 @@ class TemplateRegistry:
                 self._index[key] = name
 
     def find(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
-        """The atomic template of that name, else the one that answers to that ``type:subtype``; None without one.
+        """The atomic template of that name, else the one of that ``type:subtype``, else None.
 
-        The tasks that programs ``defined`` around the call come before the registered ones.
+        Tasks ``defined`` by programs around the call come before the registered ones.
         """
         if defined is not None:
             template = _defined(identifier, defined)
@@ -249,27 +249,27 @@ class TemplateRegistry:
         return compiled if compiled.template.type == "atomic" else None
 
     def names(self, defined: Definitions | None = None) -> list[str]:
-        """Names of the atomic templates, those ``defined`` around the call included, sorted."""
+        """Names of the atomic templates, including those ``defined`` around the call, sorted."""
         names = {name for name, compiled in self._compiled.items() if compiled.template.type == "atomic"}
         return sorted(names if defined is None else names.union(defined.tasks()))
 
     def matching(self, text: str, defined: Definitions | None = None) -> list[tuple[CompiledTemplate, float]]:
-        """Atomic templates whose description is like ``text``, best first, ties by name; score is Jaccard on words."""
-        wanted = words(text)
+        """Atomic templates with a description similar to ``text`` and their Jaccard index, best first, ties by name."""
+        query = words(text)
         scored: list[tuple[CompiledTemplate, float]] = []
         templates = dict(self._compiled)
         if defined is not None:
             templates |= cast("Mapping[str, CompiledTemplate]", defined.tasks())
         for compiled in templates.values():
             if compiled.template.type == "atomic":
-                score = jaccard(wanted, words(compiled.template.description or compiled.name))
+                score = jaccard(query, words(compiled.template.description or compiled.name))
                 if score > SIMILARITY_THRESHOLD:
                     scored.append((compiled, score))
         scored.sort(key=lambda pair: (-pair[1], pair[0].name))
         return scored
 
     def load(self, templates: Iterable[TaskTemplate | CompiledTemplate]) -> list[str]:
-        """Register several templates, all or, when one is wrong, none. Gives their names."""
+        """Register several templates, or none if one is invalid. Returns their names."""
         before = (dict(self._compiled), dict(self._index))
         try:
             return [self.register(template).name for template in templates]
@@ -279,7 +279,7 @@ class TemplateRegistry:
 
 
 def _defined(identifier: str, defined: Definitions) -> CompiledTemplate | None:
-    """The task a program defined under that name, else the last one that answers to that ``type:subtype``."""
+    """The task that a program defined under that name, else the last one of that ``type:subtype``."""
     template = cast("CompiledTemplate | None", defined.task(identifier))
     if template is None and ":" in identifier:
         own = cast("Mapping[str, CompiledTemplate]", defined.tasks())
@@ -295,10 +295,10 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, lower case, each once; ``_`` and ``-`` divide words."""
+    """The set of words of a text, in lower case; ``_`` and ``-`` separate words."""
     return frozenset(_WORD.findall(text.lower()))
 
 
 def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
-    """Common words over all words: 0 for nothing in common, 1 for the same words."""
+    """The Jaccard index: common words over all words, from 0 to 1."""
     return len(a & b) / len(a | b) if a and b else 0.0

@@ -1,4 +1,4 @@
-"""One atomic task from request to result: template found, inputs checked, context put together, body executed."""
+"""Runs one atomic task from request to result: finds the template, checks inputs, gathers context, executes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from agentflow.tasks.template import text_of
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """Runs compiled templates. Holds no state of a call. ``decompose`` serves templates that do not say their own."""
+    """Runs compiled templates. Holds no state of a call. ``decompose`` applies to templates without their own."""
 
     registry: TemplateRegistry
     executor: AtomicTaskExecutor
@@ -35,7 +35,7 @@ class TaskRunner:
     decompose: int = 0
 
     def find(self, request: SubtaskRequest, call: CallContext) -> CompiledTemplate | None:
-        """The template a request names at ``call``: by ``name`` when it has one, else by ``type:subtype``."""
+        """The template of a request at ``call``: by ``name`` if it has one, else by ``type:subtype``."""
         if request.name is not None:
             return self.registry.find(request.name, call.definitions)
         if request.subtype is None or request.type != "atomic":
@@ -43,28 +43,28 @@ class TaskRunner:
         return self.registry.find(f"{request.type}:{request.subtype}", call.definitions)
 
     def not_found(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """The FAILED result for a request no template answers to."""
-        wanted = request.name or f"{request.type}:{request.subtype or '?'}"
-        hint = did_you_mean(wanted, [*self.registry.names(call.definitions), *self.registry.template_index])
+        """The FAILED result for a request without a template."""
+        label = request.name or f"{request.type}:{request.subtype or '?'}"
+        hint = did_you_mean(label, [*self.registry.names(call.definitions), *self.registry.template_index])
         if request.type != "atomic":
             hint = "only atomic tasks are run here; sequences, loops and branches are programs"
         details: dict[str, Any] = {
             "cause": "template_not_found",
             "code": "tasks/template-not-found",
-            "identifier": wanted,
+            "identifier": label,
         }
         if hint:
             details["hint"] = hint
-        message = f"there is no task template '{wanted}'" + (f"; {hint}" if hint else "")
+        message = f"there is no task template '{label}'" + (f"; {hint}" if hint else "")
         return TaskResult.failure("input_validation_failure", message, details=details)
 
     async def run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
     ) -> TaskResult:
-        """Run a template for a request, between Task events; usage and cost are on the Finished one.
+        """Run a template for a request, between Task events; the Finished event has usage and cost.
 
-        Within another task (called by its tools, or while its prompt is rendered) the session is a fork: what nested
-        tasks say is no part of the conversation.
+        Within another task (called by its tools, or while its prompt is rendered) the session is a fork: the exchanges
+        of nested tasks are not part of the conversation.
         """
         chain = call.chain_with(LazyFingerprint(lambda: f"task:{fingerprint(compiled.name, request)}"))
         nested = call.material is not None or options.functions is not None
@@ -89,7 +89,7 @@ class TaskRunner:
         return result
 
     def _rounds(self, compiled: CompiledTemplate, result: TaskResult) -> int:
-        """How many rounds a decomposition of this result may take: 0 for anything but exhaustion."""
+        """Maximum rounds for decomposing this result: 0 for anything but exhaustion."""
         error = result.notes.error if result.failed else None
         if error is None or error.type != "RESOURCE_EXHAUSTION" or error.resource not in ("context", "output"):
             return 0
@@ -112,7 +112,7 @@ class TaskRunner:
             if compiled.grants is not None:
                 context = _within_grants(compiled, request, context, call)
             notes["context_management"] = context
-            given = await self._context(compiled, request, values, context, call, options)
+            material = await self._context(compiled, request, values, context, call, options)
         except TaskError as error:
             failed = TaskResult.from_error(
                 error, template_used=compiled.name, context_source="none", context_files_count=0, **notes
@@ -131,10 +131,12 @@ class TaskRunner:
             notes=notes,
         )
         functions = options.functions or self.functions(call, options)
-        return await self.executor.execute(compiled, values, call, given=given, settings=settings, functions=functions)
+        return await self.executor.execute(
+            compiled, values, call, given=material, settings=settings, functions=functions
+        )
 
     def functions(self, call: CallContext, options: TaskOptions) -> FunctionCalls:
-        """The template functions that may be called at ``call``: registered templates, tasks with their own events."""
+        """The template functions available at ``call``: registered templates; tasks publish their own events."""
 
         async def run(compiled: CompiledTemplate, values: Mapping[str, Any], inner: FunctionCalls) -> TaskResult:
             if compiled.template.is_function:
@@ -159,7 +161,7 @@ class TaskRunner:
         call: CallContext,
         options: TaskOptions,
     ) -> ContextInputs:
-        """The context the settings ask for. Files named by the request or the template come whatever they say."""
+        """The context that the settings ask for. Files named by request or template are always included."""
         template = compiled.template
         if (
             not (request.file_paths or template.file_paths or template.file_paths_source is not None)
@@ -183,10 +185,10 @@ class TaskRunner:
             sources.append("inherited")
         matches, summary = (), ""
         if settings.fresh_context == "enabled" and not request.file_paths:
-            found = await self._fresh(compiled, request, values, inherited.text, previous, call, options)
-            if found is not None:
-                matches = tuple(match for match in found.matches if self._absolute(match.path) not in paths)
-                summary = found.context_summary
+            answer = await self._fresh(compiled, request, values, inherited.text, previous, call, options)
+            if answer is not None:
+                matches = tuple(match for match in answer.matches if self._absolute(match.path) not in paths)
+                summary = answer.context_summary
                 sources.append("fresh_lookup")
         return ContextInputs(
             paths=tuple(paths.values()),
@@ -211,8 +213,8 @@ class TaskRunner:
         text = "\n\n".join(part for part in (options.inherited_context, parent.text) if part)
         if settings.inherit_context == "full":
             return InheritedContext(text, parent.paths)
-        wanted = " ".join([request.description, *(text_of(value) for value in values.values())])
-        return subset_of(InheritedContext(text, parent.paths), wanted)
+        request_text = " ".join([request.description, *(text_of(value) for value in values.values())])
+        return subset_of(InheritedContext(text, parent.paths), request_text)
 
     async def _explicit(
         self,
@@ -227,24 +229,24 @@ class TaskRunner:
         if not template.file_paths and template.file_paths_source is None:
             return paths
         literal = [text.render(values) for text in compiled.file_paths]
-        found = await self.sources.resolve(
+        resolved = await self.sources.resolve(
             literal, source=rendered_source(compiled, values), memory=options.memory, call=call
         )
-        if found.error is not None:
+        if resolved.error is not None:
             raise TaskError(
-                f"the files of task '{compiled.name}' cannot be found: {found.error}",
+                f"the files of task '{compiled.name}' cannot be found: {resolved.error}",
                 reason="context_retrieval_failure",
                 code="tasks/context-retrieval",
-                details={"errors": found.errors, "found": found.paths},
+                details={"errors": resolved.errors, "found": resolved.paths},
             )
-        known = {self._absolute(path) for path in paths}
-        return paths + [path for path in found.paths if path not in known]
+        included = {self._absolute(path) for path in paths}
+        return paths + [path for path in resolved.paths if path not in included]
 
     def _absolute(self, path: str) -> str:
         try:
             return self.sources.absolute(path)
         except AgentflowError:
-            return path  # refused when it is read, with the reason
+            return path  # reading it raises the reason
 
     async def _fresh(
         self,
@@ -256,11 +258,11 @@ class TaskRunner:
         call: CallContext,
         options: TaskOptions,
     ) -> Any:
-        asked = (request.context_management, compiled.template.context_management)
+        lookup = (request.context_management, compiled.template.context_management)
         if (options.memory or self.sources.memory) is None and not any(
-            layer is not None and layer.fresh_context == "enabled" for layer in asked
+            layer is not None and layer.fresh_context == "enabled" for layer in lookup
         ):
-            return None  # enabled by the subtype's default only, and there is nothing to look in
+            return None  # enabled only by the subtype's default, and there is no memory
         question = question_of(compiled.template, request, values, inherited, previous)
         return await self.sources.ask(question, call, options.memory)
 
@@ -268,9 +270,9 @@ class TaskRunner:
 def _within_grants(
     compiled: CompiledTemplate, request: SubtaskRequest, context: ContextSettings, call: CallContext
 ) -> ContextSettings:
-    """The context of a task that an untrusted program defined: files and lookups only where they are granted.
+    """The context of a task that an untrusted program defined: files and lookups only if they are granted.
 
-    A lookup that is only its subtype's default is left out. Raises TaskError (``name/not-granted``) for what was asked.
+    A lookup that is only its subtype's default is dropped; a requested one raises TaskError (``name/not-granted``).
     """
     grants = call.grants or frozenset[str]()
     asked = (request.context_management, compiled.template.context_management)

@@ -1,4 +1,4 @@
-"""Atomic tasks as a service: finds templates and context, and has the executor run them, within the calls of runs."""
+"""Atomic tasks as a service: finds templates and context, and executes them within the calls of runs."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ _KWARGS = (
 
 @runtime_checkable
 class FunctionEvaluator(Protocol):
-    """An evaluator that wants to evaluate template function calls itself."""
+    """An evaluator that evaluates template function calls itself."""
 
     async def evaluate_function_call(self, call: FunctionCallNode, env: Environment) -> Any: ...
 
 
 class TaskService:
-    """Atomic tasks: their templates, and everything that is done with them within a call of a run.
+    """Atomic tasks: their templates, and all operations on them within a call of a run.
 
     Parameters: ``executor`` runs bodies; ``memory`` answers context lookups; ``files`` and ``commands`` serve context
-    sources; ``decompose`` in how many rounds a program may be written for a task that ran out of context or output, for
-    templates that do not say. It opens no run: every async method takes the call it works within.
+    sources; ``decompose`` how many rounds a model may take to write a program for a task that ran out of context or
+    output, for templates without their own value. It opens no run: every async method takes a call.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class TaskService:
         self._subtasks = Subtasks(self._registry, self._runner)
 
     def supply(self, prompts: PromptRunner, files: FilePort | None, commands: CommandPort | None) -> None:
-        """Give a service that was built before them what runs prompts, reads files and runs commands.
+        """Add a turn loop, files and commands to a service that was built before them.
 
-        What it has already stays. Not for a service that is running tasks.
+        Keeps what it already has. Not for a service that is running tasks.
         """
         if isinstance(self.executor.prompts, NoPrompts):
             self.executor.prompts = prompts
@@ -109,24 +109,26 @@ class TaskService:
         self._test_mode = bool(enabled)
 
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
-        """Register a template; a dict in the specification's shape or a TaskTemplate. A name registered before is
-        replaced. Raises DataError naming what is missing or wrong; then nothing has changed."""
+        """Register a template, a dict in the specification's shape or a TaskTemplate; replaces one of the same name.
+
+        Raises DataError that says what is missing or wrong, and leaves the registry unchanged.
+        """
         self._registry.register(template)
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
-        """The template of a definition, checked and parsed but not registered. Raises DataError."""
+        """Check and parse the template of a definition without registering it. Raises DataError."""
         return prepare_template(fields)
 
     def publish(self, templates: Iterable[CompiledTemplate]) -> list[str]:
-        """Register templates that programs defined, all or none; their names. One of the same name is replaced."""
+        """Register templates that programs defined, all or none, replacing those of the same name. Returns their names."""
         return self._registry.load(templates)
 
     def find_compiled(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
-        """The template ``identifier`` names: one of those ``defined`` around the call, else a registered one."""
+        """The template of ``identifier``: one ``defined`` around the call, else a registered one."""
         return self._registry.find(identifier, defined)
 
     def find_template(self, identifier: str) -> TaskTemplate | None:
-        """The atomic template of that name, else the last one registered for that ``type:subtype``; None without one."""
+        """The atomic template of that name, else the last one registered for that ``type:subtype``, else None."""
         compiled = self._registry.find(identifier)
         return None if compiled is None else compiled.template
 
@@ -135,7 +137,7 @@ class TaskService:
         return self._registry.names()
 
     def find_matching_tasks(self, input_text: str) -> list[dict[str, Any]]:
-        """Templates whose description is like ``input_text`` (Jaccard on words above 0.1), best first.
+        """Templates whose description is similar to ``input_text`` (Jaccard index of words above 0.1), best first.
 
         Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``.
         """
@@ -150,7 +152,7 @@ class TaskService:
         ]
 
     async def load_directory(self, path: str | Path) -> list[str]:
-        """Register every template of the ``*.xml`` files in a directory, all or none; their names.
+        """Register every template of the ``*.xml`` files in a directory, all or none. Returns their names.
 
         Raises TemplateFileError with file and line.
         """
@@ -159,9 +161,10 @@ class TaskService:
         return self._registry.load(await load_directory(path))
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run an atomic task within ``call``, found by the request's name, else by its ``type:subtype``.
+        """Run an atomic task within ``call``, found by the request's name or else its ``type:subtype``.
 
-        Publishes Task events. A failure is a FAILED result; a TaskError of a tool, LimitExceeded and cancellation pass.
+        Publishes Task events. A failure is a FAILED result; a TaskError of a tool, LimitExceeded and cancellation pass
+        through.
         """
         compiled = self._runner.find(request, call)
         if compiled is None:
@@ -169,11 +172,11 @@ class TaskService:
         return await self._runner.run(compiled, request, call, self._options())
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run what a CONTINUATION asks for, nested under ``call``: see :class:`~agentflow.tasks.subtasks.Subtasks`."""
+        """Run the subtask of a CONTINUATION within ``call``; see :class:`~agentflow.tasks.subtasks.Subtasks`."""
         return await self._subtasks.run(request, call, self._options())
 
     async def run_directly(self, request: SubtaskRequest | Mapping[str, Any], call: CallContext) -> TaskResult:
-        """:meth:`run_request` for what a host gives: a request that is none, and the unforeseen, are FAILED results."""
+        """Like :meth:`run_request`, for hosts: an invalid request and any unexpected exception are FAILED results."""
         try:
             read = SubtaskRequest.of(request)
         except DataError as error:
@@ -182,7 +185,7 @@ class TaskService:
             return await self.run_request(read, call)
         except (TaskError, LimitExceeded, SessionBusy):
             raise
-        except Exception as error:  # noqa: BLE001 - the specification's boundary: the unforeseen is a FAILED result
+        except Exception as error:  # noqa: BLE001 - the specification's boundary: any other exception is a FAILED result
             return _unexpected(error)
 
     async def evaluate_call(
@@ -192,9 +195,9 @@ class TaskService:
         call: CallContext,
         evaluator: object = None,
     ) -> TaskResult:
-        """Evaluate a template function call: arguments in ``env``, the body in a fresh environment of its parameters.
+        """Evaluate a template function call: arguments in ``env``, the body in a new environment of its parameters.
 
-        ``evaluator`` does it instead when it offers ``evaluate_function_call``. Every failure but a limit is a FAILED
+        ``evaluator`` does it instead if it has ``evaluate_function_call``. Every failure except a limit is a FAILED
         result.
         """
         env = env if env is not None else Environment()
@@ -227,9 +230,9 @@ class TaskService:
     ) -> TaskResult:
         """Run the task ``task_type:task_subtype`` with ``inputs``.
 
-        ``memory`` and ``handler`` replace the service's own for this task; ``available_models`` limits the choice of
-        model; ``depth`` is how deep the caller is nested; ``keywords`` are those of the specification's
-        ``execute_task``. Every failure but a limit is a FAILED result.
+        ``memory`` and ``handler`` replace the service's own for this task; ``available_models`` restricts the choice of
+        model; ``depth`` is the nesting depth of the caller; ``keywords`` are those of the specification's
+        ``execute_task``. Every failure except a limit is a FAILED result.
         """
         try:
             request, options = self._task_call(task_type, task_subtype, inputs, keywords or {})
@@ -289,13 +292,13 @@ class TaskService:
         memory: ContextFinder | None = None,
         runner: PathCommandRunner | None = None,
     ) -> tuple[list[str], str | None]:
-        """The files a resolved template's context strategy gives: absolute paths, each once, and an error text or None.
+        """The files selected by a resolved template's context strategy: absolute paths, and an error text or None.
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
-        ``description`` or ``command`` (run by the service's commands, else by ``runner``). The error of one source
-        stands beside the paths of the others.
+        ``description`` or ``command`` (run by the service's commands, else by ``runner``). The error of one source is
+        returned beside the paths of the others.
         """
-        found = await self._sources.resolve(
+        resolved = await self._sources.resolve(
             cast(Sequence[str], template.get("file_paths") or ()),
             template.get("_context_input"),
             cast("Mapping[str, Any] | None", template.get("file_paths_source")),
@@ -303,15 +306,15 @@ class TaskService:
             runner=runner,
             call=call,
         )
-        return found.paths, found.error
+        return resolved.paths, resolved.error
 
     async def generate_context(
         self, question: ContextGenerationInput, global_index: Mapping[str, str], call: CallContext
     ) -> AssociativeMatchResult:
-        """What is relevant to ``question``: memory's one entry point is asked.
+        """The files relevant to ``question``, from the memory system.
 
-        Without a memory system the model is, with the ``atomic:associative_matching`` templates over ``global_index``
-        (path to metadata). A failure is a result with ``error`` and no matches.
+        Without one a model selects them, with the ``atomic:associative_matching`` templates over ``global_index`` (path
+        to metadata). A failure is a result with ``error`` and no matches.
         """
         if self._sources.memory is not None:
             try:

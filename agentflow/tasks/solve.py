@@ -1,8 +1,8 @@
-"""The metacircular part: a model writes a program for a goal; it is checked, run, and sent back with its errors.
+"""Solve: a model writes a program for a goal; the program is checked and run, or returned with its errors.
 
-Nothing of a program runs before all of it has been checked: read, names and arity, only the granted tasks and tools,
-bounds. What is wrong then, or goes wrong while it runs, goes back to the model, at most a stated number of rounds. The
-program runs within the same run, so its steps, tokens and money are the run's.
+Nothing of a program runs before all of it has been checked: syntax, names and arity, granted tasks and tools, bounds.
+Errors from checking or running it go back to the model, for a limited number of rounds. The program runs within the
+same run, so its steps, tokens and money are the run's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agentflow.tasks.template import text_of
 from agentflow.tasks.workflows import WorkflowLibrary
 
 MAX_PROGRAM = 100_000
-"""Longest program in characters that is taken from a model."""
+"""Maximum length of a model's program in characters."""
 DEFAULT_ROUNDS = 3
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
@@ -38,7 +38,7 @@ _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
 @dataclass(slots=True)
 class _Round:
-    """One attempt: the program, and what was wrong when (checking or running)."""
+    """One attempt: the program, its errors, and whether they came from checking or running it."""
 
     program: str = ""
     errors: list[str] = field(default_factory=list[str])
@@ -49,8 +49,8 @@ class _Round:
 class Solver:
     """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
 
-    Parameters: ``executor`` asks the model; ``card`` describes the language on a page; ``templates``, ``tools`` and
-    ``workflows`` say what the granted names are; ``max_steps`` bounds one program, so that an endless loop costs a round
+    Parameters: ``executor`` calls the model; ``card`` describes the language; ``templates``, ``tools`` and
+    ``workflows`` describe the granted names; ``max_steps`` bounds one program, so that an endless loop costs a round
     and not the run. The run of the call checks and runs the programs.
     """
 
@@ -62,11 +62,11 @@ class Solver:
     max_steps: int = 1_000_000
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
-        """Have a program written for ``effect.goal`` and run it.
+        """Have a model write a program for ``effect.goal`` and run it.
 
-        Gives a COMPLETE result with the program's value, and ``program`` and ``rounds`` in its notes; FAILED
-        (subtask_failure) with the last program and its errors when the rounds are used up, or when solving is nested
-        past the run's ``subtask_depth`` or within itself. LimitExceeded and cancellation pass.
+        Returns a COMPLETE result with the program's value, and ``program`` and ``rounds`` in its notes; FAILED
+        (subtask_failure) with the last program and its errors if the rounds are used up, or if solving is nested deeper
+        than the run's ``subtask_depth`` or within itself. LimitExceeded and cancellation pass through.
         """
         allow = frozenset(effect.allow)
         if call.grants is not None:
@@ -75,7 +75,7 @@ class Solver:
             subtype="solve", name="agentflow:solve", description=effect.goal, inputs=dict(effect.inputs)
         )
         mark = _mark(effect, allow)
-        depth = 1 + sum(known.startswith(("sub:", "solve:")) for known in call.subtask_chain)
+        depth = 1 + sum(ancestor.startswith(("sub:", "solve:")) for ancestor in call.subtask_chain)
         chain = (*call.subtask_chain, mark)
         self._warn_of_unknown(allow, call)
         with call.scope(SubtaskStarted, request=request, depth=depth, subtask_chain=chain) as scope:
@@ -101,7 +101,7 @@ class Solver:
         """Take over a task that failed with RESOURCE_EXHAUSTION, in at most ``rounds`` rounds.
 
         The program may call the task itself (on smaller parts) and its tools; the task's inputs are bound under their
-        names, its files as ``files``. When no program succeeds, the original failure is given, with the attempt in
+        names, its files as ``files``. If no program succeeds, the original failure is returned, with the attempt in
         ``notes["decomposition"]``.
         """
         files = list(request.file_paths or template.file_paths)
@@ -168,7 +168,7 @@ class Solver:
     async def _attempt(
         self, attempt: _Round, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
     ) -> Any:
-        """The value of one attempt's program; its errors are on ``attempt``."""
+        """Check and run one attempt's program and return its value; errors are recorded in ``attempt``."""
         if not attempt.program:
             attempt.errors.append("the answer holds no program")
             return None
@@ -204,7 +204,7 @@ class Solver:
         return (await self.executor.run_template("atomic:solve_repair", inputs, call)).content
 
     def describe(self, allow: frozenset[str], defined: Definitions | None = None) -> str:
-        """What each granted name is, one a line: how it is called, and what it does."""
+        """Usage and description of each granted name, one per line."""
         lines = [line for name in sorted(allow) if (line := self._described(name, defined)) is not None]
         return "\n".join(lines) or "(none: the program can only compute)"
 
@@ -219,7 +219,7 @@ class Solver:
         tool = self.tools.find(name) if self.tools is not None else None
         if tool is not None:
             properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
-            params = "".join(f" ({key} {_type(given)})" for key, given in properties.items())
+            params = "".join(f" ({key} {_type(schema)})" for key, schema in properties.items())
             return f"({name}{params}) tool: {_line(tool.spec.description)}"
         workflow = self.workflows.find(name) if self.workflows is not None else None
         if workflow is not None:
@@ -252,18 +252,18 @@ def _line(text: str) -> str:
 def _variables(inputs: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for name, value in inputs.items():
-        shown = text_of(value)
-        size = f", {len(shown):,} characters in all" if len(shown) > 300 else ""
-        lines.append(f"{name}: {clip(shown, 300)}{size}")
+        listing = text_of(value)
+        size = f", {len(listing):,} characters in all" if len(listing) > 300 else ""
+        lines.append(f"{name}: {clip(listing, 300)}{size}")
     return "\n".join(lines) or "(none)"
 
 
 def _mark(effect: Solve, allow: frozenset[str]) -> str:
     try:
-        said = to_json([effect.goal, sorted(allow), effect.inputs])
+        content = to_json([effect.goal, sorted(allow), effect.inputs])
     except ValueError:
-        said = repr((effect.goal, sorted(allow), sorted(effect.inputs)))
-    return "solve:" + hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+        content = repr((effect.goal, sorted(allow), sorted(effect.inputs)))
+    return "solve:" + hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def _refused(message: str, cause: str, code: str) -> TaskResult:
@@ -275,8 +275,10 @@ def _refused(message: str, cause: str, code: str) -> TaskResult:
 
 
 def program_of(answer: str) -> str:
-    """The program in a model's answer: its code blocks that hold a form, joined; without one, the answer from its first
-    parenthesis. Empty when there is none."""
+    """The program in a model's answer, empty if there is none.
+
+    That is its code blocks that contain a form, joined; without one, the answer from its first parenthesis.
+    """
     blocks = [block.strip() for block in _FENCE.findall(answer)]
     forms = [block for block in blocks if "(" in block or "[" in block]
     if forms:

@@ -1,9 +1,9 @@
-"""Subtasks: what a model asks for with a CONTINUATION, run by the spawning protocol.
+"""Subtasks: tasks that a model requests with a CONTINUATION.
 
-The template is chosen by the request's name, else its ``type:subtype``, else the first of its ``template_hints`` that
-exists, else the best match of its description. The subtask runs one level deeper: past the depth limit (``max_depth`` of
-the request, at most the run's ``subtask_depth``), or when the same request is already being worked on by an ancestor, it
-is refused with a FAILED result, which the parent's model reads like any other.
+The template is selected by the request's name, else its ``type:subtype``, else the first existing one of its
+``template_hints``, else the best match of its description. The subtask runs one level deeper. Past the depth limit
+(``max_depth`` of the request, at most the run's ``subtask_depth``), or if an ancestor is working on the same request,
+it is refused with a FAILED result, which the parent's model reads like any other.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Subtasks:
     runner: TaskRunner
 
     def select(self, request: SubtaskRequest, call: CallContext) -> CompiledTemplate | None:
-        """The template for a request at ``call``; None when nothing fits."""
-        found = self.runner.find(request, call)
-        if found is not None or request.name is not None or request.type != "atomic":
-            return found
+        """The template for a request at ``call``, or None."""
+        template = self.runner.find(request, call)
+        if template is not None or request.name is not None or request.type != "atomic":
+            return template
         for hint in request.template_hints:
-            found = self.registry.find(hint, call.definitions) or self.registry.find(
+            template = self.registry.find(hint, call.definitions) or self.registry.find(
                 f"{request.type}:{hint}", call.definitions
             )
-            if found is not None:
-                return found
+            if template is not None:
+                return template
         matching = self.registry.matching(request.description, call.definitions) if request.description else []
         return matching[0][0] if matching else None
 
     async def run(self, request: SubtaskRequest, call: CallContext, options: TaskOptions) -> TaskResult:
-        """Run a request nested under ``call``, between Subtask events. A failure is a FAILED result."""
+        """Run a request within ``call``, between Subtask events. A failure is a FAILED result."""
         compiled = self.select(request, call)
         depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
         request = replace(request, depth=depth)
@@ -86,7 +86,7 @@ class Subtasks:
                     "hint": "do the work here instead of handing it on, or raise Limits(subtask_depth=...)",
                 },
             )
-        if any(known.partition(":")[2] == mark for known in call.subtask_chain):
+        if any(ancestor.partition(":")[2] == mark for ancestor in call.subtask_chain):
             return TaskResult.failure(
                 "subtask_failure",
                 f"subtask '{compiled.name}' is already being worked on with the same inputs by the task that asks for it",
@@ -100,7 +100,7 @@ class Subtasks:
 
     @staticmethod
     def _session(compiled: CompiledTemplate | None, request: SubtaskRequest, call: CallContext) -> Session:
-        """A subtask that inherits starts from its parent's conversation, any other from none; neither adds to it."""
+        """The session of a subtask: a fork of its parent's if it inherits, else an empty one; neither is joined."""
         if compiled is None:
             return Session()
         template = compiled.template

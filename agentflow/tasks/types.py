@@ -212,12 +212,12 @@ _SCALARS = MappingProxyType(
 )
 
 
-def _json(text: str, wanted: str) -> Any:
+def _json(text: str, kind: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        shown = text if len(text) <= 40 else text[:37] + "..."
-        raise ValueError(f"{wanted} is wanted, and the text {shown!r} is no JSON") from None
+        excerpt = text if len(text) <= 40 else text[:37] + "..."
+        raise ValueError(f"{kind} is wanted, and the text {excerpt!r} is no JSON") from None
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Saved workflows: a program that worked, under a name, with declared parameters, called like a task.
+"""Saved workflows: named programs with declared parameters, called like tasks.
 
 A workflow is one ``.sexp`` file: a header of comment lines that hold JSON, then the program::
 
@@ -11,8 +11,8 @@ A workflow is one ``.sexp`` file: a header of comment lines that hold JSON, then
     ;;; }
     (summarise (path path))
 
-So the file is an ordinary program too. Its parameters are bound as variables. ``allow`` names the tasks, tools and
-workflows it may use, at most those its caller has; null stands for whatever the caller may.
+So the file is also an ordinary program. Its parameters are bound as variables. ``allow`` names the tasks, tools and
+workflows it may use, restricted to those of its caller; null means all of the caller's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from agentflow.tasks.inputs import resolve_inputs
 MAGIC = ";;; agentflow workflow 1"
 MAX_FILE_BYTES = 4_000_000
 MAX_NESTING = 1_000
-"""Deepest nesting of workflow calls within each other (and at most the run's ``depth``)."""
+"""Maximum nesting of workflow calls (and at most the run's ``depth``)."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8}")
 
@@ -52,7 +52,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8
 class Workflow(MappingModel):
     """A named, parameterised program.
 
-    ``params`` as in a TaskTemplate; ``allow`` the names it may call (None: whatever its caller may); ``program`` its
+    ``params`` as in a TaskTemplate; ``allow`` the names it may call (None: all that its caller may); ``program`` its
     text.
     """
 
@@ -69,9 +69,9 @@ class Workflow(MappingModel):
 
     @classmethod
     def from_result(cls, result: TaskResult, name: str, **fields: Any) -> Workflow:
-        """The workflow of a plan that worked: a result of ``solve``. ``fields``: params, description, allow.
+        """The workflow of a successful plan, a result of ``solve``. ``fields``: params, description, allow.
 
-        Raises DataError when the result holds no program, or a field is wrong.
+        Raises DataError if the result has no program, or a field is invalid.
         """
         program = result.notes.program
         if result.failed or program is None:
@@ -83,34 +83,34 @@ class Workflow(MappingModel):
         return make_workflow({"name": name, "program": program, **fields})
 
     def render(self) -> str:
-        """The text of its file."""
+        """The text of the workflow's file."""
         header = self.model_dump(mode="json", include={"name", "description", "allow"})
         header["params"] = {
-            name: given.model_dump(mode="json", exclude_unset=True) for name, given in self.params.items()
+            name: parameter.model_dump(mode="json", exclude_unset=True) for name, parameter in self.params.items()
         }
         lines = json.dumps(header, indent=2, ensure_ascii=False).split("\n")
         return "\n".join([MAGIC, *(f";;; {line}" for line in lines), "", self.program.strip(), ""])
 
 
 def make_workflow(fields: Mapping[str, Any], source: str = "workflow") -> Workflow:
-    """A workflow from its fields, checked. Raises DataError (``workflow/invalid``)."""
+    """Build and check a workflow from its fields. Raises DataError (``workflow/invalid``)."""
     try:
-        made = Workflow.model_validate(dict(fields))
+        workflow = Workflow.model_validate(dict(fields))
     except ValidationError as error:
         raise DataError(f"{source}: {'; '.join(validation_messages(error)[:5])}", code="workflow/invalid") from error
-    if _NAME.fullmatch(made.name) is None:
+    if _NAME.fullmatch(workflow.name) is None:
         raise DataError(
-            f"{source}: '{made.name[:100]}' is no workflow name",
+            f"{source}: '{workflow.name[:100]}' is no workflow name",
             code="workflow/invalid",
             hint="names begin with a letter and hold letters, digits, '-', '_', ':' and '.'",
         )
-    if not made.program.strip():
-        raise DataError(f"{source}: workflow '{made.name}' has no program", code="workflow/invalid")
-    return made
+    if not workflow.program.strip():
+        raise DataError(f"{source}: workflow '{workflow.name}' has no program", code="workflow/invalid")
+    return workflow
 
 
 def parse_workflow(text: str, source: str = "workflow") -> Workflow:
-    """A workflow from the text of its file. Raises DataError (``workflow/invalid``) saying what is wrong with it."""
+    """Parse a workflow from the text of its file. Raises DataError (``workflow/invalid``) that names its fault."""
     lines = text.removeprefix("\ufeff").split("\n")
     if not lines or lines[0].strip() != MAGIC:
         raise DataError(f"{source} is no workflow file", code="workflow/invalid", hint=f"its first line is '{MAGIC}'")
@@ -129,8 +129,8 @@ def parse_workflow(text: str, source: str = "workflow") -> Workflow:
 class WorkflowLibrary:
     """The workflows of a directory.
 
-    Parameters: ``checker`` checks the programs that are saved; ``directory`` where their files are (None: kept in memory
-    only). The run of a call runs them.
+    Parameters: ``checker`` checks programs before they are saved; ``directory`` holds their files (None: memory only).
+    The run of a call runs them.
     """
 
     def __init__(self, checker: ProgramChecker, directory: str | Path | None = None) -> None:
@@ -140,28 +140,28 @@ class WorkflowLibrary:
         self._loaded = directory is None
 
     def names(self) -> list[str]:
-        """Names of the workflows known so far, sorted."""
+        """Names of the loaded and saved workflows, sorted."""
         return sorted(self._known)
 
     def find(self, name: str) -> Workflow | None:
-        """The workflow of that name, among those loaded or saved."""
+        """The loaded or saved workflow of that name, or None."""
         return self._known.get(name)
 
     async def load(self) -> list[str]:
-        """Read the directory's ``.sexp`` workflow files; their names. Raises DataError naming the file at fault.
+        """Read the directory's ``.sexp`` workflow files. Returns their names. Raises DataError naming a faulty file.
 
-        Programs without a workflow header are passed over.
+        Programs without a workflow header are skipped.
         """
         if self.directory is not None:
-            found = await asyncio.to_thread(_read_directory, self.directory)
-            self._known.update((workflow.name, workflow) for workflow in found)
+            loaded = await asyncio.to_thread(_read_directory, self.directory)
+            self._known.update((workflow.name, workflow) for workflow in loaded)
         self._loaded = True
         return self.names()
 
     async def save(self, workflow: Workflow) -> Path | None:
-        """Check a workflow and write its file, whole or not at all; its path (None without a directory).
+        """Check a workflow and write its file atomically. Returns its path (None without a directory).
 
-        Raises DataError (``workflow/invalid``) listing everything wrong with its program.
+        Raises DataError (``workflow/invalid``) that lists all faults of its program.
         """
         workflow = make_workflow(workflow.model_dump(exclude_unset=True))
         self._check(workflow)
@@ -174,7 +174,7 @@ class WorkflowLibrary:
 
     def _check(self, workflow: Workflow) -> None:
         if workflow.allow is None:
-            return  # what it may call is its caller's: checked when it is called
+            return  # it may call what its caller may, which is checked at the call
         allow, names = frozenset(workflow.allow), frozenset(workflow.params)
         faults: Sequence[AgentflowError] = self.checker.check(workflow.program, allow, names)
         if faults:
@@ -185,10 +185,10 @@ class WorkflowLibrary:
             )
 
     async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> TaskResult:
-        """Run a workflow within ``call``, between Task events: what ``(call-workflow name (param value) ...)`` does.
+        """Run a workflow within ``call``, between Task events, for ``(call-workflow name (param value) ...)``.
 
-        Gives the program's value as a TaskResult (one it gives itself, as it is). Unknown names, missing or wrong
-        parameters and nesting past the limit are FAILED results; what the program raises passes.
+        Returns the program's value as a TaskResult (a TaskResult unchanged). Unknown names, missing or invalid
+        parameters and nesting past the limit are FAILED results; errors of the program pass through.
         """
         if not self._loaded:
             await self.load()
@@ -204,7 +204,7 @@ class WorkflowLibrary:
                 },
             )
         nested = 1 + next((int(mark[9:]) for mark in call.subtask_chain if mark.startswith("workflow:")), 0)
-        # One mark that counts, not one a level: chains are copied at each call.
+        # One counting mark instead of one per level: chains are copied at each call.
         chain = (*(mark for mark in call.subtask_chain if not mark.startswith("workflow:")), f"workflow:{nested}")
         request = SubtaskRequest(subtype="workflow", name=workflow.name, inputs=dict(effect.arguments))
         with call.scope(TaskStarted, name=workflow.name, request=request, subtask_chain=chain) as scope:
@@ -239,7 +239,7 @@ class WorkflowLibrary:
 def _read_directory(directory: Path) -> list[Workflow]:
     if not directory.is_dir():
         raise DataError(f"{directory} is no directory", code="workflow/unreadable")
-    found: dict[str, Workflow] = {}
+    by_name: dict[str, Workflow] = {}
     for path in sorted(directory.glob("*.sexp")):
         try:
             with path.open("rb") as handle:
@@ -250,10 +250,10 @@ def _read_directory(directory: Path) -> list[Workflow]:
             raise DataError(f"{path} has more than {MAX_FILE_BYTES:,} bytes", code="workflow/unreadable")
         if text.removeprefix("\ufeff").startswith(MAGIC):
             workflow = parse_workflow(text, str(path))
-            if workflow.name in found:
+            if workflow.name in by_name:
                 raise DataError(f"{path}: workflow '{workflow.name}' is in another file too", code="workflow/invalid")
-            found[workflow.name] = workflow
-    return list(found.values())
+            by_name[workflow.name] = workflow
+    return list(by_name.values())
 
 
 def _write(path: Path, workflow: Workflow) -> None:

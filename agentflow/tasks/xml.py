@@ -220,9 +220,9 @@ def _span_of(error: AgentflowError, node: Node) -> Span:
     for tag, mark in (("system", "system prompt"), ("file_paths", "file_paths of"), ("output_format", "output-format"),
                       ("context_management", "context-conflict"), ("instructions", "template ")):  # fmt: skip
         if mark in name:
-            found = next((child for child in node.children if child.tag == tag), None)
-            if found is not None:
-                return found.span
+            element = next((child for child in node.children if child.tag == tag), None)
+            if element is not None:
+                return element.span
     return node.span
 
 
