@@ -26,7 +26,8 @@ TOOL = NameInfo("tool", {}, open=True)
 
 
 def _shout(arguments: dict[str, Any]) -> TaskResult:
-    return TaskResult.of(str(arguments.get("text", "")).upper())
+    text = arguments.get("text", "")
+    return TaskResult.of((text.content if isinstance(text, TaskResult) else str(text)).upper())
 
 
 def _broken(arguments: dict[str, Any]) -> TaskResult:
