@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.messages import (
@@ -324,6 +325,30 @@ class TemplatePort(Protocol):
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run what a CONTINUATION asks for, nested under ``call``. Publishes Subtask events."""
         ...
+
+
+class SolverPort(Protocol):
+    """Carries out ``solve``, and takes over tasks that ran out of context or output."""
+
+    async def solve(self, effect: Solve, call: CallContext) -> TaskResult: ...
+    async def decompose(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult:
+        """What :meth:`~agentflow.core.call.RunPort.take_over` does."""
+        ...
+
+
+class WorkflowPort(Protocol):
+    """Carries out ``call-workflow``."""
+
+    async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> Any: ...
 
 
 class ProgramChecker(Protocol):

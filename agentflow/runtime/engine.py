@@ -11,7 +11,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions, Template
-from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
+from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
@@ -29,7 +29,7 @@ from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.part import RunPart
-from agentflow.runtime.perform import EffectRunner, SolverPort, WorkflowPort
+from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name
 from agentflow.runtime.strand import Publish
 from agentflow.tasks.inputs import request_from_arguments

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from agentflow.core.call import CallContext, HostCode
 from agentflow.core.context import ContextGenerationInput
@@ -26,7 +26,7 @@ from agentflow.core.effects import (
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
-from agentflow.core.ports import ContextFinder, TemplatePort, ToolPort
+from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import holds_lists, plain_lists
@@ -36,30 +36,6 @@ from agentflow.core.values import name_of, pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
 
 _log = logging.getLogger(__name__)
-
-
-class SolverPort(Protocol):
-    """Carries out ``solve``, and takes over tasks that ran out of context or output."""
-
-    async def solve(self, effect: Solve, call: CallContext) -> TaskResult: ...
-    async def decompose(
-        self,
-        template: TaskTemplate,
-        request: SubtaskRequest,
-        goal: str,
-        failed: TaskResult,
-        call: CallContext,
-        *,
-        rounds: int,
-    ) -> TaskResult:
-        """What :meth:`~agentflow.core.call.RunPort.take_over` does."""
-        ...
-
-
-class WorkflowPort(Protocol):
-    """Carries out ``call-workflow``."""
-
-    async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -271,4 +247,4 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
         raise SexpEvaluationError(f"get_context: {said}", code="context/value", span=span) from error
 
 
-__all__ = ["EffectRunner", "SolverPort", "WorkflowPort", "context_input"]
+__all__ = ["EffectRunner", "context_input"]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import anyio
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import Effect, Solve, TaskCall, Timer
+from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
-from agentflow.core.names import NameInfo, Template
+from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
@@ -22,7 +20,7 @@ from agentflow.lang.printer import print_value
 from agentflow.lang.support import bounce
 from agentflow.lang.trace import annotate
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.strand import EffectHandler, Strand
+from agentflow.runtime.strand import Strand
 
 CLEANUP_STEPS = 1_000
 """Steps a ``finally`` has that runs because of a limit or a cancellation."""
@@ -123,11 +121,12 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
         annotate(error)
         await _to_end(rt, final, d)
         return
-    budget, performer, fuel, call = rt.budget, rt.performer, rt.fuel, rt.call
+    budget, fuel, call = rt.budget, rt.fuel, rt.call
     rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, wall_s=CLEANUP_S)
     rt.budget.strands.add(rt)
-    rt.performer = _NoModels(performer)
     rt.call = rt.cleanup_call()
+    if not isinstance(rt.call.run, _Stopping):
+        rt.call.run = _Stopping(rt.call.run)
     rt.fuel = 0
     try:
         with anyio.CancelScope(shield=True):
@@ -137,7 +136,7 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
         shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
         error.add_note(f"its finally form failed: {shown}")
     finally:
-        rt.budget, rt.performer, rt.fuel, rt.call = budget, performer, fuel, call
+        rt.budget, rt.fuel, rt.call = budget, fuel, call
 
 
 async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
@@ -145,30 +144,16 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
     return await bounce(rt, d) if result is TAIL else result
 
 
-class _NoModels:
-    """A performer that starts no model call: what a ``finally`` has when a run is being stopped."""
+class _Stopping(ForwardingRun):
+    """A run that is being stopped, as its ``finally`` forms and all that they start see it: no model call begins."""
 
-    def __init__(self, performer: EffectHandler) -> None:
-        self._performer = performer
-
-    def describe(self, name: str) -> NameInfo | None:
-        return self._performer.describe(name)
-
-    def prepare(self, fields: Mapping[str, Any]) -> Template:
-        return self._performer.prepare(fields)
-
-    def known_names(self) -> Iterable[str]:
-        return self._performer.known_names()
-
-    async def perform(self, effect: Effect, call: CallContext) -> Any:
-        if isinstance(effect, TaskCall | Solve):
-            raise SexpEvaluationError(
-                "a finally form that runs because of a limit or a cancellation may start no model call",
-                code="finally/model-call",
-                span=call.span,
-                hint="clean up with tools",
-            )
-        return await self._performer.perform(effect, call)
+    def charge_model_call(self) -> None:
+        """Refuse a model call. Raises SexpEvaluationError (``finally/model-call``)."""
+        raise SexpEvaluationError(
+            "a finally form that runs because of a limit or a cancellation may start no model call",
+            code="finally/model-call",
+            hint="clean up with tools",
+        )
 
 
 async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:

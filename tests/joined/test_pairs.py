@@ -45,7 +45,8 @@ from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import HandlerContexts, HostCommands, HostMemory
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.service import TaskService
-from agentflow.tasks.workflows import make_workflow
+from agentflow.tasks.solve import Solver
+from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}
 
@@ -372,6 +373,16 @@ async def solver_has_programs_checked_and_run(house: House) -> None:
     assert result.content == "fine" and result.notes["rounds"] == 2
 
 
+async def program_is_solved(house: House) -> None:
+    house.replies.append("(+ n 2)")
+    assert await house.flow.eval('(value-of (solve "add two" (inputs (list (list "n" 40)))))') == 42
+
+
+async def workflow_is_called(house: House) -> None:
+    await house.flow.workflows.save(make_workflow({"name": "sum", "params": {"n": "integer"}, "program": "(+ n 2)"}))
+    assert await house.flow.eval("(value-of (call-workflow sum (n 40)))") == 42
+
+
 async def task_is_taken_over(house: House) -> None:
     house.replies += [{"text": "cut", "stop_reason": "max_tokens"}, '(string-append "done " "in parts")']
     house.flow.task_system.register_template({**ASK, "decompose": 1})
@@ -451,6 +462,9 @@ PAIRS = [
     Pair("DataContextPort", "SystemTools", DataContexts, tool_primes_the_session_of_its_run),
     Pair("DataContextPort", "SystemTools", HandlerContexts, host_primes_the_handler),
     Pair("HandlerPort", "HandlerContexts", BaseHandler, host_primes_the_handler),
+    Pair("SolverPort", "EffectRunner", Solver, program_is_solved),
+    Pair("SolverPort", "Engine", Solver, task_is_taken_over),
+    Pair("WorkflowPort", "EffectRunner", WorkflowLibrary, workflow_is_called),
     Pair("ProgramChecker", "WorkflowLibrary", ProgramCheck, workflow_is_run),
     Pair("RunServices", "Solver", Engine, solver_has_programs_checked_and_run),
     Pair("RunServices", "TaskRunner", Engine, task_is_taken_over),

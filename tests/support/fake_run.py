@@ -21,42 +21,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import run_program
-
-
-class FakeRun:
-    """A RunPort that keeps its events in a list, or drops them when nobody listens."""
-
-    run_id = "fake"
-    slice = 1
-    congested = False
-
-    def __init__(self, limits: Limits | None = None, *, watched: bool = True) -> None:
-        self.limits = limits or Limits()
-        self.watched = self.streaming = watched
-        self.programs: set[str] = set()
-        self.events: list[Any] = []
-        self._seq = 0
-
-    def next_seq(self) -> int:
-        self._seq += 1
-        return self._seq
-
-    def publish(self, event: Any) -> None:
-        if self.watched:
-            self.events.append(event)
-
-    async def room(self) -> None: ...
-    def charge_model_call(self) -> None: ...
-    def charge_usage(self, usage: Any, cost_usd: float | None) -> None: ...
-
-    async def run_subtask(self, request: Any, call: Any) -> TaskResult:
-        raise NotImplementedError
-
-    async def approve(self, request: Any, call: Any) -> bool:
-        return True
-
-    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: Any) -> Any:
-        raise NotImplementedError
+from tests.support.fakes import FakeRun
 
 
 class KindsOf:
@@ -135,6 +100,8 @@ class FakePerformer:
         self.keys.append(call.path)
         match effect:
             case TaskCall(name, arguments) | ToolCall(name, arguments):
+                if isinstance(effect, TaskCall):
+                    call.run.charge_model_call()
                 function = self.tasks.get(name) or self.tools.get(name)
                 if function is None:
                     return TaskResult.complete(f"{name} {arguments}")
@@ -174,7 +141,7 @@ class FakeFlow:
         self.limits = limits or Limits()
         self.performer = FakePerformer(tasks, tools)
         self.env = SexpEnvironment(bindings)
-        self.run = FakeRun(self.limits, watched=watched)
+        self.run = FakeRun(limits=self.limits, watched=watched, approve=True)
         self.budget = Budget(self.limits)
         self.cache = ProgramCache()
         self.session = Session()
