@@ -1,8 +1,8 @@
-"""Everything a program may ask of the world. All of it goes through ``rt.perform(effect, span)``.
+"""Effects: all requests of a program to the outside. Each goes through ``rt.perform(effect, span)``.
 
 An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed. A log
-line, which has no outcome that could be recorded, draws no number. An effect that calls something by name carries
-``env``, the tasks defined where the call is written; None for those of the strand.
+line, which has no outcome to record, draws no number. An effect that calls something by name carries ``env``, the tasks
+defined where the call is written; None means those of the strand.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from agentflow.core.names import Definitions
 
 @dataclass(frozen=True, slots=True)
 class TaskCall:
-    """``(task (param value) ...)``: gives the task's TaskResult.
+    """``(task (param value) ...)``: returns the task's TaskResult.
 
-    ``arguments`` holds all named arguments as written, the reserved ones (files, context, inputs, history_config) too.
+    ``arguments`` holds all named arguments as written, including reserved ones (files, context, inputs,
+    history_config).
     """
 
     name: str
@@ -28,7 +29,7 @@ class TaskCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """``(tool (param value) ...)``: gives the tool's TaskResult."""
+    """``(tool (param value) ...)``: returns the tool's TaskResult."""
 
     name: str
     arguments: dict[str, Any]
@@ -37,7 +38,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """A Python callable in operator position: gives what it returns, awaited when awaitable."""
+    """A Python callable in operator position: returns its result, awaited if it is awaitable."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -46,7 +47,7 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class GetContext:
-    """``(get_context (query q) ...)``: path strings, or MatchItems when ``items``."""
+    """``(get_context (query q) ...)``: returns path strings, or MatchItems with ``items``."""
 
     arguments: dict[str, Any]
     items: bool = False
@@ -54,14 +55,14 @@ class GetContext:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """``(log-message ...)``: publishes a Log event; gives the text."""
+    """``(log-message ...)``: publishes a Log event and returns the text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Wait ``seconds`` (``retry``'s back-off, drawn in 0..seconds when ``jitter``); gives nil."""
+    """Waits ``seconds`` (the back-off of ``retry``; with ``jitter`` a random part of it) and returns nil."""
 
     seconds: float
     jitter: bool = False

@@ -1,29 +1,29 @@
 """Every error agentflow raises.
 
     AgentflowError
-    ├── SexpSyntaxError            the text is no program
-    ├── SexpEvaluationError        the program is wrong, at compile time or when reached
+    ├── SexpSyntaxError            the text is not a program
+    ├── SexpEvaluationError        the program is wrong, found at compile time or at run time
     │   └── UnboundSymbolError     (also a NameError)
     ├── LimitExceeded              a limit of the run; a program cannot catch it
     ├── ConfigurationError         a setting, a key or a model name is missing or wrong
-    ├── SessionBusy                a second run was given a session that is in use
-    ├── PathDenied                 a path a file tool refuses
-    ├── CommandDenied              a command the policy refuses
+    ├── SessionBusy                a session is in use by another run
+    ├── PathDenied                 a file tool refuses a path
+    ├── CommandDenied              the policy refuses a command
     ├── SandboxUnavailable         a sandbox back-end failed its self-test
-    ├── DataError                  data from outside (a template, a cassette, an index) is not what it should be
+    ├── DataError                  data from outside (a template, a cassette, an index) is invalid
     └── TaskError                  a task, tool or model failed: kind, reason, details
-        ├── ResourceExhausted      context or output of one task used up
-        ├── InvalidOutput          the model's answer is not what was asked for
+        ├── ResourceExhausted      one task used up its context or output
+        ├── InvalidOutput          the model's answer does not have the required form
         └── ProviderError          a model call failed: status, request id, partial text
             ├── AuthenticationFailed (401), PermissionDenied (403), BadRequest (400, 404, 409, 413, 422 ...)
             ├── RateLimited (429), Overloaded (503, 529), ServerError (500, 502 ...)
             ├── ContextWindowExceeded, Refused
             ├── ConnectionLost, ConnectionRefused, ConnectTimeout, FirstByteTimeout, IdleTimeout, CallTimeout
-            ├── IncompleteStream   the answer has no end: no stop reason, or a body that was cut short
-            └── ProtocolError      the server spoke something else than its dialect
+            ├── IncompleteStream   the answer has no end: no stop reason, or a truncated body
+            └── ProtocolError      the server did not speak its dialect
 
-An error is built once, where it is detected, with a code (``family/name``), a message, a span where there is a program
-text, and a hint. Upper layers add a frame; nobody re-wraps or stringifies one. Rendering is separate from the data.
+An error is built once, where it is detected, with a code (``family/name``), a message, a hint and, in a program, a
+span. Upper layers add frames; nobody re-wraps or stringifies an error. Rendering is separate from the data.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from agentflow.core.reasons import Reason, known_reason
 from agentflow.core.source import Span
 
 MAX_MESSAGE = 2_000
-"""Longest message in characters; a longer one is cut in the middle, whatever the nesting that made it."""
+"""Maximum length of a message in characters; a longer one is cut in the middle."""
 MAX_FRAMES = 24
-"""Program frames an error keeps; the ones in the middle are counted instead."""
+"""Maximum number of program frames in an error; those in the middle are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One step of the chain of program calls an error passed through: what was called, and where."""
+    """A program call that an error passed through: the called name, and the span."""
 
     name: str
     span: Span | None
 
 
 def clip(text: str, limit: int = MAX_MESSAGE) -> str:
-    """``text`` with its middle cut out when it is longer than ``limit`` characters."""
+    """``text``, with its middle cut out if it is longer than ``limit`` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -60,7 +60,7 @@ class AgentflowError(Exception):
     """Base of all errors agentflow raises.
 
     Parameters: ``message`` says what is wrong; ``code`` is the stable ``family/name`` that ``docs/errors.md`` lists;
-    ``span`` is the place in the program; ``hint`` says what to write instead; ``details`` is JSON data for machines.
+    ``span`` is where in the program; ``hint`` says what to write instead; ``details`` is JSON data for machines.
     """
 
     default_code: ClassVar[str] = "internal/error"
@@ -86,11 +86,11 @@ class AgentflowError(Exception):
 
     @property
     def reason(self) -> Reason:
-        """The task-failure reason this error appears under in a FAILED result."""
+        """The reason of this error in a FAILED result."""
         return self.default_reason
 
     def add_frame(self, name: str, span: Span | None) -> None:
-        """Note that the error passed through a program call. The same frame twice in a row is kept once."""
+        """Record that the error passed through a program call. Consecutive equal frames are kept once."""
         frame = Frame(name, span)
         if self.frames and self.frames[-1] == frame:
             return
@@ -100,7 +100,7 @@ class AgentflowError(Exception):
         self.frames.append(frame)
 
     def at(self, span: Span | None) -> AgentflowError:
-        """This error, with ``span`` as its place when it had none."""
+        """Set the span, unless the error has one, and return the error."""
         if self.span is None:
             self.span = span
         return self
@@ -109,7 +109,7 @@ class AgentflowError(Exception):
         return f"{self.span}: {self.message}" if self.span is not None else self.message
 
     def render(self) -> str:
-        """The diagnostic people read: code and message, place with excerpt and caret, hint, program frames."""
+        """The diagnostic as text: code and message, span with excerpt and caret, hint, program frames."""
         lines = [f"error[{self.code}]: {self.message}"]
         if self.span is not None:
             lines += [f"  --> {self.span}", _indent(self.span.excerpt())]
@@ -128,7 +128,7 @@ class AgentflowError(Exception):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON shape for ``--json`` output and events."""
+        """The JSON form for ``--json`` output and events."""
         return {
             "code": self.code,
             "message": self.message,
@@ -152,17 +152,17 @@ class SexpSyntaxError(AgentflowError):
 
 
 class SexpEvaluationError(AgentflowError):
-    """The program is wrong: found at compile time (malformed forms) or when the place is reached."""
+    """The program is wrong: found at compile time (malformed forms) or at run time."""
 
     default_code = "eval/error"
     default_reason = "execution_halted"
 
     value: Any = None
-    """What ``(raise v)`` raised, when the program raised it."""
+    """The value of ``(raise v)``, if the program raised it."""
 
 
 class UnboundSymbolError(SexpEvaluationError, NameError):
-    """A name that nothing binds was reached."""
+    """A name is not bound."""
 
     default_code = "name/unbound"
 
@@ -208,21 +208,21 @@ class ConfigurationError(AgentflowError):
 
 
 class SessionBusy(AgentflowError):
-    """A session was given to a second run while the first lives."""
+    """A session was passed to a second run while the first is running."""
 
     default_code = "session/busy"
     default_reason = "dependency_error"
 
 
 class DataError(AgentflowError):
-    """Data from outside (a template file, a cassette, an index) is not what it should be."""
+    """Data from outside (a template file, a cassette, an index) is invalid."""
 
     default_code = "data/invalid"
     default_reason = "input_validation_failure"
 
 
 class PathDenied(AgentflowError):
-    """A file tool refuses a path: outside the roots, protected, not a regular file, or not a name at all."""
+    """A file tool refuses a path: outside the roots, protected, not a regular file, or not a valid name."""
 
     default_code = "files/denied"
     default_reason = "input_validation_failure"
@@ -282,7 +282,7 @@ class TaskError(AgentflowError):
 
 
 class ResourceExhausted(TaskError):
-    """One task used up a resource of its own: ``resource`` is context, output or turns; ``used`` and ``limit`` its units."""
+    """One task used up a resource: ``resource`` is context, output or turns; ``used`` and ``limit`` are in its unit."""
 
     default_code = "task/exhausted"
     default_reason = "execution_halted"
@@ -296,7 +296,7 @@ class ResourceExhausted(TaskError):
 
 
 class InvalidOutput(TaskError):
-    """The model's answer is not the JSON or the shape that was asked for."""
+    """The model's answer is not the required JSON, or violates the schema."""
 
     default_code = "task/invalid-output"
     default_reason = "output_format_failure"
@@ -307,8 +307,8 @@ class ProviderError(TaskError):
     """A model call failed.
 
     Parameters: ``status`` the HTTP status (None without one), ``request_id`` the provider's, ``partial`` the text
-    received before the failure (never a result), ``provider`` and ``model`` who was asked, ``retry_after`` seconds the
-    server asked to wait, ``attempts`` how often it was tried.
+    received before the failure (never a result), ``provider`` and ``model`` of the call, ``retry_after`` seconds
+    the server asked to wait, ``attempts`` the number of attempts.
     """
 
     default_code = "provider/error"
@@ -366,7 +366,7 @@ class PermissionDenied(ProviderError):
 
 
 class BadRequest(ProviderError):
-    """The provider refused the request as it stands (400, 404, 409, 413, 422)."""
+    """The provider refused the request as invalid (400, 404, 409, 413, 422)."""
 
     default_code = "provider/bad-request"
 
@@ -407,7 +407,7 @@ class Refused(ProviderError):
 
 
 class ConnectionLost(ProviderError):
-    """The connection could not be made or broke."""
+    """The connection failed or broke."""
 
     default_code = "provider/connection-lost"
     default_reason = "connection_error"
@@ -415,7 +415,7 @@ class ConnectionLost(ProviderError):
 
 
 class ConnectionRefused(ConnectionLost):
-    """Nobody is there to connect to: the port is closed, or the host has no address. Not tried again."""
+    """There is nothing to connect to: the port is closed, or the host has no address. Not retried."""
 
     default_code = "provider/connection-refused"
     retryable = False
@@ -451,7 +451,7 @@ class CallTimeout(ProviderError):
 
 
 class IncompleteStream(ProviderError):
-    """The answer has no end: no stop reason, or a body that was cut short; ``partial`` holds what came."""
+    """The answer has no end: no stop reason, or a truncated body; ``partial`` holds the text received."""
 
     default_code = "provider/incomplete-stream"
     default_reason = "connection_error"

@@ -1,10 +1,12 @@
 """The one event stream: a closed union of small frozen records.
 
 Every ``...Started`` has exactly one ``...Finished`` with the same ``path`` whose ``started`` is its ``seq``, on failure
-and cancellation too. ``seq`` strictly rises within a slice of a run; ``parent`` is the ``seq`` of the enclosing Started.
+and cancellation too. ``seq`` strictly rises within a slice of a run; ``parent`` is the ``seq`` of the enclosing
+Started.
 
-An event is added here and nowhere else: a frozen dataclass, a Started together with its Finished. Its JSON ``type`` is
-its name in snake_case; the union, the names of :mod:`agentflow.events`, redaction and the writers follow from the class.
+To add an event, declare a frozen dataclass here (a Started together with its Finished), and nowhere else. Its JSON
+``type`` is its name in snake_case; the union, the names of :mod:`agentflow.events`, redaction and the writers are
+derived from the class.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ from agentflow.core.values import plain
 VERSION = 2
 """The version of the events' JSON shape."""
 MAX_PROGRAM_BYTES = 256 * 1024
-"""Most bytes of a program's text that an event carries."""
+"""Maximum size in bytes of a program's text in an event."""
 
 Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
 """``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
 WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", "question", "timer"]
-"""What is waited for: a free place among the branches, a share of the budget, the rate of a model, a free connection,
-somebody's approval or answer, or the time."""
+"""The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, an
+approval or answer, or time."""
 
 
 def _plain(value: object) -> Any:
-    """``value`` as JSON data; what cannot be that (it is nested too deep) as a text that says so: an event is never lost."""
+    """``value`` as JSON data; if that is impossible (nested too deep), a text that says so: an event is never lost."""
     try:
         return plain(value)
     except (ValueError, RecursionError) as error:
@@ -47,10 +49,10 @@ def _plain(value: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EventBase:
-    """The header all events share.
+    """The header of all events.
 
-    ``v`` is the schema version and ``type`` the kind of event; ``slice`` counts the stretches of a run that is resumed,
-    from 1; ``path`` is the branch path; ``span`` the form of the program; ``time`` unix seconds.
+    ``v`` is the schema version and ``type`` the kind of event; ``slice`` counts the parts of a resumed run, from 1;
+    ``path`` is the branch path; ``span`` the form of the program; ``time`` unix seconds.
     """
 
     type: ClassVar[str] = "event"
@@ -68,7 +70,7 @@ class EventBase:
         cls.type = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON shape: ``v``, ``type`` and the fields."""
+        """The JSON form: ``v``, ``type`` and the fields."""
         data: dict[str, Any] = {"v": self.v, "type": self.type}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -83,7 +85,7 @@ class EventBase:
 
 @dataclass(frozen=True, slots=True)
 class FinishedBase(EventBase):
-    """The end of what the event with ``seq`` = ``started`` began; ``duration_s`` seconds."""
+    """The end of the pair whose Started event has ``seq`` = ``started``; ``duration_s`` in seconds."""
 
     started: int
     outcome: Outcome
@@ -94,15 +96,15 @@ class FinishedBase(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class DeltaBase(EventBase):
-    """A step of progress. An observer that is slow may lose some; all other events always arrive."""
+    """A piece of something in progress. A slow observer may lose some; all other events always arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(EventBase):
     """A run began.
 
-    ``name`` is its program's display name or the method called, ``program`` the digest of its text, ``labels`` what the
-    host gave it to be found by.
+    ``name`` is its program's display name or the called method, ``program`` the digest of its text, ``labels`` the
+    host's labels for the run.
     """
 
     name: str = ""
@@ -112,7 +114,7 @@ class RunStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class RunFinished(FinishedBase):
-    """A run ended. ``cost_usd`` is None when a price is unknown."""
+    """A run ended. ``cost_usd`` is None if a price is unknown."""
 
     cost_usd: float | None = None
     steps: int = 0
@@ -122,7 +124,7 @@ class RunFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class ProgramLoaded(EventBase):
-    """A text is run for the first time in this run: the main program, one evaluated by it, a workflow or a solution.
+    """A program text runs for the first time in this run: the main program, an evaluated one, a workflow or a solution.
 
     Spans named ``name`` point into ``text``, which is cut after 256 KiB; ``digest`` is that of the whole text;
     ``language`` is ``sexp``.
@@ -149,7 +151,7 @@ class BranchFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted(EventBase):
-    """An atomic task began; ``request`` says which and with what."""
+    """An atomic task began, for ``request``."""
 
     name: str = ""
     request: SubtaskRequest | None = None
@@ -157,7 +159,7 @@ class TaskStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class TaskFinished(FinishedBase):
-    """An atomic task ended; ``result`` is its TaskResult when it gave one."""
+    """An atomic task ended; ``result`` is its TaskResult, if it returned one."""
 
     name: str = ""
     result: TaskResult | None = None
@@ -173,7 +175,7 @@ class ContextStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class ContextFinished(FinishedBase):
-    """A context lookup ended, with the paths found."""
+    """A context lookup ended and found ``paths``."""
 
     paths: tuple[str, ...] = ()
 
@@ -189,7 +191,7 @@ class ModelStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished(FinishedBase):
-    """A model turn ended; ``response`` is the whole answer when one came."""
+    """A model turn ended; ``response`` is the complete answer, if there was one."""
 
     model: str = ""
     stop_reason: str | None = None
@@ -201,7 +203,7 @@ class ModelFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted(EventBase):
-    """One try of a model call began; ``model`` differs from the asked one after a fallback."""
+    """An attempt of a model call began; after a fallback, ``model`` differs from the requested one."""
 
     number: int = 1
     provider: str = ""
@@ -210,7 +212,7 @@ class AttemptStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class AttemptFinished(FinishedBase):
-    """One try of a model call ended; another follows in ``retry_in_s`` seconds when that is set."""
+    """An attempt of a model call ended; if ``retry_in_s`` is set, another follows after that many seconds."""
 
     number: int = 1
     retry_in_s: float | None = None
@@ -219,7 +221,7 @@ class AttemptFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted(EventBase):
-    """A tool call began, from the program or from a model (then ``call_id`` is set)."""
+    """A tool call began, made by the program or by a model (then ``call_id`` is set)."""
 
     name: str = ""
     arguments: Any = None
@@ -237,7 +239,7 @@ class ToolFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStarted(EventBase):
-    """A model asked for a subtask (CONTINUATION); ``depth`` counts nesting from 1."""
+    """A subtask began, at the request of a model (CONTINUATION); ``depth`` counts nesting from 1."""
 
     request: SubtaskRequest | None = None
     depth: int = 1
@@ -253,7 +255,7 @@ class SubtaskFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class WaitStarted(EventBase):
-    """Work waits before it goes on; ``reason`` says for what. Published only when there was a wait."""
+    """A wait began; ``reason`` says for what. Published only if there is a wait."""
 
     reason: WaitReason = "permit"
 
@@ -267,9 +269,9 @@ class WaitFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class EffectReplayed(EventBase):
-    """An effect of a resumed run was answered from its record; nothing was started.
+    """An effect of a resumed run was answered from its record instead of being carried out.
 
-    ``kind`` is task, tool, model, context, host, timer, solve or workflow; ``outcome`` what the recorded effect ended in.
+    ``kind`` is task, tool, model, context, host, timer, solve or workflow; ``outcome`` that of the recorded effect.
     """
 
     kind: str = ""
@@ -279,21 +281,21 @@ class EffectReplayed(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class TextDelta(DeltaBase):
-    """More of a model's answer."""
+    """The next piece of a model's answer."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta(DeltaBase):
-    """More of a model's thinking."""
+    """The next piece of a model's thinking."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolArgumentsDelta(DeltaBase):
-    """More of the argument text of a tool call."""
+    """The next piece of a tool call's argument text."""
 
     call_id: str = ""
     name: str = ""
@@ -302,14 +304,14 @@ class ToolArgumentsDelta(DeltaBase):
 
 @dataclass(frozen=True, slots=True)
 class PartialOutput(DeltaBase):
-    """The structured answer so far, parsed leniently: ``value`` has the shape asked for, with what is missing left out."""
+    """The structured answer so far, parsed leniently: ``value`` conforms to the schema, except for missing parts."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress(DeltaBase):
-    """How far a tool is: ``progress`` of ``total`` (None: unknown), in units of its own, and a ``message``."""
+    """The progress of a tool: ``progress`` of ``total`` (None: unknown), in the tool's own units, and a ``message``."""
 
     progress: float = 0.0
     total: float | None = None
@@ -326,7 +328,7 @@ class Log(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class Warning(EventBase):
-    """Something the user should know that is no failure; ``code`` is stable."""
+    """Something the user should know that is not a failure; ``code`` is stable."""
 
     code: str = ""
     message: str = ""
@@ -343,7 +345,7 @@ EVENTS: tuple[type[EventBase], ...] = tuple(
 )
 """All event classes, in the order they are declared."""
 DELTAS: tuple[type[DeltaBase], ...] = tuple([kind for kind in EVENTS if issubclass(kind, DeltaBase)])
-"""The events an overrun observer may lose; all others are lifecycle events and always arrive."""
+"""The events that a slow observer may lose; all others are lifecycle events and always arrive."""
 
 if TYPE_CHECKING:
     Event: TypeAlias = EventBase
@@ -354,7 +356,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a Started event ends: the Finished class, and the fields that both have."""
+    """The end of a Started event: the Finished class, and the fields that both share."""
 
     kind: type[FinishedBase]
     shared: tuple[str, ...]
@@ -381,7 +383,7 @@ _NO_TEXT = frozenset({"int", "int | None", "float", "float | None", "bool", "Out
 
 @functools.lru_cache(maxsize=256)
 def text_getter(kind: type[EventBase]) -> Callable[[EventBase], object]:
-    """What gives those fields of an event that may hold text of programs, models and tools."""
+    """A function that returns those fields of an event that may hold text of programs, models and tools."""
     types = {field.name: field.type for field in dataclasses.fields(kind)}
     names = [name for name in _field_names(kind, EventBase) if types[name] not in _NO_TEXT]
     return operator.attrgetter(*names or ["type"])

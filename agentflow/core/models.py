@@ -1,4 +1,4 @@
-"""Frozen pydantic models that read like mappings: what hosts, files and models write to declare something."""
+"""Frozen pydantic models that read like mappings, for declarations by hosts, files and models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentflow.core.values import pairs_to_dict
 
 
 class MappingModel(BaseModel):
-    """A frozen pydantic model that reads like a mapping: ``template["name"]``, ``match.get("score")``, ``dict(match)``."""
+    """A frozen pydantic model that reads like a mapping: ``template["name"]``, ``match.get("score")``, ``dict(m)``."""
 
     model_config = ConfigDict(
         populate_by_name=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True

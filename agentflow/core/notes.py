@@ -1,4 +1,4 @@
-"""What a result says beside its value: notes, the description of its error, and the parts of it that failed."""
+"""The notes of a result, the description of its error, and its failed parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ERROR_FIELDS = ("type", "reason", "message", "details", "resource", "metrics")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ErrorInfo(Entries):
-    """The description of an error: ``notes["error"]`` of a FAILED result, a mapping of what it has.
+    """The description of an error: ``notes["error"]`` of a FAILED result, a mapping of its set fields.
 
     ``type`` is TASK_FAILURE, RESOURCE_EXHAUSTION, INVALID_OUTPUT or VALIDATION_ERROR; ``reason`` one of
-    :data:`~agentflow.core.reasons.REASONS`; ``details`` data for machines. A RESOURCE_EXHAUSTION has the ``resource``
-    and its ``metrics`` ``{used, limit}`` as well.
+    :data:`~agentflow.core.reasons.REASONS`; ``details`` data for machines. A RESOURCE_EXHAUSTION also has the
+    ``resource`` and its ``metrics`` ``{used, limit}``.
     """
 
     FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType({name: name for name in _ERROR_FIELDS})
@@ -37,19 +37,18 @@ class ErrorInfo(Entries):
 
     @property
     def unknown_reason(self) -> str | None:
-        """The reason a host wrote when it is none of the list, so that :attr:`reason` is ``unexpected_error``."""
+        """The reason as a host wrote it, if it is unlisted and :attr:`reason` is ``unexpected_error``; else None."""
         return self.details.get(UNKNOWN_REASON)
 
     def exception(self) -> TaskError:
-        """The error as an exception, for a failure that none stands behind."""
+        """Build an exception from the description, for a failure without one."""
         return TaskError(self.message, kind=self.type, reason=self.reason, details=dict(self.details))
 
     @classmethod
     def of(cls, value: object, message: str = "the task failed") -> ErrorInfo:
-        """``value`` as a description: one as it is, a mapping of its entries, or the message alone.
+        """``value`` as a description: a description unchanged, a mapping of its entries, or the message alone.
 
-        Entries that a description does not have go into its details. ``message`` serves where there is none. Raises
-        DataError (``data/fields``).
+        Unknown entries go into the details. ``message`` is the default message. Raises DataError (``data/fields``).
         """
         if isinstance(value, cls):
             return value
@@ -94,9 +93,9 @@ class ErrorInfo(Entries):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedPart(Record):
-    """A part of a whole that failed: ``part`` names it as the caller did, ``error`` says why.
+    """A failed part of a whole: ``part`` is its name as the caller wrote it, ``error`` says why it failed.
 
-    ``exception`` is the exception behind it, where there is one; it is no entry of the mapping.
+    ``exception`` is the exception behind it, or None; it is not an entry of the mapping.
     """
 
     part: str
@@ -105,7 +104,7 @@ class FailedPart(Record):
 
     @classmethod
     def of(cls, value: object) -> FailedPart:
-        """``value`` as a failed part: one as it is, or a mapping of ``part`` and ``error``. Raises DataError."""
+        """``value`` as a failed part: a FailedPart, or a mapping of ``part`` and ``error``. Raises DataError."""
         if isinstance(value, cls):
             return value
         if isinstance(value, Mapping):
@@ -120,7 +119,7 @@ class FailedPart(Record):
 
     @classmethod
     def of_exception(cls, part: str, error: BaseException) -> FailedPart:
-        """The part called ``part``, which failed with ``error``."""
+        """A failed part called ``part``, from its exception."""
         return cls(part, ErrorInfo.of_exception(error), exception=error)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,9 +128,10 @@ class FailedPart(Record):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Notes(Entries):
-    """The notes of a result: a frozen mapping, with a field for each entry that agentflow itself reads or writes always.
+    """The notes of a result: a frozen mapping, with fields for the entries that agentflow itself uses.
 
-    Every other entry is in ``others``. ``parse_error`` has the key ``parseError``; a field that is None is no entry.
+    All other entries are in ``others``. ``parse_error`` has the key ``parseError``; a field that is None is not an
+    entry.
     """
 
     FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -170,11 +170,11 @@ class Notes(Entries):
         return chain(Entries.__iter__(self), self.others)
 
     def merged(self, entries: Mapping[str, Any]) -> Notes:
-        """These notes with ``entries`` set, which win."""
+        """A copy of these notes, updated with ``entries``."""
         return Notes.of({**self, **entries})
 
     def to_dict(self) -> dict[str, Any]:
-        """The notes as a plain dict: what agentflow's own entries are made of, as dicts too."""
+        """The notes as a plain dict, with agentflow's own entries as dicts too."""
         entries = {key: dict(entry) if isinstance(entry, Entries | Record) else entry for key, entry in self.items()}
         if self.failed_parts is not None:
             entries["failed_parts"] = [{"part": each.part, "error": dict(each.error)} for each in self.failed_parts]
@@ -182,10 +182,10 @@ class Notes(Entries):
 
     @classmethod
     def of(cls, value: object) -> Notes:
-        """``value`` as notes: some as they are, or a mapping with texts as keys.
+        """``value`` as notes: Notes unchanged, or a mapping with text keys.
 
-        An entry of a field's name that is not of its kind stays what it is, among the others. Raises DataError
-        (``data/fields``) for what is no mapping, and for an error, a failed part or a request that cannot be read.
+        An entry with a field's name but the wrong type is kept among the others. Raises DataError (``data/fields``) for
+        anything but a mapping, and for an invalid error, failed part or request.
         """
         if isinstance(value, cls):
             return value

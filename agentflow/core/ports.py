@@ -1,4 +1,4 @@
-"""Ports: how the rooms of the first floor know each other. Each has a fake in the tests and one real implementation."""
+"""Ports: the Protocols through which rooms use each other. Each has a fake in the tests and a real implementation."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 
 Observer = Callable[[Event], None | Awaitable[None]]
-"""A plain or async callable that gets every event."""
+"""A plain or async callable that receives every event."""
 
 
 @runtime_checkable
 class ProviderAdapter(Protocol):
-    """A model dialect. One adapter serves many models and many concurrent calls."""
+    """An adapter for a model dialect; one adapter serves many models and many concurrent calls."""
 
     def profile(self, model: str) -> ModelProfile:
-        """What is known of ``model``."""
+        """The profile of ``model``."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Make one model call. The last delta carries the whole response; without it the stream raised.
+        """Make one model call. The last delta holds the whole response, unless the stream raises.
 
         Close the generator (``contextlib.aclosing``) to abandon the call: its connection is released then.
         Raises ProviderError and ConfigurationError.
@@ -49,7 +49,7 @@ class ProviderAdapter(Protocol):
         ...
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Input tokens ``request`` would use, counted by the provider where it can, else estimated."""
+        """Input tokens of ``request``, counted by the provider if it can, else estimated."""
         ...
 
     async def aclose(self) -> None:
@@ -58,7 +58,7 @@ class ProviderAdapter(Protocol):
 
 
 class ModelRouter(Protocol):
-    """From a model name as users write it to an adapter and the adapter's own name for it."""
+    """Resolves a model name, as users write it, to an adapter and the adapter's own name for the model."""
 
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
         """Adapter and bare name for ``dialect:name``, a bare name in the flow's dialect, or None for the flow's model.
@@ -73,14 +73,14 @@ ToolFunction = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A callable action: its specification, the function behind it and how it may be run.
+    """A tool: its specification, its function, and how it may be run.
 
     ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` makes the turn loop
     run the SubtaskRequest it returns. ``read_only`` changes nothing; ``idempotent`` may be repeated; ``sequential``
-    never runs beside another tool call of its turn. ``timeout_s`` bounds one try, ``retries`` more tries follow a
-    failure. ``approval`` asks the run's approver before each call made with granted (not host) authority. ``builtin``
-    tools are offered to a model only when named. ``validates`` says that ``call`` checks its arguments itself; those of
-    other tools are checked against the schema before.
+    never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
+    further attempts after a failure. ``approval`` asks the run's approver before each call made with granted (not host)
+    authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
+    arguments itself; the arguments of other tools are checked against the schema first.
     """
 
     spec: ToolSpec
@@ -105,7 +105,7 @@ class ToolPort(Protocol):
     """The tool registry as the runtime and the turn loop see it."""
 
     def find(self, name: str) -> Tool | None:
-        """The tool called ``name``."""
+        """The tool called ``name``, or None."""
         ...
 
     def names(self) -> Sequence[str]:
@@ -113,7 +113,7 @@ class ToolPort(Protocol):
         ...
 
     def describe(self, name: str) -> NameInfo | None:
-        """What a call of the tool called ``name`` takes; the same object until it is registered anew."""
+        """The arguments of the tool called ``name``; the same object until it is registered again."""
         ...
 
     async def execute(
@@ -121,14 +121,14 @@ class ToolPort(Protocol):
     ) -> TaskResult:
         """Check grants and approval, validate, run under the tool's time-out and retries, publish Tool events.
 
-        A failure is a FAILED result; a TaskError, a LimitExceeded and a cancellation go through unwrapped.
+        A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What a task asks of a handler: one user turn, with everything needed to answer it.
+    """A request to a handler: one user message, with everything needed to answer it.
 
     ``tools`` names the tools offered (None: every tool that is not built in). ``output_schema`` a JSON Schema for the
     answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
@@ -153,9 +153,9 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptOutcome:
-    """The end of a prompt: the last response, the whole turn, what it used, the parsed value where JSON was asked for.
+    """The outcome of a prompt: the last response, the whole exchange, usage and, for JSON, the parsed value.
 
-    ``parse_error`` says why the text is not the JSON asked for; ``schema_errors`` where valid JSON misses the schema.
+    ``parse_error`` says why the text is not JSON; ``schema_errors`` where valid JSON violates the schema.
     """
 
     response: ModelResponse
@@ -170,19 +170,19 @@ class PromptOutcome:
 
 
 class PromptRunner(Protocol):
-    """The turn loop: prompt in, outcome out; model and tool events on the way."""
+    """The turn loop: runs a prompt, publishes model and tool events, returns the outcome."""
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``.
 
         Raises ProviderError, ConfigurationError, ResourceExhausted (context, output, turns) and LimitExceeded.
-        The session gets the whole turn or nothing.
+        The session gets the whole exchange or nothing.
         """
         ...
 
 
 class MemoryPort(Protocol):
-    """The one retrieval entry point. Anything with this method can be a flow's memory."""
+    """The one retrieval entry point. Any object with this method can be a flow's memory."""
 
     async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
         """What is relevant, best first; ``error`` set when the lookup failed."""
@@ -190,7 +190,7 @@ class MemoryPort(Protocol):
 
 
 class ContextFinder(Protocol):
-    """Memory as services ask it: within a call."""
+    """The memory as services use it: within a call."""
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
         """What is relevant, best first; ``error`` set when the lookup failed."""
@@ -205,15 +205,15 @@ class Ranker(Protocol):
     ) -> list[tuple[str, float]]:
         """``(path, score in 0..1)`` of the best ``question.max_results`` candidates, best first.
 
-        ``candidates`` maps paths to what describes them, by ``question.matching_strategy``. ``call`` is where in a run
-        that is; None outside of one.
+        ``candidates`` maps paths to their descriptions, by ``question.matching_strategy``. ``call`` is None outside of
+        a run.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file that was read: ``path`` as asked for, ``text`` decoded (empty when ``binary``), ``digest`` blake2b-16."""
+    """The contents of a file: ``path`` as requested, decoded ``text`` (empty if ``binary``), ``digest`` blake2b-16."""
 
     path: str
     text: str
@@ -229,11 +229,11 @@ class FilePort(Protocol):
     @property
     def roots(self) -> tuple[Path, ...]: ...
     def absolute(self, path: str) -> str:
-        """The absolute form of ``path``, relative ones taken from the first root. Does not touch the disk."""
+        """The absolute form of ``path``; a relative path starts at the first root. Does not touch the disk."""
         ...
 
     def open_directory(self, path: str) -> int:
-        """A descriptor of a directory below the roots, for callers on a worker thread, who close it."""
+        """Open a directory below the roots; the caller, on a worker thread, closes the descriptor."""
         ...
 
     async def read(self, path: str, *, max_bytes: int | None = None) -> FileText: ...
@@ -247,7 +247,7 @@ class FilePort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. ``exit_code`` is None when it was not started or was killed; ``error`` says why it failed.
+    """How a command ended. ``exit_code`` is None if it was not started or was killed; ``error`` says why it failed.
 
     ``stdout`` and ``stderr`` are head and tail of the output; ``stdout_bytes`` and ``stderr_bytes`` count all of it.
     ``reason`` is the task-failure reason and ``code`` the stable ``family/name`` of a failure.
@@ -267,7 +267,7 @@ class CommandResult:
 
 
 class HostCommandPort(Protocol):
-    """Processes as the specification has them. Anything with these methods can be a face's command executor."""
+    """Commands as in the specification. Any object with these methods can be a face's command executor."""
 
     async def execute_command_safely(
         self, command: str | Sequence[str], cwd: str | None = None, timeout: float | None = None
@@ -281,7 +281,7 @@ class HostCommandPort(Protocol):
 
 
 class CommandPort(Protocol):
-    """Processes, under policy and sandbox."""
+    """Commands, under policy and sandbox."""
 
     async def execute_command_safely(
         self,
@@ -290,7 +290,7 @@ class CommandPort(Protocol):
         timeout: float | None = None,
         call: CallContext | None = None,
     ) -> CommandResult:
-        """Run a command with the authority of ``call``, None being the host's.
+        """Run a command with the authority of ``call`` (None: the host's).
 
         Refusals, failures and time-outs are results, not exceptions.
         """
@@ -302,20 +302,20 @@ class CommandPort(Protocol):
 
 
 class TemplatePort(Protocol):
-    """The task system as the language's runtime sees it."""
+    """The task system as the runtime uses it."""
 
     def find_template(self, identifier: str) -> TaskTemplate | None: ...
     def template_names(self) -> Sequence[str]: ...
     def find_compiled(self, identifier: str, defined: Definitions | None = None) -> CompiledTask | None:
-        """The template ``identifier`` names: one of those ``defined`` around the call, else a registered one."""
+        """The template of ``identifier``: one ``defined`` around the call, else a registered one."""
         ...
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
-        """The template of a definition, checked and parsed but not registered. Raises DataError."""
+        """Check and parse the template of a definition without registering it. Raises DataError."""
         ...
 
     def publish(self, templates: Iterable[Any]) -> list[str]:
-        """Register templates that programs defined, all or none; their names."""
+        """Register templates that programs defined, all or none. Returns their names."""
         ...
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
@@ -323,7 +323,7 @@ class TemplatePort(Protocol):
         ...
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run what a CONTINUATION asks for, nested under ``call``. Publishes Subtask events."""
+        """Run the subtask of a CONTINUATION within ``call``. Publishes Subtask events."""
         ...
 
 
@@ -352,34 +352,36 @@ class WorkflowPort(Protocol):
 
 
 class ProgramChecker(Protocol):
-    """Checks program texts against the names there are. The runtime implements it."""
+    """Checks program texts against the existing names. The runtime implements it."""
 
     def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
-        ``names`` bound; empty when it may run."""
+        """The faults of a program that may call only the tasks and tools in ``allow``; empty if it may run.
+
+        ``names`` are the variables it finds bound.
+        """
         ...
 
 
 class EvaluatorPort(Protocol):
-    """The evaluator as task system and handler see it."""
+    """The evaluator as task system and handler use it."""
 
     async def evaluate_string(self, sexp_string: str, initial_env: Any = None) -> Any: ...
 
 
 class DataContextPort(Protocol):
-    """What sessions are primed with, as the system tools see it."""
+    """Priming of sessions, as the system tools use it."""
 
     async def prime(self, query: str | None, initial_files: list[str] | None, call: CallContext) -> DataContext:
         """Prime ``call.session``. Raises TaskError (context_priming_failure)."""
         ...
 
     def clear(self, call: CallContext) -> None:
-        """Forget what ``call.session`` was primed with."""
+        """Clear the data context of ``call.session``."""
         ...
 
 
 class HandlerPort(Protocol):
-    """The handler as executors and evaluator see it."""
+    """The handler as executors and evaluator use it."""
 
     async def prime_data_context(
         self, query: str | None = None, initial_files: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Why a task or tool failed: the closed list of reasons, the specification's lower-case conditions."""
+"""The closed list of reasons why a task or tool failed: the specification's lower-case conditions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Reason: TypeAlias = Literal[
     "unexpected_error",
 ]
 REASONS: frozenset[str] = frozenset(get_args(Reason))
-"""Every reason that a TaskError or a FAILED result has."""
+"""All reasons of TaskErrors and FAILED results."""
 
 UNKNOWN_REASON = "unknown_reason"
-"""The key of an error's details under which a reason stands that is none of them, as its host wrote it."""
+"""The key in an error's details for a reason that is not in the list, as its host wrote it."""
 
 
 def known_reason(reason: object, details: Mapping[str, Any]) -> tuple[Reason, Mapping[str, Any]]:
-    """``reason`` and ``details``; for a reason that is not in the list ``unexpected_error``, and details that keep it."""
+    """``reason`` and ``details``; an unlisted reason becomes ``unexpected_error`` and is kept in the details."""
     if isinstance(reason, str) and reason in REASONS:
         return cast(Reason, reason), details
     return "unexpected_error", {**details, UNKNOWN_REASON: str(reason)}

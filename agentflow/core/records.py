@@ -1,8 +1,8 @@
-"""Frozen dataclasses that read like mappings: what the package builds in every call, checked where data comes in.
+"""Frozen dataclasses that read like mappings: data that the package builds in every call, validated where it enters.
 
 A :class:`Record` (a result, a request) is an object with fields in the language; :class:`Entries` (notes, an error's
-description) are a dict there too. What hosts, files and models *declare* is a model of ``core/models.py`` instead, which
-pydantic checks where it is constructed.
+description) are a dict there too. Declarations by hosts, files and models are instead models of ``core/models.py``,
+which pydantic validates on construction.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Record(Mapping[str, Any]):
 
 
 class Entries(Mapping[str, Any]):
-    """A frozen dataclass that is a mapping of those of its fields that are set, and a dict in the language too.
+    """A frozen dataclass that is a mapping of its set fields, and a dict in the language too.
 
-    ``FIELDS`` is the field behind each key; a field that is None is no entry.
+    ``FIELDS`` maps keys to fields; a field that is None is not an entry.
     """
 
     __slots__ = ()

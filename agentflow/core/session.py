@@ -47,9 +47,9 @@ class Session:
         """Whether exchanges were committed to this session itself, rather than to the one it was forked from."""
         return bool(self._own)
 
-    def commit(self, turn: tuple[Message, ...]) -> None:
+    def commit(self, exchange: tuple[Message, ...]) -> None:
         """Append an exchange."""
-        self._own.append(turn)
+        self._own.append(exchange)
 
     def reset(self) -> None:
         """Clear the history; the data context stays."""
