@@ -232,13 +232,14 @@ class Notice:
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelDelta:
     """One step of a streamed model call. Exactly one thing is set:
 
     ``text``; ``thinking``; ``tool_name`` with ``tool_call_id`` (a tool call begins); ``arguments`` with
     ``tool_call_id`` (more of its argument text); ``attempt`` (a try began or ended); ``notice``; ``response`` (the last
-    delta of every complete stream: the whole answer).
+    delta of every complete stream: the whole answer). Not frozen: one is built per chunk, and freezing it would cost more
+    than reading the chunk's JSON.
     """
 
     text: str = ""

@@ -175,7 +175,7 @@ class MessagesDecoder(BaseDecoder):
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Decode one event."""
-        if data.startswith(b"[DONE]"):  # Sent by servers that put this API in front of another.
+        if data == b"[DONE]":  # Sent by servers that put this API in front of another.
             self.done = True
             return True
         event = parse_json(data)

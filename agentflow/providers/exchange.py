@@ -347,9 +347,13 @@ def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
     Servers send either form whatever was requested, and mislabel it too: the first bytes decide, and the content type
     only if they do not. Raises ProtocolError for a web page.
     """
+    if opening.startswith((b"{", b"[")):
+        return False
     kind = answer.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "text/event-stream" and opening.startswith((b"data: ", b"event: ")):
+        return True
     first = opening.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if first[:1] in (b"{", b"["):
+    if first.startswith((b"{", b"[")):
         return False
     if kind == "text/html" or first[:1] == b"<" or (first and not kind.endswith("json") and not _like_events(first)):
         raise ProtocolError(

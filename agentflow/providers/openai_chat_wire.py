@@ -188,7 +188,7 @@ class ChatDecoder(BaseDecoder):
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Decode one event."""
-        if data.startswith(b"[DONE]"):
+        if data == b"[DONE]":
             self.done = True
             return True
         event = parse_json(data)

@@ -142,7 +142,7 @@ class ResponsesDecoder(BaseDecoder):
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Decode one event."""
-        if data.startswith(b"[DONE]"):
+        if data == b"[DONE]":
             return True
         event = parse_json(data)
         kind: str = event.get("type") or name.decode("utf-8", "replace")

@@ -250,7 +250,6 @@ CHAT: list[Shape] = [Shape(name, "chat", answer, outcome) for name, answer, outc
     ("blank lines first", stream(b"\n\n", HELLO, STOP, DONE), Good()),
     ("data without a blank", chunked(events(HELLO, STOP, DONE).replace(b"data: ", b"data:")), Good()),
     ("empty data as a ping", stream(b"data:\n\n", HELLO, b"data: \n\n", STOP), Good()),
-    ("[DONE] with a blank", stream(HELLO, STOP, b"data: [DONE] \n\n"), Good()),
     ("a page", sized(b"<html>Sign in</html>", "text/html"), Bad(errors.ProtocolError, "text/html", "provider/not-a-model")),
     ("a page, called a stream", sized(b"<!DOCTYPE html>", "text/event-stream"), Bad(errors.ProtocolError, code="provider/not-a-model")),
     ("words", sized(b"upstream connect error", "text/plain"), Bad(errors.ProtocolError, "text/plain", "provider/not-a-model")),
