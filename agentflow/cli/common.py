@@ -77,11 +77,11 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def result_exit_code(value: object) -> Exit:
-    """The exit code of a program's value: a FAILED result is a failed workflow."""
+    """The exit code of a program's value: a FAILED result, or one with a failed part, is a failed workflow."""
     if isinstance(value, TaskResult) and value.failed:
         error = value.notes.error
         return Exit.PROVIDER if error is not None and error.reason in _PROVIDER_REASONS else Exit.FAILED
-    return Exit.OK
+    return Exit.FAILED if isinstance(value, TaskResult) and value.failed_parts else Exit.OK
 
 
 def show_error(error: BaseException, *, as_json: bool = False) -> None:

@@ -86,4 +86,6 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
             show_error(error)
         else:
             write_out(flow.redact(show_value(value)) + "\n")
+            if isinstance(value, TaskResult) and value.failed_parts and (error := value.problem()) is not None:
+                show_error(error)
         return code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
@@ -244,6 +244,16 @@ class TaskResult(Record):
         )
 
 
+def warn_of_reason(result: TaskResult, warn: Callable[[str, str], None]) -> TaskResult:
+    """``result`` itself; ``warn`` (:meth:`CallContext.warn`) hears of a reason that a host wrote and that is unknown."""
+    error = result.notes.error
+    if error is not None and error.unknown_reason is not None:
+        warn(
+            "task/unknown-reason", f"'{error.unknown_reason}' is no reason of a failure; it counts as unexpected_error"
+        )
+    return result
+
+
 def _misshapen(status: object, content: object) -> DataError:
     if isinstance(content, str):
         said = f"the status of a TaskResult is COMPLETE, CONTINUATION or FAILED, not {status!r}"
@@ -252,4 +262,14 @@ def _misshapen(status: object, content: object) -> DataError:
     return DataError(said, code="data/fields", hint="data goes into parsedContent; TaskResult.of takes any value")
 
 
-__all__ = ["NO_USAGE", "REASONS", "ErrorInfo", "FailedPart", "Notes", "Reason", "Status", "TaskResult"]
+__all__ = [
+    "NO_USAGE",
+    "REASONS",
+    "ErrorInfo",
+    "FailedPart",
+    "Notes",
+    "Reason",
+    "Status",
+    "TaskResult",
+    "warn_of_reason",
+]

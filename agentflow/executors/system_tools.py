@@ -16,6 +16,7 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied
 from agentflow.core.events import ContextStarted
 from agentflow.core.messages import ToolSpec
+from agentflow.core.notes import FailedPart
 from agentflow.core.ports import CommandPort, ContextFinder, DataContextPort, FilePort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
@@ -160,6 +161,7 @@ class SystemTools:
         texts: list[str] = []
         skipped: list[str] = []
         errors: list[dict[str, str]] = []
+        failed: list[FailedPart] = []
         digests: dict[str, str] = {}
         for path in cast(list[str], params["file_paths"]):
             try:
@@ -169,12 +171,15 @@ class SystemTools:
             except (PathDenied, FileFailure) as error:
                 skipped.append(path)
                 errors.append({"path": path, "code": error.code, "message": error.message})
+                failed.append(FailedPart.of_exception(path, error))
                 continue
             digests[path] = file.digest
             texts.append(f'<file path="{_attribute(path)}">\n{_FILE_TAG.sub("&lt;", file.text)}\n</file>')
         notes: dict[str, Any] = {"files_read_count": len(texts), "skipped_files": skipped, "digests": digests}
         if errors:
             notes["errors"] = errors
+        if failed and params.get("missing") != "skip":
+            notes["failed_parts"] = failed
         return TaskResult.complete("\n".join(texts), None, **notes)
 
     async def _list_directory(self, params: dict[str, Any], call: CallContext) -> TaskResult:

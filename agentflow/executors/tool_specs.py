@@ -49,8 +49,14 @@ SCHEMAS = MappingProxyType(
             idempotent=True,
         ),
         "system:read_files": Entry(
-            description="Read text files. Each comes in a <file> element; files that cannot be read are skipped.",
-            schema=_object(("file_paths",), file_paths=_with(_PATHS, "paths of the files, relative to the root")),
+            description="Read text files. Each comes in a <file> element; a file that cannot be read is an error.",
+            schema=_object(
+                ("file_paths",),
+                file_paths=_with(_PATHS, "paths of the files, relative to the root"),
+                missing=_with(
+                    _TEXT, '"skip" leaves out files that cannot be read (default "fail")', enum=["fail", "skip"]
+                ),
+            ),
             read_only=True,
             idempotent=True,
         ),
@@ -109,6 +115,8 @@ def problem_with(value: object, schema: dict[str, Any]) -> str | None:
             return f"must be text, not {_kind_of(value)}"
         if not value.strip() and schema.get("minLength"):
             return "must not be empty"
+        if value not in schema.get("enum", (value,)):
+            return f"must be {' or '.join(map(repr, schema['enum']))}, not {value[:40]!r}"
     elif kind == "boolean":
         if not isinstance(value, bool):
             return f"must be true or false, not {_kind_of(value)}"

@@ -17,7 +17,7 @@ from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
+from agentflow.core.results import TaskResult, warn_of_reason
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
@@ -206,9 +206,9 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
     try:
         with HostCode(call):
             if tool.timeout_s is None:
-                return _result(tool, await tool.call(arguments, call))
+                return _result(tool, await tool.call(arguments, call), call)
             async with asyncio.timeout(tool.timeout_s) as timer:
-                return _result(tool, await tool.call(arguments, call))
+                return _result(tool, await tool.call(arguments, call), call)
     except (TaskError, LimitExceeded):
         raise
     except ToolInputError as error:
@@ -238,12 +238,13 @@ def _leaves(group: BaseExceptionGroup[Any], kinds: tuple[type[Exception], ...]) 
             yield error
 
 
-def _result(tool: Tool, value: object) -> TaskResult:
+def _result(tool: Tool, value: object, call: CallContext) -> TaskResult:
     if isinstance(value, SubtaskRequest):
         return TaskResult("CONTINUATION", notes=Notes(subtask_request=value))
     if tool.kind == "subtask" and isinstance(value, dict):
         return TaskResult("CONTINUATION", notes=Notes(subtask_request=SubtaskRequest.of(cast(object, value))))
-    return TaskResult.of(value)
+    result = TaskResult.of(value)
+    return warn_of_reason(result, call.warn) if result.status == "FAILED" else result
 
 
 def _capped(result: TaskResult, limit: int) -> TaskResult:

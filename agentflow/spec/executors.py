@@ -71,7 +71,8 @@ class SystemExecutorFunctions:
     async def execute_read_files(self, params: dict[str, Any]) -> TaskResult:
         """The text of the files ``file_paths``, each in a ``<file>`` element that its content cannot close.
 
-        COMPLETE even if nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests.
+        COMPLETE even if nothing was readable: ``notes`` has files_read_count, skipped_files, errors and digests. A file
+        that cannot be read is one of the ``failed_parts``, unless ``missing`` is ``"skip"``.
         FAILED: input_validation_failure.
         """
         return await self._run("system:read_files", params)

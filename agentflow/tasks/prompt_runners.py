@@ -10,7 +10,7 @@ from agentflow.core.call import CallContext, HostCode
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
-from agentflow.core.results import TaskResult
+from agentflow.core.results import TaskResult, warn_of_reason
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import check
 
@@ -99,6 +99,7 @@ class HandlerPrompts:
         text = "".join(part.text for part in prompt.parts if isinstance(part, TextPart))
         with HostCode(call):
             answer = TaskResult.of(await self._handler.execute_prompt(text, system=prompt.system))
+        warn_of_reason(answer, call.warn)
         if answer.failed:
             answer.value()
         response = ModelResponse((TextPart(answer.content),), "end", answer.usage, answer.notes.model or "")

@@ -314,3 +314,10 @@ async def test_settings_file_and_environment(tmp_path: Path) -> None:
     assert done.code == 2
     assert "model" in done.err
     assert "agentflow.toml" in done.err
+
+
+async def test_a_value_with_a_failed_part_is_no_success(repository: Path, tmp_path: Path) -> None:
+    """What could be read is printed, what could not is an error, and the exit code says that the workflow failed."""
+    program = '(system:read_files (file_paths (list "notes.md" "gone.md")))'
+    done = await agentflow("eval", program, "--root", str(repository), "--model", "offline", tmp_path=tmp_path)
+    assert done.code == 1 and "IncompleteStream" in done.out and "files/not-found" in done.err

@@ -7,14 +7,16 @@ import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from agentflow import AgentFlow, SubtaskRequest, TaskResult
-from agentflow.core.errors import DataError, InvalidOutput, LimitExceeded, ResourceExhausted, TaskError
-from agentflow.core.messages import Usage
+from agentflow import AgentFlow, ScriptedProvider, SubtaskRequest, TaskResult
+from agentflow.core.errors import AgentflowError, DataError, InvalidOutput, LimitExceeded, ResourceExhausted, TaskError
+from agentflow.core.events import Warning
+from agentflow.core.messages import ToolResultPart, Usage
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.values import plain
 
@@ -206,7 +208,7 @@ def test_a_model_of_a_host_may_hold_results() -> None:
     assert Report.model_json_schema()["properties"]["result"]["properties"].keys() == set(KEYS)
 
 
-IN_THE_LANGUAGE = [
+IN_THE_LANGUAGE: list[tuple[str, Any]] = [
     ("(dict? r)", False),
     ("(type-of r)", "result"),
     ("(get-field r 'parsedContent)", {"n": 1}),
@@ -246,3 +248,54 @@ async def test_dict_primitives_refuse_a_result(program: str) -> None:
         assert getattr(caught.value, "code", "") == "type/argument" and "get-field" in str(
             getattr(caught.value, "hint", "")
         )
+
+
+async def test_a_failed_part_is_no_success(tmp_path: Path) -> None:
+    """A program's value-of raises the error of the file it named; content gives what there is; skipping is said."""
+    (tmp_path / "a.txt").write_text("alpha")
+    async with AgentFlow(model="offline", root=tmp_path) as flow:
+        for paths in ('"no.txt"', '"a.txt" "no.txt"'):
+            read = f"(system:read_files (file_paths (list {paths})))"
+            assert (await flow.run(f"(status {read})")).value == "COMPLETE"
+            with pytest.raises(AgentflowError) as caught:
+                await flow.run(f"(value-of {read})")
+            assert caught.value.code == "files/not-found" and caught.value.span is not None
+            parts = (await flow.run(f"(get-field (get-field {read} 'notes) 'failed_parts)")).value
+            assert [part["part"] for part in parts] == ["no.txt"]
+            code = f"(try (value-of {read}) (catch (e) (get-field e 'code)))"
+            assert (await flow.run(code)).value == "files/not-found"
+        skipping = '(value-of (system:read_files (file_paths (list "a.txt" "no.txt")) (missing "skip")))'
+        assert "alpha" in (await flow.run(skipping)).value
+
+
+async def test_a_model_is_told_of_a_failed_part(tmp_path: Path) -> None:
+    """A tool's answer with a failed part says so below what there is."""
+    (tmp_path / "a.txt").write_text("alpha")
+    call = {"name": "system:read_files", "arguments": {"file_paths": ["a.txt", "no.txt"]}}
+    script = ScriptedProvider([{"tool_calls": [call]}, "done"])
+    async with AgentFlow(provider=script, root=tmp_path) as flow:
+        flow.task_system.register_template(
+            {"name": "t", "params": {}, "instructions": "Read.", "tools": ["system:read_files"]}
+        )
+        await flow.run("(t)")
+        (part,) = script.requests[1].messages[-1].parts
+        assert isinstance(part, ToolResultPart) and "alpha" in part.text
+        assert "error (tool_execution_error): no.txt" in part.text
+
+
+async def test_an_unknown_reason_is_kept_and_warned_of() -> None:
+    """Reasons are a closed list: a host's own word becomes unexpected_error, with the word in the details."""
+
+    def odd() -> dict[str, Any]:
+        """Fails in a way of its own."""
+        return {"status": "FAILED", "content": "no", "notes": {"error": {"reason": "bad_luck", "message": "no"}}}
+
+    warnings: list[Warning] = []
+    async with AgentFlow(model="offline", tools=[odd]) as flow:
+        flow.subscribe(lambda event: warnings.append(event) if isinstance(event, Warning) else None)
+        result = (await flow.run("(odd)")).value
+    assert result.notes["error"]["reason"] == "unexpected_error"
+    assert result.notes["error"]["details"] == {"unknown_reason": "bad_luck"}
+    assert [warning.code for warning in warnings] == ["task/unknown-reason"]
+    raised = TaskError("no", reason="bad_luck")  # type: ignore[arg-type]
+    assert raised.reason == "unexpected_error" and raised.details == {"unknown_reason": "bad_luck"}

@@ -11,7 +11,7 @@ import pytest
 
 from agentflow.core.call import HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
-from agentflow.core.errors import FileFailure, LimitExceeded
+from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded
 from agentflow.core.events import ContextFinished, ContextStarted
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
@@ -130,6 +130,22 @@ async def test_files_are_read_into_elements(executors: SystemExecutorFunctions, 
     assert result.notes["digests"]["a.txt"] == digest_of(b"alpha")
     assert result.content.count("<file ") == 2 and result.content.lower().count("</file>") == 2
     assert result.content.startswith('<file path="a.txt">\nalpha\n</file>')
+
+
+async def test_a_file_that_cannot_be_read_is_a_failed_part(executors: SystemExecutorFunctions) -> None:
+    """What the caller named and could not be had makes the whole no value; its content is what there is."""
+    result = await executors.execute_read_files({"file_paths": ["a.txt", "no", ".env"]})
+    assert [(each.part, each.error.details["code"]) for each in result.failed_parts] == [
+        ("no", "files/not-found"),
+        (".env", "files/protected"),
+    ]
+    with pytest.raises(AgentflowError) as caught:
+        result.value()
+    assert caught.value.code == "files/not-found" and "alpha" in result.content
+    skipping = await executors.execute_read_files({"file_paths": ["a.txt", "no"], "missing": "skip"})
+    assert skipping.failed_parts == () and skipping.value() == result.content
+    wrong = await executors.execute_read_files({"file_paths": ["a.txt"], "missing": "ignore"})
+    assert error_of(wrong)["reason"] == "input_validation_failure" and "'skip'" in wrong.content
 
 
 async def test_nothing_readable_is_complete(executors: SystemExecutorFunctions) -> None:
