@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.errors import clip
 from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, HostCommandPort, MemoryPort, PromptRunner
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -112,7 +113,7 @@ class TaskSystem:
         ``env`` is unused; the specification has it. A template sees only its declared parameters, from
         ``request.inputs``. Returns a TaskResult; a TaskError raised by a tool passes unwrapped.
         """
-        async with in_run(self.joint.engine, "task") as call:
+        async with in_run(self.joint.engine, _named("task", request, "name", "subtype")) as call:
             return await self.service.run_directly(request, call)
 
     execute_atomic_template = execute_subtask_directly
@@ -124,7 +125,7 @@ class TaskSystem:
 
         Every failure but a limit is a FAILED result.
         """
-        async with in_run(self.joint.engine, "call") as context:
+        async with in_run(self.joint.engine, _named("call", call, "template_name", "templateName", "name")) as context:
             return await self.service.evaluate_call(call, env, context, self.evaluator)
 
     async def execute_task(
@@ -185,3 +186,10 @@ class TaskSystem:
         """
         async with in_run(self.joint.engine, "context") as call:
             return await self.service.generate_context(context_input, global_index, call)
+
+
+def _named(what: str, data: object, *keys: str) -> str:
+    """The name of a run for what a host asks: the first of ``keys`` that ``data`` has."""
+    fields: Mapping[str, object] = cast("Mapping[str, object]", data) if isinstance(data, Mapping) else {}
+    name = next((value for key in keys if isinstance(value := fields.get(key), str)), "")
+    return f"{what} {clip(name, 100)}".strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -133,11 +134,12 @@ class ContextSources:
         if not command.strip():
             raise _bad_source("a command source has no 'command'")
         if self.commands is not None:
+            # A program cannot define such a source: the command is the host's, and so is its authority.
             done = await self.commands.execute_command_safely(command)
             if not done.success:
                 why = done.error or f"exit code {done.exit_code}: {done.stderr.strip()[:500]}"
                 raise _lookup_failed(f"the command {command!r} failed: {why}")
-            return self.commands.parse_file_paths_from_output(done.stdout)
+            return await asyncio.to_thread(self.commands.parse_file_paths_from_output, done.stdout)
         if runner is None:
             raise TaskError(
                 "a command source needs something that runs commands",

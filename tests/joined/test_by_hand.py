@@ -233,3 +233,16 @@ async def test_execute_task_with_the_flows_own_handler(root: Path) -> None:
         ]
     assert [result.content for result in results] == ["mine", "mine again", "the other's"]
     assert all(isinstance(result, TaskResult) and not result.failed for result in results)
+
+
+async def test_the_run_of_a_public_method_says_what_for(root: Path) -> None:
+    """RunStarted has the name of the task or function that was asked for."""
+    names: list[str] = []
+    async with AgentFlow(provider=ScriptedProvider(["x"] * 3), root=root) as flow:
+        flow.subscribe(lambda event: names.append(event.name) if event.type == "run_started" else None)
+        flow.task_system.register_template(ASK)
+        await flow.task_system.execute_task("atomic", "ask", {"q": "x"})
+        await flow.task_system.execute_subtask_directly({"name": "ask", "inputs": {"q": "x"}})
+        await flow.task_system.execute_call({"templateName": "ask", "arguments": ["x"]})
+        await flow.task_system.execute_call("no call at all")  # type: ignore[arg-type]
+    assert names == ["task atomic:ask", "task ask", "call ask", "call"]
