@@ -75,4 +75,7 @@ def answer_message(response: ModelResponse) -> Message:
 
 
 def _without_blank(parts: Sequence[Part]) -> tuple[Part, ...]:
-    return tuple(part for part in parts if not (isinstance(part, TextPart) and not part.text.strip()))
+    for part in parts:
+        if isinstance(part, TextPart) and not part.text.strip():
+            return tuple(part for part in parts if not (isinstance(part, TextPart) and not part.text.strip()))
+    return tuple(parts)

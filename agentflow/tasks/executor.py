@@ -94,12 +94,14 @@ class AtomicTaskExecutor:
                 return Execution(replace(result, notes=_notes(compiled, settings).merged(result.notes)))
             if functions is None and (compiled.prompt.functions or compiled.system.functions):
                 functions = self.functions(call)
-            goal = await _rendered(compiled.prompt, compiled, values, functions)
+            text = compiled.prompt
+            goal = await _called(text, compiled, values, functions) if text.functions else text.render(values)
             if compiled.template.is_function:
                 return Execution(TaskResult("COMPLETE", goal, notes=_notes(compiled, settings)), goal=goal)
             if not goal.strip():
                 raise _nothing_to_ask(compiled)
-            system = await _rendered(compiled.system, compiled, values, functions)
+            text = compiled.system
+            system = "" if not text.pieces else await _called(text, compiled, values, functions)
             material = await gather_material(self.files, context) if context is not NO_CONTEXT else PromptMaterial()
         except (TaskError, ConfigurationError) as error:
             return Execution(TaskResult.from_error(error, **_notes(compiled, settings)), goal=goal)
@@ -162,9 +164,10 @@ def _notes(compiled: CompiledTemplate, settings: ExecutionOverrides) -> Notes:
     return Notes(template_used=compiled.name, context_source="none", context_files_count=0, others=settings.notes)
 
 
-async def _rendered(
+async def _called(
     text: CompiledText, compiled: CompiledTemplate, values: Mapping[str, Any], functions: FunctionCalls | None
 ) -> str:
+    """The text with its slots filled and its functions called."""
     if functions is None or not text.functions:
         return text.render(values)
     return await text.render_with(values, functions.within(compiled))

@@ -29,6 +29,9 @@ def required(parameter: Parameter) -> bool:
     return parameter.required and ("default" not in explicit or (parameter.default is None and "required" in explicit))
 
 
+_TEXT = frozenset({"any", "string"})
+
+
 def resolve_inputs(
     name: str, params: Mapping[str, Parameter], inputs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
@@ -37,7 +40,7 @@ def resolve_inputs(
     ``name`` is the task's name in messages. Raises one TaskError (input_validation_failure) that names every missing
     parameter and every value of the wrong type.
     """
-    undeclared = sorted(key for key in inputs if key not in params)
+    undeclared = sorted(inputs.keys() - params.keys())
     values: dict[str, Any] = {}
     missing: list[str] = []
     invalid: dict[str, str] = {}
@@ -51,6 +54,9 @@ def resolve_inputs(
         value = inputs[key]
         if value is None and not required(parameter):
             values[key] = _default(parameter)
+            continue
+        if value.__class__ is str and parameter.type in _TEXT:
+            values[key] = value  # most arguments, and nothing to convert
             continue
         try:
             values[key] = convert(value, parameter.type)

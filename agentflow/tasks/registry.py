@@ -9,12 +9,13 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.errors import AgentflowError, DataError, TaskError
 from agentflow.core.models import validation_messages
 from agentflow.core.names import Definitions, NameInfo
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
+from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.describe import task_info
 from agentflow.tasks.output import OutputSpec, format_instructions, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
@@ -28,7 +29,7 @@ SIMILARITY_THRESHOLD = 0.1
 class CompiledTemplate:
     """A checked template with parsed texts and output format.
 
-    ``info`` describes the arguments of a call; ``grants`` what the program that defined it could call (None: the host).
+    ``context`` are the settings of a call that overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the host).
     """
 
     name: str
@@ -40,6 +41,7 @@ class CompiledTemplate:
     output: OutputSpec
     format_instructions: str
     history: HistoryConfig
+    context: ContextSettings | None
     info: NameInfo
     grants: frozenset[str] | None = None
 
@@ -163,10 +165,19 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
         output,
         format_instructions(output),
         template.history_config or HistoryConfig(),
+        _context_settings(template),
         task_info(template),
     )
     _check_places(compiled)
     return compiled
+
+
+def _context_settings(template: TaskTemplate) -> ContextSettings | None:
+    """The settings of a call that overrides none; None if the template contradicts itself, which its call reports."""
+    try:
+        return resolve_settings(template.subtype, template.context_management)
+    except TaskError:
+        return None
 
 
 def prepare_template(source: Mapping[str, Any] | TaskTemplate) -> CompiledTemplate:
@@ -237,7 +248,9 @@ class TemplateRegistry:
         Tasks ``defined`` by programs around the call come before the registered ones.
         """
         if defined is not None:
-            template = _defined(identifier, defined)
+            template = cast("CompiledTemplate | None", defined.task(identifier))
+            if template is None and ":" in identifier:
+                template = _defined_subtype(identifier, defined)
             if template is not None:
                 return template
         compiled = self._compiled.get(identifier)
@@ -278,13 +291,10 @@ class TemplateRegistry:
             raise
 
 
-def _defined(identifier: str, defined: Definitions) -> CompiledTemplate | None:
-    """The task that a program defined under that name, else the last one of that ``type:subtype``."""
-    template = cast("CompiledTemplate | None", defined.task(identifier))
-    if template is None and ":" in identifier:
-        own = cast("Mapping[str, CompiledTemplate]", defined.tasks())
-        template = next((each for each in reversed([*own.values()]) if _key(each.template) == identifier), None)
-    return template
+def _defined_subtype(identifier: str, defined: Definitions) -> CompiledTemplate | None:
+    """The last task of that ``type:subtype`` that a program defined."""
+    own = cast("Mapping[str, CompiledTemplate]", defined.tasks())
+    return next((each for each in reversed([*own.values()]) if _key(each.template) == identifier), None)
 
 
 def _key(template: TaskTemplate) -> str:

@@ -75,7 +75,7 @@ class TaskRunner:
         ) as scope:
             execution = await self._execute(compiled, request, scope.call, options)
             result = execution.result
-            rounds = self._rounds(compiled, result)
+            rounds = self._rounds(compiled, result) if result.status == "FAILED" else 0
             if rounds:
                 taken = await call.run.take_over(
                     compiled.template, request, execution.goal, result, scope.call, rounds=rounds
@@ -90,7 +90,7 @@ class TaskRunner:
 
     def _rounds(self, compiled: CompiledTemplate, result: TaskResult) -> int:
         """Maximum rounds for decomposing this result: 0 for anything but exhaustion."""
-        error = result.notes.error if result.failed else None
+        error = result.notes.error
         if error is None or error.type != "RESOURCE_EXHAUSTION" or error.resource not in ("context", "output"):
             return 0
         template = compiled.template
@@ -108,7 +108,9 @@ class TaskRunner:
             values, undeclared = resolve_inputs(compiled.name, template.params, inputs)
             if undeclared:
                 notes["undeclared_parameters"] = undeclared
-            context = resolve_settings(template.subtype, template.context_management, request.context_management)
+            context = compiled.context if request.context_management is None else None
+            if context is None:
+                context = resolve_settings(template.subtype, template.context_management, request.context_management)
             if compiled.grants is not None:
                 context = _within_grants(compiled, request, context, call)
             notes["context_management"] = context
@@ -118,19 +120,23 @@ class TaskRunner:
                 error, template_used=compiled.name, context_source="none", context_files_count=0, **notes
             )
             return Execution(failed)
-        model, fallbacks = select_model(template, options.available_models)
+        model, fallbacks = template.model, tuple(template.fallbacks)
+        if options.available_models is not None or (model is None and fallbacks):
+            model, fallbacks = select_model(template, options.available_models)
         if model is not None:
             notes["selected_model"] = model
         settings = ExecutionOverrides(
             model=model,
             fallbacks=fallbacks,
             history=request.history_config,
-            tools=offered_tools(template, call),
+            tools=None if template.tools is None else offered_tools(template, call),
             options=options.prompt,
             prompts=options.prompts,
             notes=notes,
         )
-        functions = options.functions or self.functions(call, options)
+        functions = options.functions
+        if functions is None and (compiled.prompt.functions or compiled.system.functions):
+            functions = self.functions(call, options)
         return await self.executor.execute(
             compiled, values, call, given=material, settings=settings, functions=functions
         )

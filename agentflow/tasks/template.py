@@ -71,9 +71,15 @@ class CompiledText:
 
     def render(self, values: Mapping[str, Any]) -> str:
         """Fill every slot. Only for texts without function calls. Raises TaskError."""
-        return "".join(
-            piece if isinstance(piece, str) else text_of(read_slot(cast(Slot, piece), values)) for piece in self.pieces
-        )
+        out: list[str] = []
+        for piece in self.pieces:
+            if isinstance(piece, str):
+                out.append(piece)
+                continue
+            slot = cast(Slot, piece)
+            value = values.get(slot.name) if not slot.fields else None
+            out.append(value if value.__class__ is str else text_of(read_slot(slot, values)))
+        return "".join(out)
 
     async def render_with(self, values: Mapping[str, Any], call: FunctionCaller) -> str:
         """Fill every slot and call every function, left to right."""
