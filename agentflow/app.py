@@ -322,7 +322,7 @@ class AgentFlow:
                 outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
             )
             async with part.clock():
-                value = await self.engine.evaluate(compiled, environment, call)
+                value = await self.engine.evaluate(compiled, environment, call, fitted=True)
             return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
         async with self.engine.open(
             compiled.source.name,
@@ -335,7 +335,7 @@ class AgentFlow:
             run_id=run_id,
             labels=labels,
         ) as (run, call):
-            value = await self.engine.evaluate(compiled, environment, call)
+            value = await self.engine.evaluate(compiled, environment, call, fitted=True)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
 
     async def _compiled(

@@ -194,12 +194,20 @@ class ModelResponse:
     @property
     def text(self) -> str:
         """The text parts, joined."""
-        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+        parts = self.parts
+        if len(parts) == 1:
+            only = parts[0]
+            return only.text if isinstance(only, TextPart) else ""
+        return "".join([part.text for part in parts if isinstance(part, TextPart)])
 
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:
         """The tool calls, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+        return (
+            tuple([part for part in self.parts if isinstance(part, ToolCallPart)])
+            if ToolCallPart in map(type, self.parts)
+            else ()
+        )
 
     def message(self) -> Message:
         """The answer as a message for the history."""

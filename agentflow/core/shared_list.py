@@ -90,7 +90,8 @@ class SharedList:
         return SharedList([value], 1, self, 0)
 
 
-_HELD = frozenset((list, tuple, dict, SharedList))
+HELD = frozenset((list, tuple, dict, SharedList))
+"""The types of values that may hold a shared list."""
 
 
 def as_list(value: Any) -> list[Any] | None:
@@ -102,17 +103,12 @@ def as_list(value: Any) -> list[Any] | None:
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else None
 
 
-def holds_lists(value: object) -> bool:
-    """Whether ``value`` may be or hold a shared list: whether :func:`plain_lists` has anything to look at."""
-    return type(value) in _HELD
-
-
 def plain_lists(value: Any) -> Any:
     """``value`` with Python lists in place of shared ones, at any depth; the same object when there were none.
 
     Where there are any, all is copied, each object once. Does not recurse.
     """
-    if type(value) not in _HELD:
+    if type(value) not in HELD:
         return value
     order: list[Any] = []  # keeps the objects alive, so that no id is used twice
     found: dict[int, Any] = {}
@@ -129,8 +125,8 @@ def plain_lists(value: Any) -> Any:
         found[id(item)] = elements
         order.append(item)
         inside: Any = cast("dict[Any, Any]", elements).values() if isinstance(elements, dict) else elements
-        if not _HELD.isdisjoint(set(map(type, inside))):
-            pending += [each for each in inside if type(each) in _HELD]
+        if not HELD.isdisjoint(set(map(type, inside))):
+            pending += [each for each in inside if type(each) in HELD]
     if not shared:
         return value
     return _rebuilt(value, order, found)
@@ -145,6 +141,6 @@ def _rebuilt(value: Any, order: list[Any], found: dict[int, Any]) -> Any:
     for copy in copies.values():
         entries = cast("Any", copy).items() if isinstance(copy, dict) else enumerate(cast("list[Any]", copy))
         for key, each in list(entries):
-            if type(each) in _HELD:
+            if type(each) in HELD:
                 copy[key] = copies[id(each)]
     return copies[id(value)]

@@ -111,7 +111,9 @@ def check_call_count(count: int) -> None:
 
 def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
     """``parts`` with unique ids for all tool calls: servers refuse a history with a duplicate id."""
-    check_call_count(sum(isinstance(part, ToolCallPart) for part in parts))
+    if ToolCallPart not in map(type, parts):
+        return tuple(parts)
+    check_call_count(sum([isinstance(part, ToolCallPart) for part in parts]))
     seen: set[str] = set()
     unique: list[Part] = []
     for part in parts:

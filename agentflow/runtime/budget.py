@@ -66,7 +66,11 @@ class Budget:
     @property
     def steps_used(self) -> int:
         """Steps taken so far: those granted, minus those that strands have not used yet."""
-        return self._steps_granted - sum(max(0, strand.fuel) for strand in self.strands)
+        used = self._steps_granted
+        for strand in self.strands:
+            if strand.fuel > 0:
+                used -= strand.fuel
+        return used
 
     def grant(self, wanted: int, span: Span | None) -> int:
         """Grant a strand up to ``wanted`` more steps, at least one. Raises LimitExceeded if there are none left."""

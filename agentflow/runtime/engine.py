@@ -192,11 +192,26 @@ class Engine:
         return NamesInForce(self.effects, env, view(env, None, defined) if env is not None else defined)
 
     async def evaluate(
-        self, program: Program, env: SexpEnvironment, call: CallContext, *, publish: Publish | None = None
+        self,
+        program: Program,
+        env: SexpEnvironment,
+        call: CallContext,
+        *,
+        publish: Publish | None = None,
+        fitted: bool = False,
     ) -> Any:
-        """Run a compiled program in ``env`` at the place ``call`` of a run; ``publish`` is told of what it defines."""
+        """Run a compiled program in ``env`` at the place ``call`` of a run; ``publish`` is told of what it defines.
+
+        ``fitted`` says that it was compiled for this environment just now, so that its names need no second look.
+        """
         value = await run_program(
-            program, env, performer=self.effects, call=call, budget=budget_of(call), publish=publish
+            program,
+            env,
+            performer=self.effects,
+            call=call,
+            budget=budget_of(call),
+            publish=publish,
+            fitted=fitted,
         )
         return plain_lists(value)
 

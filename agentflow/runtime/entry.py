@@ -26,15 +26,18 @@ async def run_program(
     budget: Budget,
     programs: ProgramCache | None = None,
     publish: Publish | None = None,
+    fitted: bool = False,
 ) -> Any:
     """Run a program in ``env`` at the place ``call`` of a run, and give its last value.
 
-    A program whose free names have changed since it was compiled is compiled again for ``env``. ``publish`` is called
-    with each task the program defines. Raises SexpEvaluationError, TaskError and LimitExceeded, with their places and
+    A program whose free names have changed since it was compiled is compiled again for ``env``, unless it is known to be
+    ``fitted`` to it. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and LimitExceeded, with their places and
     the program calls they went through.
     """
-    names = NamesInForce(performer, env, view(env, None, call.definitions))
-    if not program.fits(describer(names)) or (call.grants is not None and program.allow != call.grants):
+    names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
+    unfit = names is not None and not program.fits(describer(names))
+    if unfit or (call.grants is not None and program.allow != call.grants):
+        names = names or NamesInForce(performer, env, view(env, None, call.definitions))
         program = compile_program(program.source, names=names, limits=program.limits, allow=call.grants, cache=programs)
     strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
     return await strand.main(program, env)

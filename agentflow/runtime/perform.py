@@ -29,7 +29,7 @@ from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import holds_lists, plain_lists
+from agentflow.core.shared_list import HELD, plain_lists
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
@@ -184,8 +184,7 @@ def _leaving(effect: Effect) -> Effect:
     if isinstance(effect, LogMessage | Timer):
         return effect
     arguments = effect.inputs if isinstance(effect, Solve) else effect.arguments
-    values = arguments if isinstance(arguments, tuple) else arguments.values()
-    if not any(holds_lists(each) for each in values):
+    if HELD.isdisjoint(map(type, arguments if isinstance(arguments, tuple) else arguments.values())):
         return effect
     changed: Any = plain_lists(arguments)
     if changed is arguments:

@@ -127,6 +127,8 @@ class Run:
 
     def _check_spent(self, *, exceeded: bool = False) -> None:
         tokens, usd = self.limits.tokens, self.limits.usd
+        if tokens is None and usd is None:
+            return
         used = self.usage.total_tokens
         if tokens is not None and (used > tokens or (used == tokens and not exceeded)):
             raise LimitExceeded(
