@@ -25,7 +25,11 @@ REPLIES = [
 
 async def play(provider: ProviderAdapter, text: str = "hi", stream: bool = True) -> list[ModelDelta]:
     """All deltas of one call; attempts and notices (the first import of an SDK) aside."""
-    return [d async for d in provider.stream(ModelRequest((user(text),), model="m", stream=stream)) if not (d.attempt or d.notice)]
+    return [
+        d
+        async for d in provider.stream(ModelRequest((user(text),), model="m", stream=stream))
+        if not (d.attempt or d.notice)
+    ]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
