@@ -78,7 +78,7 @@ class CompiledText:
                 continue
             slot = cast(Slot, piece)
             value = values.get(slot.name) if not slot.fields else None
-            out.append(value if value.__class__ is str else text_of(read_slot(slot, values)))
+            out.append(value if type(value) is str else text_of(read_slot(slot, values)))
         return "".join(out)
 
     async def render_with(self, values: Mapping[str, Any], call: FunctionCaller) -> str:
