@@ -6,25 +6,20 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentflow.cli.common import Exit, read_program, write_out
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.source import Source
-from agentflow.lang.builtins import PRIMITIVES
+from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.formatter import format_text
-from agentflow.lang.forms import FORMS
-from agentflow.lang.program import check_program, compile_program
-from agentflow.lang.reader import read
-from agentflow.lang.syntax import Form, Name, Node
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lang.program import diagnose
 from agentflow.lib.terminal import clean
-
-SHORTEST_MISSPELLING = 4
-"""Minimum length of a name to check; shorter ones resemble too many others."""
+from agentflow.tasks.registry import CompiledTemplate, prepare_template
 
 Reader = Callable[[str], tuple[str, str]]
 
@@ -35,63 +30,68 @@ def check_files(
     as_json: bool = False,
     allow: Iterable[str] | None = None,
     known: Iterable[str] = (),
+    bindings: Iterable[str] | None = None,
     limits: Limits | None = None,
     reader: Reader = read_program,
 ) -> int:
     """Report all errors that can be found in programs without running them.
 
     ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``known`` the
-    names of tasks and tools that will exist. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
-    file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error``, or ``warning``
-    for a name that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
+    names of tasks and tools that will exist; ``bindings`` the variables the host binds, and then no others. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
+    file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error`` for what is
+    malformed or certain to fail when it is reached, ``warning`` for such a thing that the program catches, and for a name
+    that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
     Raises UsageError for a file that cannot be read.
     """
-    granted = None if allow is None else frozenset(allow)
+    names = _ShippedNames(known)
     files: list[dict[str, Any]] = []
-    count = 0
+    errors = warnings = 0
     for path in paths:
         name, text = reader(path)
-        source = Source(name, text)
-        errors = check_program(source, limits=limits, allow=granted)
-        doubts = [] if errors else suspicious_names(source, known)
-        count += len(errors)
-        listed = [{"severity": "error", **each.to_dict()} for each in errors]
-        listed += [{"severity": "warning", **each.to_dict()} for each in doubts]
+        found = diagnose(
+            Source(name, text),
+            names=names,
+            limits=limits,
+            allow=allow,
+            env_names=bindings or (),
+            closed=None if bindings is None else True,
+        )
+        errors += sum(each.severity == "error" for each in found)
+        warnings += sum(each.severity == "warning" for each in found)
+        listed = [{"severity": each.severity, **each.error.to_dict()} for each in found]
         files.append({"file": name, "diagnostics": listed})
         if not as_json:
-            for each in errors:
-                write_out(clean(each.render()) + "\n")
-            for each in doubts:
-                write_out(clean(each.render()).replace("error[", "warning[", 1) + "\n")
+            for each in found:
+                write_out(clean(each.error.render()).replace("error[", f"{each.severity}[", 1) + "\n")
     if as_json:
-        write_out(json.dumps({"ok": not count, "files": files}, ensure_ascii=False) + "\n")
-    elif not count:
-        print(f"{len(paths)} file{'' if len(paths) == 1 else 's'} checked, nothing found", file=sys.stderr)
-    return Exit.DIAGNOSTICS if count else Exit.OK
+        write_out(json.dumps({"ok": not errors, "files": files}, ensure_ascii=False) + "\n")
+    else:
+        counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else ["nothing found"]
+        print(f"{_count(len(paths), 'file')} checked, {', '.join(counts)}", file=sys.stderr)
+    return Exit.DIAGNOSTICS if errors else Exit.OK
 
 
-def suspicious_names(source: Source, known: Iterable[str] = ()) -> list[SexpEvaluationError]:
-    """Free names of a valid program that are not bound and resemble an existing name.
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
-    The host may bind a free name, so this is a warning. Each name is reported once, at its first occurrence.
-    """
-    free = compile_program(source).free
-    exists = [*known, *PRIMITIVES, *FORMS, *(name for name, info in free.items() if info.kind != "unknown")]
-    pending: list[Node] = list(reversed(read(source)))
-    suspects: dict[str, SexpEvaluationError] = {}
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Name):
-            unknown = node.name in free and free[node.name].kind == "unknown"
-            if unknown and node.name not in suspects and node.name not in exists:
-                near = did_you_mean(node.name, exists) if len(node.name) >= SHORTEST_MISSPELLING else None
-                if near is not None:
-                    message = f"nothing here binds '{node.name}'"
-                    span = source.span(node.start, node.end)
-                    suspects[node.name] = SexpEvaluationError(message, code="name/suspicious", span=span, hint=near)
-        elif isinstance(node, Form):
-            pending.extend(reversed(node.items))
-    return list(suspects.values())
+
+class _ShippedNames:
+    """The names every flow has: the tools that come with agentflow. ``known`` are others that will exist."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = frozenset(known)
+        self._tools = {name: info_of_schema("tool", entry.schema) for name, entry in SCHEMAS.items()}
+
+    def describe(self, name: str) -> NameInfo | None:
+        if name in self._known:
+            return NameInfo("tool")
+        return self._tools.get(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
+        return prepare_template(fields)
+
+    def known_names(self) -> Iterable[str]:
+        return [*self._known, *self._tools]
 
 
 def format_files(

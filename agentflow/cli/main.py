@@ -84,12 +84,16 @@ def demo(
 @app.command()
 def check(
     files: Annotated[list[str], typer.Argument(help="Programs; - is standard input.")],
+    bind: Annotated[
+        list[str] | None, typer.Option("--bind", "-b", help="A name the host binds; others are then errors.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Say everything that is wrong with programs, without running them."""
     from agentflow.cli.language import check_files
 
-    sys.exit(check_files(files, as_json=json))
+    bindings = [each.partition("=")[0] for each in bind] if bind else None
+    sys.exit(check_files(files, as_json=json, bindings=bindings))
 
 
 @app.command("fmt")

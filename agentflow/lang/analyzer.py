@@ -121,6 +121,7 @@ class Analyzer:
         self.global_lambdas: dict[str, ir.Lambda] = {}
         self.global_calls: set[str] = set()
         self.own: set[str] = set()
+        self.own_infos: dict[str, list[NameInfo]] = {}
         self.macros: dict[str, Any] = {}
         self.vars: list[Var] = []
         self.main = Function("main", None)
@@ -233,15 +234,19 @@ class Analyzer:
     # -- expressions ----------------------------------------------------------------------------------------------
 
     def expr(self, node: Node, scope: Scope, tail: Tail = None) -> IR:
-        """One expression. Raises SexpEvaluationError for a malformed form."""
+        """One expression. A malformed form is collected, and what is around it goes on to be analysed."""
+        level = self.level
         self.level += 1
-        if not self.level % LEVELS:
+        try:
+            if self.level % LEVELS:
+                return self._expr(node, scope, tail)
             self.deepest = max(self.deepest, self.level)
-            made = on_fresh_stack(lambda: self.expr(node, scope, tail))
-        else:
-            made = self._expr(node, scope, tail)
-        self.level -= 1
-        return made
+            return on_fresh_stack(lambda: self.expr(node, scope, tail))
+        except AgentflowError as error:
+            self.collect(error)
+            return ir.Seq(node, [])
+        finally:
+            self.level = level
 
     def _expr(self, node: Node, scope: Scope, tail: Tail) -> IR:
         kind = type(node)

@@ -7,8 +7,9 @@ import linecache
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import CodeType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -18,9 +19,11 @@ from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import NOTHING
+from agentflow.lang.checks import certain_failures
 from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
+from agentflow.lang.ir import IR
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Form, Node
@@ -141,7 +144,7 @@ def compile_program(
 
     ``names`` says what a free name is (None: nothing is known of any), and makes the templates of the tasks that the
     program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
-    an error. ``cache`` keeps the result.
+    an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result.
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
@@ -154,7 +157,9 @@ def compile_program(
         if cached is not None:
             return cached
     with collector_paused():
-        program = _compile(source, read(source, limits=limits), describe, limits, granted, names)
+        program = _compile(
+            source, read(source, limits=limits), describe, limits, granted, names, strict=granted is not None
+        )
     if cache is not None:
         cache.add(key, program)
     return program
@@ -168,13 +173,52 @@ def check_program(
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
 ) -> list[AgentflowError]:
-    """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run."""
+    """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run.
+
+    That is what is malformed, and what is certain to fail when it is reached.
+    """
+    found = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names)
+    return [each.error for each in found if each.severity == "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """A mistake in a program text. A ``warning`` is one that does not make the program fail: it is caught there."""
+
+    error: AgentflowError
+    severity: Literal["error", "warning"]
+
+
+def diagnose(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    closed: bool | None = None,
+) -> list[Diagnostic]:
+    """What is wrong with a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
+
+    ``closed`` says that nothing but the names known now will be there, so that a name nothing binds is an error; by
+    default that is so with ``allow``.
+    """
+    source, limits = as_source(source), limits or Limits()
+    granted = frozenset(allow) if allow is not None else None
+    describe = describer(names, frozenset(env_names))
     try:
-        compile_program(source, names=names, limits=limits, allow=allow, env_names=env_names)
+        forms = read(source, limits=limits)
+        analyzer, tree = _analyse(source, forms, describe, limits, granted, port=names)
     except AgentflowError as error:
-        others = cast("list[AgentflowError]", getattr(error, "others", []))
-        return [error, *others]
-    return []
+        return [Diagnostic(error, "error")]
+    findings = certain_failures(analyzer, tree, closed=granted is not None if closed is None else closed)
+    wrong = [Diagnostic(error, "error") for error in analyzer.errors]
+    wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]
+    return sorted(wrong, key=lambda each: _start(each.error))
+
+
+def _start(error: AgentflowError) -> int:
+    return error.span.start if error.span is not None else 0
 
 
 def describer(names: Names | None, variables: frozenset[str] = frozenset()) -> Describe:
@@ -201,8 +245,10 @@ def _compile(
     limits: Limits,
     allow: frozenset[str] | None,
     port: Names | None,
+    *,
+    strict: bool = False,
 ) -> Program:
-    program = assemble(source, forms, describe, limits, allow, port=port)
+    program = assemble(source, forms, describe, limits, allow, port=port, strict=strict)
     _show_lines(program)
     return program
 
@@ -215,13 +261,19 @@ def assemble(
     allow: frozenset[str] | None,
     macros: dict[str, Any] | None = None,
     port: Names | None = None,
+    *,
+    strict: bool = False,
 ) -> Program:
-    """The program of forms that were read before; ``macros`` are in force already."""
-    analyzer = Analyzer(source, describe, limits, allow, port, forms=FORMS, compile_template=_compile_template)
-    analyzer.macros.update(macros or {})
-    tree = analyzer.program(forms)
-    if analyzer.errors:
-        errors = sorted(analyzer.errors, key=lambda each: each.span.start if each.span is not None else 0)
+    """The program of forms that were read before; ``macros`` are in force already.
+
+    ``strict`` refuses what is certain to fail, not only what is malformed.
+    """
+    analyzer, tree = _analyse(source, forms, describe, limits, allow, macros, port)
+    wrong = list(analyzer.errors)
+    if strict:
+        wrong += [each.error for each in certain_failures(analyzer, tree, closed=True) if not each.caught]
+    if wrong:
+        errors = sorted(wrong, key=_start)
         first = errors[0]
         first.others = errors[1:]  # type: ignore[attr-defined]
         raise first
@@ -249,6 +301,20 @@ def assemble(
         allow,
         limits,
     )
+
+
+def _analyse(
+    source: Source,
+    forms: list[Node],
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    macros: dict[str, Any] | None = None,
+    port: Names | None = None,
+) -> tuple[Analyzer, IR]:
+    analyzer = Analyzer(source, describe, limits, allow, port, forms=FORMS, compile_template=_compile_template)
+    analyzer.macros.update(macros or {})
+    return analyzer, analyzer.program(forms)
 
 
 def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:

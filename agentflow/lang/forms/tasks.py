@@ -6,6 +6,7 @@ import re
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
+from agentflow.core.names import Template
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
@@ -64,10 +65,13 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         raise a.error(node, "defatom/instructions", f"task '{name.name}' has no instructions", f"write {_DEFATOM}")
     _check_places(a, node, fields)
     a.own.add(name.name)
-    return ir.RuntimeCall(node, "define-task", [ir.Environment(node)], [_prepared(a, node, fields)])
+    template = _prepared(a, node, fields)
+    if not isinstance(template, dict):
+        a.own_infos.setdefault(name.name, []).append(template.info)
+    return ir.RuntimeCall(node, "define-task", [ir.Environment(node)], [template])
 
 
-def _prepared(a: Analyzer, node: Form, fields: dict[str, Any]) -> Any:
+def _prepared(a: Analyzer, node: Form, fields: dict[str, Any]) -> Template | dict[str, Any]:
     """The template of a definition, or its fields where nothing is there to make one."""
     if a.port is None:
         return fields

@@ -1,0 +1,242 @@
+"""What is well formed and still certain to fail when it is reached: found before anything runs.
+
+Wrong numbers of arguments for primitives and procedures whose definition is in sight, unknown and missing parameters of
+tasks and tools, unknown keys of the records they take, literals no parameter of that type accepts, and names that nothing
+binds. Only what cannot turn out well is reported: variables that change, names a host may still bind, and values that
+are not written out are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.names import NameInfo
+from agentflow.lang import ir
+from agentflow.lang.analyzer import LOOP_CONFIG, Analyzer
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.builtins.registry import describe_arity
+from agentflow.lang.ir import IR, Lambda
+from agentflow.lang.literals import literal, mismatch
+from agentflow.lang.syntax import Node
+from agentflow.lib.suggest import did_you_mean
+
+SHORTEST_MISSPELLING = 4
+"""Minimum length of a name to suspect; shorter ones resemble too many others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something certain to fail. ``caught`` says that the program may go on all the same: a ``try`` or a ``race`` is
+    around it, or the host may bind the name."""
+
+    error: SexpEvaluationError
+    caught: bool
+
+
+def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[Finding]:
+    """All that is certain to fail in an analysed program.
+
+    ``closed`` says that the names known now are all there will be: then a name that nothing binds is a failure too.
+    Otherwise one that is nearly a name in sight is a finding that does not count as a failure.
+    """
+    checks = _Checks(analyzer, closed)
+    checks.walk(tree)
+    checks.suspicious_names()
+    return checks.findings
+
+
+class _Checks:
+    def __init__(self, analyzer: Analyzer, closed: bool) -> None:
+        self.a = analyzer
+        self.closed = closed
+        self.findings: list[Finding] = []
+        self.reported: set[tuple[str, int]] = set()
+        self.doubtful: dict[str, Node] = {}
+
+    def walk(self, tree: IR) -> None:
+        """Visit all that may run; an operand that would be read in two ways only as the one that is sure."""
+        pending: list[tuple[Any, bool]] = [(tree, False)]
+        assigned: set[str] = set()
+        calls: list[tuple[ir.Call, bool]] = []
+        while pending:
+            node, caught = pending.pop()
+            if isinstance(node, ir.Call):
+                calls.append((node, caught))
+                if isinstance(node.operator, ir.Unknown):
+                    self.unbound(node.operator.at, node.operator.name, caught, operator=True)
+                else:
+                    pending.append((node.operator, caught))
+                pending.extend((each.value, caught) for each in node.pairs or ())
+                pending.extend((each, caught) for each in node.args)
+                continue
+            if isinstance(node, ir.PrimCall):
+                self.primitive(node, caught)
+            elif isinstance(node, ir.EffectCall):
+                self.effect(node, caught)
+            elif isinstance(node, ir.Unknown):
+                self.unbound(node.at, node.name, caught)
+            elif isinstance(node, ir.SetGlobal):
+                assigned.add(node.name)
+                if node.name not in self.a.globals_defined:
+                    self.unbound(node.at, node.name, caught)
+            elif isinstance(node, ir.Try):
+                pending.append((node.body, caught or node.handler is not None))
+                pending.extend((each, caught) for each in (node.handler, node.final) if each is not None)
+                continue
+            elif isinstance(node, ir.ThunkList):
+                pending.extend((each, caught) for each in node.items)
+                continue
+            elif isinstance(node, ir.RuntimeCall) and node.op == "race":
+                caught = True
+            pending.extend((each, caught) for each in children(node))
+        for call, caught in calls:
+            self.procedure(call, assigned, caught)
+
+    def report(self, node: Node, caught: bool, code: str, message: str, hint: str | None = None) -> None:
+        """Keep a finding; one of each kind at one place."""
+        if (code, node.start) not in self.reported:
+            self.reported.add((code, node.start))
+            self.findings.append(Finding(self.a.error(node, code, message, hint), caught))
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def unbound(self, node: Node, name: str, caught: bool, *, operator: bool = False) -> None:
+        if name == LOOP_CONFIG or name in self.a.own or name in self.a.globals_defined:
+            return
+        info = self.a.asked.get(name)
+        if info is None or info.kind != "unknown" or (operator and self.a.allow is not None and name in self.a.allow):
+            return
+        if not self.closed:
+            first = self.doubtful.get(name)
+            self.doubtful[name] = node if first is None or node.start < first.start else first
+            return
+        hint = did_you_mean(name, self.in_sight())
+        if operator:
+            self.report(node, caught, "name/unknown-operator", f"'{name}' is nothing that can be called here", hint)
+        else:
+            self.report(node, caught, "name/unbound", f"'{name}' is not bound", hint or "bind it first, with define")
+
+    def in_sight(self) -> Iterable[str]:
+        """The names of the program and the language."""
+        own = (var.name for var in self.a.vars if var.name != " value")
+        outside = self.a.port.known_names() if self.a.port is not None else ()
+        return {*PRIMITIVES, *self.a.forms, *self.a.globals_defined, *self.a.own, *own, *outside}
+
+    def suspicious_names(self) -> None:
+        """Names the host may bind that are nearly names in sight, each where it first stands."""
+        for name, node in self.doubtful.items():
+            names = {each for each in self.in_sight() if each.rstrip("s") != name.rstrip("s") or each == name}
+            near = did_you_mean(name, names) if len(name) >= SHORTEST_MISSPELLING and name not in names else None
+            if near is not None:
+                self.report(node, True, "name/suspicious", f"nothing here binds '{name}'", near)
+
+    # -- numbers of arguments -------------------------------------------------------------------------------------
+
+    def primitive(self, node: ir.PrimCall, caught: bool) -> None:
+        primitive, count = node.primitive, len(node.args)
+        if not primitive.accepts(count):
+            wanted = describe_arity(primitive.arity)
+            message = f"{primitive.name} takes {wanted}, and is given {count}"
+            self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
+
+    def procedure(self, node: ir.Call, assigned: set[str], caught: bool) -> None:
+        known = self.lambda_of(node.operator, assigned)
+        if known is None:
+            return
+        count, least = len(node.args) or len(node.pairs or ()), len(known.params)
+        if count == least or (known.rest is not None and count > least):
+            return
+        wanted = f"at least {least}" if known.rest is not None else str(least)
+        names = [each.name for each in known.params] + ([f". {known.rest.name}"] if known.rest is not None else [])
+        self.report(
+            node.at,
+            caught,
+            "arity/closure",
+            f"{known.name or 'this lambda'} takes {wanted} argument{'' if wanted == '1' else 's'}, and is given {count}",
+            f"its parameters are ({' '.join(names)})",
+        )
+
+    def lambda_of(self, operator: IR, assigned: set[str]) -> Lambda | None:
+        """The lambda that an operator is sure to be."""
+        if isinstance(operator, Lambda):
+            return operator
+        if isinstance(operator, ir.Local):
+            return operator.var.known
+        if not isinstance(operator, ir.Global) or operator.name in assigned:
+            return None
+        if self.a.globals_defined.get(operator.name) != 1 or self.a.describe(operator.name).kind == "variable":
+            return None
+        return self.a.global_lambdas.get(operator.name)
+
+    # -- tasks and tools ------------------------------------------------------------------------------------------
+
+    def info_of(self, name: str) -> NameInfo | None:
+        """What a call of a task or tool takes, when that is sure."""
+        outer = self.a.asked.get(name)
+        if name not in self.a.own:
+            return outer
+        own = self.a.own_infos.get(name, [])
+        if len(own) != 1 or (outer is not None and outer.kind != "unknown" and outer != own[0]):
+            return None
+        return own[0]
+
+    def effect(self, node: ir.EffectCall, caught: bool) -> None:
+        info = self.info_of(node.name) if node.kind in ("task", "tool") else None
+        if info is None or info.parameters is None:
+            return
+        places = {_pair_name(each): each for each in cast(Any, node.at).items[1:]}
+        for name, value in zip(node.names, node.args, strict=True):
+            at = places.get(name, node.at)
+            parameter = info.parameter(name)
+            if parameter is None:
+                if not info.open:
+                    takes = ", ".join(info.parameters) or "no parameters"
+                    hint = did_you_mean(name, [*info.parameters, *info.reserved]) or f"it takes {takes}"
+                    self.report(at, caught, "call/unknown-parameter", f"'{node.name}' has no parameter '{name}'", hint)
+                continue
+            given = literal(value)
+            if given is None and not parameter.required:
+                continue  # stands for the default
+            problem = mismatch(given, parameter.schema, lenient=info.lenient)
+            if problem is not None:
+                message = f"'{name}' of '{node.name}': {problem.text}"
+                if problem.key:
+                    self.report(at, caught, "call/unknown-key", message, problem.hint)
+                else:
+                    self.report(at, caught, "call/argument", message, problem.hint)
+        if "inputs" in node.names and "inputs" in info.reserved and "inputs" not in info.parameters:
+            return
+        missing = [name for name, each in info.parameters.items() if each.required and name not in node.names]
+        if missing:
+            shown = ", ".join(f"'{name}'" for name in missing)
+            hint = f"write ({node.name} {' '.join(f'({name} value)' for name in info.parameters)})"
+            message = f"the call of '{node.name}' misses {shown}"
+            self.report(node.at, caught, "call/missing-parameter", message, hint)
+
+
+def _pair_name(node: Any) -> str:
+    head = node.items[0]
+    return str(getattr(head, "name", getattr(head, "value", "")))
+
+
+def children(node: Any) -> list[Any]:
+    """The parts of a node that are code."""
+    found: list[Any] = []
+    for field in getattr(cast(object, node), "__dataclass_fields__", ()):
+        if field in ("at", "self_var"):
+            continue
+        value = getattr(node, field)
+        for each in cast("list[Any]", value) if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, tuple):
+                found.extend(part for part in cast("tuple[Any, ...]", each) if _is_code(part))
+            elif _is_code(each):
+                found.append(each)
+    return found
+
+
+def _is_code(value: Any) -> bool:
+    kind: type[Any] = type(value)
+    return kind.__module__ == ir.__name__ and hasattr(kind, "__dataclass_fields__")
