@@ -238,5 +238,5 @@ def children(node: Any) -> list[Any]:
 
 
 def _is_code(value: Any) -> bool:
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     return kind.__module__ == ir.__name__ and hasattr(kind, "__dataclass_fields__")
