@@ -2,13 +2,15 @@
 
 Plain slotted dataclasses: a tool loop builds and walks thousands of these per second. Each part may carry ``native``,
 the verbatim JSON of the dialect it came from, so that thinking signatures, encrypted reasoning and server-tool blocks
-are replayed exactly to the same dialect and degraded by a stated rule to another.
+are replayed exactly to the same dialect and degraded by a stated rule to another. As JSON a part has its ``type`` beside its
+fields; :mod:`agentflow.core.message_json` reads it back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 Role: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[
@@ -25,17 +27,35 @@ class Native:
 
 
 @dataclass(frozen=True, slots=True)
+class Citation:
+    """What a model says its text rests on: the ``title`` of a source, its ``url`` or ``path``, and what it ``quotes``."""
+
+    title: str = ""
+    url: str | None = None
+    path: str | None = None
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TextPart:
-    """Text; ``cache`` asks the provider to cache the prompt up to and including this part, where it can."""
+    """Text; ``cache`` asks the provider to cache the prompt up to and including this part, where it can.
+
+    ``citations`` are the sources of a model's text, where its dialect names them.
+    """
+
+    type: ClassVar[str] = "text"
 
     text: str
     cache: bool = False
     native: Native | None = None
+    citations: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
     """An image: base64 ``data`` with its ``media_type``, or a ``url``."""
+
+    type: ClassVar[str] = "image"
 
     media_type: str = "image/png"
     data: str | None = None
@@ -46,15 +66,23 @@ class ImagePart:
 class DocumentPart:
     """A document (PDF or text): base64 ``data`` with its ``media_type`` and file ``name``, or a ``url``."""
 
+    type: ClassVar[str] = "document"
+
     media_type: str = "application/pdf"
     data: str | None = None
     url: str | None = None
     name: str = "document"
 
 
+ContentPart: TypeAlias = TextPart | ImagePart | DocumentPart
+"""What a tool may give to a model."""
+
+
 @dataclass(frozen=True, slots=True)
 class ThinkingPart:
     """What the model thought aloud; ``native`` carries signature or encrypted content for verbatim replay."""
+
+    type: ClassVar[str] = "thinking"
 
     text: str
     native: Native | None = None
@@ -68,6 +96,8 @@ class ToolCallPart:
     its result tells the model what was wrong.
     """
 
+    type: ClassVar[str] = "tool_call"
+
     id: str
     name: str
     arguments: dict[str, Any]
@@ -77,17 +107,26 @@ class ToolCallPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolResultPart:
-    """The answer to the tool call ``call_id``; ``text`` is what the model reads."""
+    """The answer to the tool call ``call_id``.
+
+    ``parts`` is what the model reads, where its dialect takes more than text in such an answer; ``text`` what it reads
+    elsewhere, and when there are no parts.
+    """
+
+    type: ClassVar[str] = "tool_result"
 
     call_id: str
     name: str
     text: str
     is_error: bool = False
+    parts: tuple[ContentPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OtherPart:
     """A block only its own dialect understands (server tools, redacted thinking); other dialects drop it."""
+
+    type: ClassVar[str] = "other"
 
     native: Native
 
@@ -106,6 +145,16 @@ class Message:
     def text(self) -> str:
         """The text parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+def text_of_parts(parts: Iterable[ContentPart]) -> str:
+    """Parts as text for who takes nothing else: texts as they are, a line in brackets for each image and document."""
+    return "\n".join(
+        part.text
+        if isinstance(part, TextPart)
+        else f"[{part.type}: {part.url or (part.name if isinstance(part, DocumentPart) else part.media_type)}]"
+        for part in parts
+    )
 
 
 def user(text: str) -> Message:

@@ -9,11 +9,14 @@ from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from agentflow.core.errors import AgentflowError, DataError, ResourceExhausted, TaskError, clip
+from agentflow.core.message_json import CONTENT_PARTS, read_part
+from agentflow.core.messages import ContentPart
 from agentflow.core.reasons import UNKNOWN_REASON, Reason, known_reason
 from agentflow.core.records import Entries, Record
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.values import name_of
 
+_CONTENT_TYPES = frozenset({kind.type for kind in CONTENT_PARTS})
 _ERROR_FIELDS = ("type", "reason", "message", "details", "resource", "metrics")
 
 
@@ -145,6 +148,7 @@ class Notes(Entries):
             "subtask_request": "subtask_request",
             "parseError": "parse_error",
             "failed_parts": "failed_parts",
+            "parts": "parts",
             "error": "error",
         }
     )
@@ -152,6 +156,7 @@ class Notes(Entries):
     error: ErrorInfo | None = None
     parse_error: str | None = None
     failed_parts: tuple[FailedPart, ...] | None = None
+    parts: tuple[ContentPart, ...] | None = None
     subtask_request: SubtaskRequest | None = None
     template_used: str | None = None
     context_source: str | None = None
@@ -223,6 +228,16 @@ def _request(value: object) -> SubtaskRequest | None:
     return SubtaskRequest.of(cast(object, value)) if isinstance(value, Mapping) else None
 
 
+def _content(value: object) -> tuple[ContentPart, ...] | None:
+    """Parts for a model, as they are or as JSON data; other things of the same name are no concern of ours."""
+    items = cast(list[object], value) if isinstance(value, list | tuple) else []
+    tagged = [
+        isinstance(each, Mapping) and cast(Mapping[Any, Any], each).get("type") in _CONTENT_TYPES for each in items
+    ]
+    parts = [read_part(each) if is_data else each for each, is_data in zip(items, tagged, strict=True)]
+    return cast(Any, tuple(parts)) if parts and all([isinstance(part, CONTENT_PARTS) for part in parts]) else None
+
+
 _READERS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
     {
         "template_used": _text,
@@ -234,6 +249,7 @@ _READERS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
         "subtask_request": _request,
         "parseError": str,
         "failed_parts": _parts,
+        "parts": _content,
         "error": ErrorInfo.of,
     }
 )

@@ -10,7 +10,8 @@ from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from agentflow.core.errors import DataError, InvalidOutput
-from agentflow.core.messages import Usage
+from agentflow.core.message_json import CONTENT_PARTS
+from agentflow.core.messages import ContentPart, Usage, text_of_parts
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.reasons import REASONS, Reason, known_reason
 from agentflow.core.records import Record
@@ -177,7 +178,8 @@ class TaskResult(Record):
     def of(cls, value: object) -> TaskResult:
         """``value`` as a result: one as it is, a mapping in its shape, or any plain value as a COMPLETE one.
 
-        Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``. Raises
+        Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``. A text, image or
+        document part, or a list of them, is what a model is shown (``notes.parts``), and its text the content. Raises
         DataError (``data/fields``) for a mapping that has a status and the right keys, and is no result all the same.
         """
         if isinstance(value, TaskResult):
@@ -192,6 +194,9 @@ class TaskResult(Record):
             return cls("COMPLETE", str(value))
         if isinstance(value, BaseModel):
             return cls("COMPLETE", value.model_dump_json(), value)
+        parts = _content_parts(value)
+        if parts:
+            return cls("COMPLETE", text_of_parts(parts), notes=Notes(parts=parts))
         if isinstance(value, Mapping):
             entries = cast(Mapping[str, Any], value)
             if entries.get("status") in _STATUSES and entries.keys() <= _SHAPE:
@@ -252,6 +257,16 @@ def warn_of_reason(result: TaskResult, warn: Callable[[str, str], None]) -> Task
             "task/unknown-reason", f"'{error.unknown_reason}' is no reason of a failure; it counts as unexpected_error"
         )
     return result
+
+
+def _content_parts(value: object) -> tuple[ContentPart, ...]:
+    """The parts for a model that ``value`` is, or is a list of; none for anything else."""
+    if isinstance(value, CONTENT_PARTS):
+        return (value,)
+    items = cast(list[Any], value) if isinstance(value, list | tuple) else ()
+    if not items or not isinstance(items[0], CONTENT_PARTS):
+        return ()
+    return tuple(items) if all([isinstance(item, CONTENT_PARTS) for item in items]) else ()
 
 
 def _misshapen(status: object, content: object) -> DataError:

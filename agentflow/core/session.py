@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any, cast
+
 from agentflow.core.context import DataContext
-from agentflow.core.errors import SessionBusy
+from agentflow.core.errors import DataError, SessionBusy
+from agentflow.core.message_json import read_message
 from agentflow.core.messages import Message
+from agentflow.core.values import plain
+
+VERSION = 1
+"""The version of a session's JSON shape."""
 
 
 class Session:
@@ -69,6 +77,48 @@ class Session:
         """Append the branches' own exchanges, in order."""
         for branch in branches:
             self._own.extend(branch._own)
+
+    def to_json(self) -> str:
+        """The conversation and the data context as JSON text, in ASCII; :meth:`from_json` reads it back.
+
+        ``{"session": 1, "turns": [[message, ...], ...], "data_context": ...}``, where a message is ``{"role", "parts"}``
+        and each part has its ``type``. Everything is kept, the verbatim JSON of providers too.
+        """
+        data = {"session": VERSION, "turns": plain(self.turns()), "data_context": plain(self.data_context)}
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Session:
+        """The session that :meth:`to_json` wrote. Fields that are not known are passed over.
+
+        Raises DataError: ``session/invalid`` for what is no session, ``session/version`` for one of a later version,
+        ``message/invalid`` and ``message/part`` for a message that cannot be read, each with its place.
+        """
+        try:
+            read: object = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"this is no session: {error}", code="session/invalid") from None
+        data = cast(dict[str, Any], read) if isinstance(read, dict) else {}
+        version, turns, context = data.get("session"), data.get("turns", []), data.get("data_context")
+        if type(version) is not int or version < 1:
+            raise DataError(
+                "this is no session: a session is a JSON object with the key 'session', its version",
+                code="session/invalid",
+                hint="write one with Session.to_json()",
+            )
+        if version > VERSION:
+            raise DataError(
+                f"this session is of version {version}, and this agentflow reads version {VERSION}",
+                code="session/version",
+                hint="read it with the agentflow that wrote it, or a later one",
+            )
+        if not isinstance(turns, list) or not all([isinstance(turn, list) for turn in cast(list[Any], turns)]):
+            raise DataError("this is no session: its turns are lists of messages", code="session/invalid")
+        session = cls(data_context=None if context is None else DataContext.of(context))
+        for number, turn in enumerate(cast(list[list[Any]], turns), 1):
+            messages = [read_message(each, f"turn {number}, message {at}") for at, each in enumerate(turn, 1)]
+            session.commit(tuple(messages))
+        return session
 
     def acquire(self) -> None:
         """Reserve the session for a run. Raises SessionBusy while another run has it."""

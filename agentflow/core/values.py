@@ -118,7 +118,9 @@ def plain(value: object, _depth: int = 0) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name), _depth + 1) for f in dataclasses.fields(value) if f.repr}
+        tag = getattr(type(value), "type", None)  # one of several classes that may stand in its place
+        fields = {f.name: plain(getattr(value, f.name), _depth + 1) for f in dataclasses.fields(value) if f.repr}
+        return {"type": tag, **fields} if isinstance(tag, str) else fields
     return str(value)
 
 

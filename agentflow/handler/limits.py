@@ -40,6 +40,9 @@ def estimate(messages: Iterable[Message]) -> int:
             kind = part.__class__  # an exact test is fast: a long history is walked before every prompt
             if kind is TextPart or kind is ToolResultPart or kind is ThinkingPart:
                 characters += len(cast(TextPart, part).text)
+                if kind is ToolResultPart and cast(ToolResultPart, part).parts:
+                    media = [each for each in cast(ToolResultPart, part).parts if not isinstance(each, TextPart)]
+                    characters += len(media) * IMAGE_TOKENS * CHARACTERS_PER_TOKEN
             elif isinstance(part, ToolCallPart):
                 characters += 40 + sum(
                     len(value) if isinstance(value, str) else 20 for value in part.arguments.values()

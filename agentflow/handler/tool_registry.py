@@ -13,6 +13,7 @@ from typing import Any, cast
 from agentflow.core.call import ApprovalRequest, CallContext, HostCode, Scope
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
+from agentflow.core.messages import TextPart
 from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
@@ -254,4 +255,8 @@ def _capped(result: TaskResult, limit: int) -> TaskResult:
     half = max(1, limit // 2)
     cut = len(content) - 2 * half
     excerpt = f"{content[:half]}\n... ({cut:,} characters left out) ...\n{content[-half:]}"
-    return replace(result, content=excerpt).with_notes(truncated={"characters": len(content), "limit": limit})
+    notes: dict[str, Any] = {"truncated": {"characters": len(content), "limit": limit}}
+    if result.notes.parts:
+        media = [part for part in result.notes.parts if not isinstance(part, TextPart)]
+        notes["parts"] = (TextPart(excerpt), *media)
+    return replace(result, content=excerpt).with_notes(**notes)

@@ -112,7 +112,7 @@ class ToolTurn:
             result = await self._continued(name, result, call)
         if result.usage is not NO_USAGE:
             self.usage += result.usage
-        return ToolResultPart(part.id, name, _text(result), result.failed)
+        return ToolResultPart(part.id, name, _text(result), result.failed, result.notes.parts or ())
 
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
         call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import ProtocolError
 from agentflow.core.messages import (
+    Citation,
     DocumentPart,
     ImagePart,
     Message,
@@ -37,7 +38,7 @@ from agentflow.providers.decoding import (
     text_of,
     unique_calls,
 )
-from agentflow.providers.wire import ToolNames, parse_json, record, records
+from agentflow.providers.wire import ToolNames, parse_json, record, records, string
 
 DIALECT = "anthropic.messages"
 DEFAULT_MAX_TOKENS = 8_192
@@ -118,7 +119,8 @@ def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
             block = {"type": "text", "text": part.text}
         return {**block, "cache_control": _EPHEMERAL} if part.cache else block
     if isinstance(part, ToolResultPart):
-        block = {"type": "tool_result", "tool_use_id": part.call_id, "content": part.text}
+        content = [block for each in part.parts if (block := _encode_part(each, names)) is not None]
+        block = {"type": "tool_result", "tool_use_id": part.call_id, "content": content or part.text}
         return {**block, "is_error": True} if part.is_error else block
     if isinstance(part, ToolCallPart):
         if part.native is not None and part.native.dialect == DIALECT:
@@ -308,8 +310,9 @@ class MessagesDecoder(BaseDecoder):
     def _part(self, block: dict[str, Any]) -> Part:
         kind = block["type"]
         if kind == "text":
-            native = Native(DIALECT, block) if block.get("citations") else None
-            return TextPart(text_of(block["text"]), native=native)
+            cited = block.get("citations")
+            citations = tuple([_citation(record(each)) for each in records(cited)])
+            return TextPart(text_of(block["text"]), False, Native(DIALECT, block) if cited else None, citations)
         if kind == "thinking":
             return ThinkingPart(block["thinking"], Native(DIALECT, block))
         if kind == "tool_use":
@@ -323,6 +326,18 @@ class MessagesDecoder(BaseDecoder):
             return ToolCallPart(block.get("id") or "", name, arguments, native, problem)
         block.pop("_problem", None)
         return OtherPart(Native(DIALECT, block))
+
+
+def _citation(data: dict[str, Any]) -> Citation:
+    """A citation of any kind; a search result's source is an address or a path."""
+    source = string(data.get("url")) or string(data.get("source"))
+    remote = "://" in source
+    return Citation(
+        title=string(data.get("title")) or string(data.get("document_title")),
+        url=source if remote else None,
+        path=source if source and not remote else None,
+        quote=string(data.get("cited_text")),
+    )
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

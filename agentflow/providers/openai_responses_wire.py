@@ -13,6 +13,8 @@ from typing import Any
 
 from agentflow.core.errors import clip
 from agentflow.core.messages import (
+    Citation,
+    ContentPart,
     DocumentPart,
     ImagePart,
     Message,
@@ -40,7 +42,7 @@ from agentflow.providers.decoding import (
     text_of,
     unique_calls,
 )
-from agentflow.providers.wire import ToolNames, parse_json, record, records
+from agentflow.providers.wire import ToolNames, parse_json, record, records, string
 
 DIALECT = "openai.responses"
 _REASONS = re.compile(r"o\d|codex|gpt-(?!3|4)").match
@@ -113,13 +115,20 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
             out.append({"type": "function_call", "call_id": part.id, **common.called(part, names)})
         elif isinstance(part, ToolResultPart):
             flush()
-            out.append({"type": "function_call_output", "call_id": part.call_id, "output": part.text})
-        elif isinstance(part, ImagePart):
-            content.append({"type": "input_image", "detail": "auto", "image_url": part.url or common.data_url(part)})
-        elif isinstance(part, DocumentPart):
-            file = {"file_url": part.url} if part.url else {"filename": part.name, "file_data": common.data_url(part)}
-            content.append({"type": "input_file", **file})
+            output = [_encode_input(each) for each in part.parts] or part.text
+            out.append({"type": "function_call_output", "call_id": part.call_id, "output": output})
+        elif isinstance(part, ImagePart | DocumentPart):
+            content.append(_encode_input(part))
     flush()
+
+
+def _encode_input(part: ContentPart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "input_text", "text": part.text}
+    if isinstance(part, ImagePart):
+        return {"type": "input_image", "detail": "auto", "image_url": part.url or common.data_url(part)}
+    file = {"file_url": part.url} if part.url else {"filename": part.name, "file_data": common.data_url(part)}
+    return {"type": "input_file", **file}
 
 
 class ResponsesDecoder(BaseDecoder):
@@ -293,7 +302,7 @@ class ResponsesDecoder(BaseDecoder):
         kind = item["type"]
         native = Native(DIALECT, item)
         if kind == "message":
-            return TextPart(text_of(item["content"]), native=native)
+            return TextPart(text_of(item["content"]), False, native, _citations(item))
         if kind == "function_call":
             name = self._names.back(item["name"])
             arguments, problem = parse_arguments(item.get("arguments") or "", name)
@@ -302,6 +311,17 @@ class ResponsesDecoder(BaseDecoder):
             pieces = records(item.get("summary")) or records(item.get("content"))
             return ThinkingPart("\n".join(text_of(piece.get("text")) for piece in pieces), native)
         return OtherPart(native)
+
+
+def _citations(item: dict[str, Any]) -> tuple[Citation, ...]:
+    """The sources that the text of a message is annotated with."""
+    citations: list[Citation] = []
+    for piece in records(item["content"]):
+        for note in map(record, records(record(piece).get("annotations"))):
+            url, path = string(note.get("url")), string(note.get("filename"))
+            if url or path:
+                citations.append(Citation(string(note.get("title")), url or None, path or None))
+    return tuple(citations)
 
 
 def _says(item: dict[str, Any]) -> bool:

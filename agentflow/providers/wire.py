@@ -57,6 +57,11 @@ def records(value: Any) -> list[dict[str, Any]]:
     return cast(list[dict[str, Any]], value) if isinstance(value, list) else []
 
 
+def string(value: Any) -> str:
+    """``value`` if it is a JSON string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
 class ToolNames:
     """Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back.
 

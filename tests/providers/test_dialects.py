@@ -9,6 +9,7 @@ import pytest
 
 from agentflow.core.errors import ConfigurationError, ProtocolError
 from agentflow.core.messages import (
+    Citation,
     DocumentPart,
     ImagePart,
     Message,
@@ -203,6 +204,29 @@ async def test_tool_results_come_first_for_anthropic() -> None:
     assert body["messages"][0]["content"][0]["is_error"] is True
 
 
+RESULT = ToolResultPart(
+    "c1",
+    "look",
+    "a chart and a page",
+    parts=(TextPart("see:"), ImagePart("image/png", "aW1n"), DocumentPart("application/pdf", "cGRm", name="page.pdf")),
+)
+
+
+async def test_tool_results_with_parts_go_out_as_each_dialect_takes_them() -> None:
+    """Text, images and documents for Anthropic and Responses; the text alone for Chat Completions, which takes no more."""
+    messages = (user("hi"), Message("assistant", (ToolCallPart("c1", "look", {}),)), Message("user", (RESULT,)))
+    request = ModelRequest(messages, model="m")
+    (anthropic,) = (await sent("anthropic", request))["messages"][2]["content"]
+    assert [block["type"] for block in anthropic["content"]] == ["text", "image", "document"]
+    assert anthropic["content"][1]["source"] == {"type": "base64", "media_type": "image/png", "data": "aW1n"}
+    responses = (await sent("openai", request))["input"][2]
+    assert responses["type"] == "function_call_output"
+    assert [item["type"] for item in responses["output"]] == ["input_text", "input_image", "input_file"]
+    assert responses["output"][2]["filename"] == "page.pdf"
+    chat = (await sent("openai-chat", request))["messages"][2]
+    assert chat == {"role": "tool", "tool_call_id": "c1", "content": "a chart and a page"}
+
+
 def test_an_unwritable_request_is_a_configuration_error() -> None:
     """A setting that is no JSON is refused with words, not with a TypeError."""
     with pytest.raises(ConfigurationError) as caught:
@@ -368,3 +392,57 @@ async def test_an_answer_as_long_as_allowed_is_noticed() -> None:
             deltas = [delta async for delta in provider.stream(request)]
             assert [delta.notice.code for delta in deltas if delta.notice and delta.notice.code] == expected
         await provider.aclose()
+
+
+def test_citations_are_read_from_anthropic_whole_and_streamed() -> None:
+    """Documents, searches and pages name their title, address or path, and the words they were cited for."""
+    page = {"type": "page_location", "cited_text": "Rome is old.", "document_title": "Atlas", "document_index": 0}
+    web = {
+        "type": "web_search_result_location",
+        "url": "https://x.org/rome",
+        "title": "Rome",
+        "cited_text": "2.8 million",
+    }
+    search = {"type": "search_result_location", "source": "docs/rome.md", "title": "Notes", "cited_text": "so"}
+    odd = {"type": "char_location", "cited_text": 7, "document_title": None}
+    expected = (
+        Citation("Atlas", quote="Rome is old."),
+        Citation("Rome", "https://x.org/rome", quote="2.8 million"),
+        Citation("Notes", path="docs/rome.md", quote="so"),
+        Citation(),
+    )
+    block = {"type": "text", "text": "Rome.", "citations": [page, web, search, odd]}
+    whole = decoder(MessagesDecoder).body({"content": [block], "stop_reason": "end_turn"})
+    events = [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Rome."}},
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": each}}
+            for each in block["citations"]
+        ),
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    _, streamed = heard(decoder(MessagesDecoder), *events)
+    for response in (whole, streamed):
+        (part,) = response.parts
+        assert isinstance(part, TextPart) and part.citations == expected and part.native is not None
+        assert part.native.data["citations"] == block["citations"]
+
+
+def test_citations_are_read_from_responses() -> None:
+    """The annotations of a message's text: pages by address and title, files by name; others are passed over."""
+    notes = [
+        {"type": "url_citation", "url": "https://x.org/rome", "title": "Rome", "start_index": 0, "end_index": 4},
+        {"type": "file_citation", "file_id": "f1", "filename": "rome.pdf", "index": 4},
+        {"type": "file_path", "file_id": "f2", "index": 4},
+    ]
+    item = {
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Rome.", "annotations": notes}],
+    }
+    response = decoder(ResponsesDecoder).body({"status": "completed", "output": [item]})
+    (part,) = response.parts
+    assert isinstance(part, TextPart)
+    assert part.citations == (Citation("Rome", "https://x.org/rome"), Citation(path="rome.pdf"))

@@ -1,0 +1,67 @@
+"""Messages read back from JSON: what ``plain`` made of a conversation, and what hosts and tools give in its shape."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, cast, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentflow.core.errors import DataError
+from agentflow.core.messages import ContentPart, Message, Part
+from agentflow.core.models import validation_messages
+
+PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
+"""The class of each ``type`` of part."""
+CONTENT_PARTS: tuple[type[ContentPart], ...] = get_args(ContentPart)
+"""The classes of what a tool may give."""
+
+
+def read_part(data: object, where: str = "the part") -> Part:
+    """A part from its JSON data; fields that are not known are passed over.
+
+    ``where`` is how an error calls it. Raises DataError (``message/part``).
+    """
+    if not isinstance(data, Mapping):
+        raise _wrong(where, f"a part is an object, not {type(data).__name__}")
+    entries = dict(cast(Mapping[str, Any], data))
+    tag = entries.pop("type", None)
+    kind = PARTS.get(tag) if isinstance(tag, str) else None
+    if kind is None:
+        raise _wrong(where, f"no part has the type {tag!r}", hint=f"its 'type' is one of {', '.join(PARTS)}")
+    if tag == "tool_result":
+        parts = entries.get("parts") or ()
+        if not isinstance(parts, list | tuple):
+            raise _wrong(where, "the parts of a tool result are a list")
+        entries["parts"] = [
+            read_part(part, f"{where}, part {at + 1}") for at, part in enumerate(cast(list[Any], parts))
+        ]
+    try:
+        return _adapter(kind).validate_python(entries)
+    except ValidationError as error:
+        raise _wrong(where, "; ".join(validation_messages(error)[:5])) from None
+
+
+def read_message(data: object, where: str = "the message") -> Message:
+    """A message from its JSON data. Raises DataError (``message/invalid``, ``message/part``)."""
+    if isinstance(data, Mapping):
+        entries = cast(Mapping[str, Any], data)
+        role, parts = entries.get("role"), entries.get("parts")
+        if role in ("user", "assistant") and isinstance(parts, list):
+            read = [read_part(part, f"{where}, part {at + 1}") for at, part in enumerate(cast(list[Any], parts))]
+            return Message(role, tuple(read))
+    raise DataError(
+        f"{where}: a message has a role, user or assistant, and a list of parts",
+        code="message/invalid",
+        hint='for example {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}',
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _adapter(kind: type[Part]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _wrong(where: str, what: str, *, hint: str | None = None) -> DataError:
+    return DataError(f"{where}: {what}", code="message/part", hint=hint)
