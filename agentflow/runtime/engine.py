@@ -28,10 +28,10 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
+from agentflow.runtime.naming import Publish
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name
-from agentflow.runtime.strand import Publish
 from agentflow.tasks.inputs import request_from_arguments
 
 

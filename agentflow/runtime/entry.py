@@ -13,8 +13,9 @@ from agentflow.lang.support import apply
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import place_error
 from agentflow.runtime.definitions import NamesInForce, view
+from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.operations import OPERATIONS
-from agentflow.runtime.strand import EffectHandler, Publish, Strand
+from agentflow.runtime.strand import Strand
 
 
 async def run_program(

@@ -10,24 +10,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Literal, Protocol, TypeAlias
+from typing import Any, Concatenate, TypeAlias
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, TaskCall, ToolCall
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError, UnboundSymbolError
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
-from agentflow.core.names import Definitions, Names, Template, permitted
 from agentflow.core.source import Span
-from agentflow.core.values import Symbol, name_of
+from agentflow.core.values import name_of
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
-from agentflow.lang.forms import FORMS
+from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache
 from agentflow.lang.support import bounce
-from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import (
     calling_span,
@@ -35,14 +32,10 @@ from agentflow.runtime.calls import (
     not_callable,
     place_error,
     primitive_code,
-    shared_set,
     wrong_count,
 )
-from agentflow.runtime.definitions import NamesInForce, Overlay, view
 from agentflow.runtime.hops import on_fresh_task
-
-Publish = Callable[[Template], None]
-"""Told of each task that a program has defined in its environment."""
+from agentflow.runtime.naming import EffectHandler, Naming, Publish
 
 SLICE = 1_000
 """Most steps between two looks at the clock."""
@@ -50,23 +43,16 @@ PAUSE_S = 0.002
 """Seconds a strand may run before it lets others."""
 
 
-class EffectHandler(Names, Protocol):
-    """Carries out effects, and knows which tasks and tools the flow has."""
-
-    async def perform(self, effect: Effect, call: CallContext) -> Any: ...
-
-
 Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Span, ...], Coroutine[Any, Any, Any]]]"
 """What carries out each operation, called with the strand, the depth, the span of the form and its arguments."""
 
 
-class Strand:
+class Strand(Naming):
     """What generated code runs on.
 
     ``call`` is the place in the run (path, session, grants), ``budget`` what the run may still use, ``performer`` who
-    carries out effects. ``fuel`` is the rest of the current slice of steps; ``branch`` says whether other strands may
-    be running beside this one. ``env`` is the environment of its program, ``overlay`` the tasks that branches defined
-    and have not joined, ``outer`` the definitions around the program; ``publish`` is told of what the program defines.
+    carries out effects, ``operations`` what carries out operations. ``fuel`` is the rest of the current slice of steps.
+    What names mean to it is in :class:`~agentflow.runtime.naming.Naming`.
     """
 
     __slots__ = (
@@ -77,20 +63,12 @@ class Strand:
         "_slice",
         "_ticked",
         "again",
-        "branch",
         "budget",
-        "call",
-        "env",
         "fuel",
         "limits",
         "loop_config",
         "operations",
-        "outer",
-        "overlay",
-        "parent",
-        "performer",
         "programs",
-        "publish",
         "tail",
     )
 
@@ -107,27 +85,15 @@ class Strand:
         env: SexpEnvironment | None = None,
         publish: Publish | None = None,
     ) -> None:
-        self.call = call
+        super().__init__(call, performer, parent, env, publish, branch=branch)
         self.budget = budget
-        self.performer = performer
         self.operations = operations
         self.limits: Limits = budget.limits
-        self.parent = parent
-        self.branch = branch
         self.programs = programs
         self.fuel = 0
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
-        self.env = env
-        self.publish = publish
-        self.loop_config: list[Any] | None = None
-        self.overlay: Overlay | None = None
-        self.outer: Definitions | None = call.definitions
-        if parent is not None:
-            self.env = env or parent.env
-            self.loop_config = parent.loop_config
-            self.overlay = parent.overlay
-            self.outer = parent.outer
+        self.loop_config: list[Any] | None = parent.loop_config if parent is not None else None
         self._slice = 4
         self._paused = self._ticked = time.monotonic()
         self._base = 0
@@ -288,18 +254,6 @@ class Strand:
 
         return finished
 
-    def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
-        """Whether a value in operator position takes named arguments: it names a task or tool.
-
-        Raises SexpEvaluationError for a string or symbol that names nothing.
-        """
-        name = name_of(function)
-        if name is None or name in PRIMITIVES:
-            return False
-        if self.callable_kind(name, env) is None:
-            raise self._no_such_operator(name, env)
-        return True
-
     async def call_named(
         self,
         d: int,
@@ -355,97 +309,3 @@ class Strand:
                 self._base = base
 
         return hop
-
-    # -- names ----------------------------------------------------------------------------------------------------
-
-    def unbound(self, env: SexpEnvironment, name: str) -> Any:
-        """The value of a name whose cell holds none: bound meanwhile further out, or a primitive. Raises."""
-        cell = env.find(name)
-        if cell is not None:
-            return cell.v
-        primitive = PRIMITIVES.get(name)
-        if primitive is not None:
-            return primitive
-        kind = self.callable_kind(name, env)
-        if kind is not None:
-            raise SexpEvaluationError(
-                f"'{name}' is a {kind}, not a variable", code="name/not-value", hint=f"call it: ({name} (param value))"
-            )
-        raise unbound(name, f"'{name}' is not bound", self._hint(env, name))
-
-    def operator(self, env: SexpEnvironment, name: str) -> Any:
-        """What a name in operator position means now that it is reached. Raises UnboundSymbolError."""
-        cell = env.find(name)
-        if cell is not None:
-            return cell.v
-        if name in PRIMITIVES:
-            return PRIMITIVES[name]
-        if self.callable_kind(name, env) is not None:
-            return Symbol(name)
-        raise self._no_such_operator(name, env)
-
-    def _no_such_operator(self, name: str, env: SexpEnvironment | None = None) -> UnboundSymbolError:
-        if self.call.grants is not None and self.names(env).describe(name) is not None:
-            return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
-        return unbound(
-            name,
-            f"unrecognized operator: '{name[:200]}' is no variable, special form, primitive, task or tool",
-            self._hint(env, name),
-            "name/unknown-operator",
-        )
-
-    def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
-        known = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
-        return did_you_mean(name, known)
-
-    def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
-        """The tasks that programs defined as code written in ``env`` sees them; None stands for the strand's own."""
-        env = env or self.env
-        return view(env, self.overlay, self.outer) if env is not None else self.outer
-
-    def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
-        """What names are to code written in ``env`` where they are no variables."""
-        return NamesInForce(self.performer, defined=self.definitions(env))
-
-    def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool"] | None:
-        """What a call of ``name`` from ``env`` calls: a task before a tool; None when nothing, or nothing granted."""
-        grants = self.call.grants
-        defined = self.definitions(env)
-        template = defined.task(name) if defined is not None else None
-        if template is not None and permitted(template, grants):
-            return "task"
-        if grants is not None and name not in grants:
-            return None
-        info = self.performer.describe(name)
-        return info.kind if info is not None and (info.kind == "task" or info.kind == "tool") else None
-
-    def define(self, env: SexpEnvironment, template: Template) -> None:
-        """Bind a task in ``env``, for this branch alone while it runs beside others. Replacing another is warned of."""
-        before = view(env, self.overlay, None).task(template.name)
-        if before is not None and before is not template and before.fields != template.fields:
-            self.call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
-        if self.branch and env.owner is not self:
-            if self.overlay is None or self.parent is None or self.overlay is self.parent.overlay:
-                self.overlay = Overlay(self.overlay)
-            self.overlay.define(env.target, template)
-            return
-        env.define_task(template)
-        if self.publish is not None:
-            self.publish(template)
-
-    def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
-        """The slow way of ``set!`` on a variable of the environment. Raises when it is unbound or shared."""
-        if self.branch and env.owner is not self:
-            raise shared_set(name)
-        if cell.v is UNBOUND:
-            env.set_value_in_scope(name, value)
-        else:
-            cell.v = value
-
-    def check_owner(self, owner: Any, name: str) -> None:
-        """Refuse ``set!`` on a variable whose owner is waiting for this branch."""
-        at = self.parent
-        while at is not None:
-            if at is owner:
-                raise shared_set(name)
-            at = at.parent

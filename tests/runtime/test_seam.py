@@ -11,7 +11,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
 from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
-from agentflow.runtime.strand import EffectHandler
+from agentflow.runtime.naming import EffectHandler
 from tests.support.fake_run import FakeFlow
 
 PROGRAM = """
