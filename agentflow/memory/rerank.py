@@ -67,24 +67,26 @@ class LlmRanker:
             )
         parts = shards(candidates, self._budget)
         gate = asyncio.Semaphore(self._concurrency)
-        failures: list[RerankFailed] = []
+        failures: dict[int, RerankFailed] = {}
         answers: list[dict[str, float]] = [{} for _ in parts]
 
-        async def ask(index: int, shard: dict[str, str]) -> None:
+        async def ask(index: int, shard: dict[str, str], call: CallContext) -> None:
             async with gate:
                 try:
                     answers[index] = await self._ask(question, shard, call)
                 except RerankFailed as failure:
-                    failures.append(failure)
+                    failures[index] = failure
 
         try:
             async with asyncio.TaskGroup() as group:
                 for index, shard in enumerate(parts):
-                    group.create_task(ask(index, shard))
+                    # numbered before any runs, so that paths do not depend on how the shards overlap
+                    inner = call.at(call.next_path("shard", index))
+                    group.create_task(ask(index, shard, inner))
         except BaseExceptionGroup as ended:
             raise ended.exceptions[0] from None
         if failures:
-            raise failures[0]
+            raise failures[min(failures)]
         scores = {path: score for answer in answers for path, score in answer.items()}
         order = {path: index for index, path in enumerate(candidates)}
         return sorted(scores.items(), key=lambda item: (-item[1], order[item[0]]))[: question.max_results]

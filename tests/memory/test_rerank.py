@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -127,3 +128,25 @@ def test_shares_keep_every_candidate_in_order_and_fit(described: dict[str, str],
     for share in made:
         size = sum(estimated_tokens(path) + estimated_tokens(text) for path, text in share.items())
         assert size <= budget or len(share) == 1
+
+
+async def test_shards_have_the_same_paths_however_they_overlap() -> None:
+    """What each shard asks is numbered below a place of its own, so paths do not depend on which is answered first."""
+
+    async def paths() -> dict[str, list[str]]:
+        asked: dict[str, list[str]] = {}
+
+        async def run(template: str, inputs: dict[str, Any], call: CallContext | None) -> TaskResult:
+            assert call is not None
+            await asyncio.sleep(random.random() * 0.003)
+            first = json.loads(inputs["metadata"])[0]["path"]
+            asked.setdefault(first, []).append(call.next_path())
+            return TaskResult(content=json.dumps(by_length(inputs)) if len(asked[first]) == 2 else "no list")
+
+        names = [f"file{index}" for index in range(6)]
+        question = ContextGenerationInput(query="q", max_results=6)
+        await LlmRanker(run, budget_tokens=100, concurrency=3).rank(question, described(*names), FakeRun().call())
+        return asked
+
+    runs = [await paths() for _ in range(5)]
+    assert len(runs[0]) > 3 and all(each == runs[0] for each in runs)
