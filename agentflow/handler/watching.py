@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 from agentflow.core.call import CallContext, RunPort
 from agentflow.core.events import Event
 from agentflow.core.forwarding import ForwardingRun
 
+Show = Callable[[Event, Callable[[], int]], Iterable[Event]]
 ALLOWANCE = 64
 """Number of unread events at which the producer waits for the reader."""
 
 
 class WatchedRun(ForwardingRun):
-    """A RunPort that forwards to another and copies its events to a queue; delta producers wait for the reader."""
+    """A RunPort that forwards to another and copies its events to a queue; delta producers wait for the reader.
 
-    def __init__(self, run: RunPort) -> None:
+    Parameters: ``show`` gives what the reader is shown of an event, with numbers from its second argument.
+    """
+
+    def __init__(self, run: RunPort, show: Show | None = None) -> None:
         super().__init__(run)
+        self._show = show
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self.watched = True
@@ -30,7 +36,8 @@ class WatchedRun(ForwardingRun):
     def publish(self, event: Event) -> None:
         """Publish to the run's observers and to the reader."""
         super().publish(event)
-        self.queue.put_nowait(event)
+        for shown in (event,) if self._show is None else self._show(event, self.next_seq):
+            self.queue.put_nowait(shown)
 
     async def room(self) -> None:
         """Wait for both."""
@@ -52,11 +59,11 @@ class WatchedRun(ForwardingRun):
         self.queue.put_nowait(None)
 
 
-def watch(call: CallContext, *content: object) -> tuple[WatchedRun, CallContext]:
+def watch(call: CallContext, *content: object, show: Show | None = None) -> tuple[WatchedRun, CallContext]:
     """A watched run, and the call of the prompt that starts in it; the call has the same path as without watching.
 
-    ``content`` identifies the prompt if ``call`` is not ordered.
+    ``content`` identifies the prompt if ``call`` is not ordered; ``show`` as for :class:`WatchedRun`.
     """
     inner = call.start(call.span, "Prompt", *content)
-    inner.run = watched = WatchedRun(call.run)
+    inner.run = watched = WatchedRun(call.run, show)
     return watched, inner

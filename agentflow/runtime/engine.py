@@ -31,6 +31,7 @@ from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.naming import Publish
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
+from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name
 from agentflow.tasks.inputs import request_from_arguments
 
@@ -140,6 +141,10 @@ class Engine:
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()
         return part, call
+
+    def redaction(self) -> EventRedactor | None:
+        """What redacts the events of one stream for a reader that is none of the run's; None if nothing is redacted."""
+        return None if self._redactor is None else EventRedactor(self._redactor)
 
     def _throttle_here(self) -> StartThrottle:
         loop = running_loop()

@@ -7,6 +7,7 @@ stream is redacted thoroughly, pieces held back until they are clear; ordinary t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from operator import is_
 from typing import Any, cast
@@ -44,8 +45,22 @@ class EventRedactor:
         self._shown: dict[int, tuple[Any, Any]] = {}
         self._clean_source: Source | None = None
 
-    def show(self, event: Event) -> Event | None:
-        """An event as it may be shown: the same object when it holds no secret; None for a delta that is held back."""
+    def show(self, event: Event, next_seq: Callable[[], int]) -> tuple[Event, ...]:
+        """What may be shown when ``event`` is published: mostly itself, the same object when it holds no secret.
+
+        Nothing for a delta that is held back. Before the end of a model call comes what was held back of its deltas, so
+        the last of these events needs a number of its own from ``next_seq``.
+        """
+        if isinstance(event, ModelFinished) and (late := self._settle(event)):
+            events: list[Event] = []
+            for delta in late:
+                events.append(replace(delta, seq=event.seq))
+                event = replace(event, seq=next_seq())
+            return (*events, self._shown_one(event) or event)
+        shown = self._shown_one(event)
+        return (shown,) if shown is not None else ()
+
+    def _shown_one(self, event: Event) -> Event | None:
         if event.span is not None and event.span.source is not self._clean_source:
             event = self._with_clean_span(event, event.span)
         if not isinstance(event, PIECES):
@@ -61,7 +76,7 @@ class EventRedactor:
             return event
         return replace(event, span=Span(shown, span.start, span.end))
 
-    def settle(self, finished: ModelFinished) -> list[_Pieces]:
+    def _settle(self, finished: ModelFinished) -> list[_Pieces]:
         """What was held back of the streams of a model call that has ended, as deltas without a number of their own."""
         late: list[_Pieces] = []
         for key in [key for key in self._streams if key[0] == finished.path]:

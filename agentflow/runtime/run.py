@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from agentflow.core.call import ApprovalRequest, CallContext, RunServices, Scope
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
-from agentflow.core.events import Event, ModelFinished, WaitStarted
+from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.lib.redact import Redactor
@@ -92,17 +92,11 @@ class Run:
         """Hand an event, redacted, to all observers."""
         if not self.watched:
             return
-        redaction = self._redaction
-        if redaction is not None:
-            if isinstance(event, ModelFinished):
-                for late in redaction.settle(event):
-                    self._fanout.publish(replace(late, seq=event.seq))
-                    event = replace(event, seq=self.next_seq())
-            shown = redaction.show(event)
-            if shown is None:
-                return
-            event = shown
-        self._fanout.publish(event)
+        if self._redaction is None:
+            self._fanout.publish(event)
+        else:
+            for shown in self._redaction.show(event, self.next_seq):
+                self._fanout.publish(shown)
 
     async def room(self) -> None:
         """Wait for the caller's own stream to take deltas."""

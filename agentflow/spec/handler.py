@@ -285,7 +285,7 @@ class BaseHandler:
         request = make_prompt(prompt, options)
         opened: asyncio.Future[WatchedRun] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.
-        producer = asyncio.create_task(self._produce(request, opened), name="stream_prompt")
+        producer = asyncio.create_task(self._produce(request, opened, events), name="stream_prompt")
         try:
             await asyncio.wait([producer, opened], return_when=asyncio.FIRST_COMPLETED)
             if opened.done():
@@ -305,9 +305,13 @@ class BaseHandler:
             if not producer.cancelled():
                 producer.exception()  # seen: it was raised above, or the reader has left
 
-    async def _produce(self, prompt: Prompt, opened: asyncio.Future[WatchedRun]) -> None:
-        async with in_run(self.joint.engine, "handler.stream_prompt", self._session) as call:
-            watched, inner = watch(call, prompt.model, prompt.system, prompt.parts)
+    async def _produce(self, prompt: Prompt, opened: asyncio.Future[WatchedRun], events: bool) -> None:
+        engine = self.joint.engine
+        async with in_run(engine, "handler.stream_prompt", self._session) as call:
+            # Text is the prompt's value and given as it is; events are shown, as all events are.
+            redaction = engine.redaction() if events else None
+            show = redaction.show if redaction is not None else None
+            watched, inner = watch(call, prompt.model, prompt.system, prompt.parts, show=show)
             opened.set_result(watched)
             try:
                 await self.prompts.run_prompt(prompt, inner)

@@ -106,3 +106,17 @@ async def test_a_private_key_in_base64_is_noticed_one_character_at_a_time(tmp_pa
         await flow.run(f'{ASK} (ask (q "x"))')
     shown = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert encoded[-40:-4] not in shown and shown.endswith(" there")
+
+
+async def test_a_prompts_events_are_redacted_and_its_text_is_its_value(tmp_path: Path) -> None:
+    """`stream_prompt` gives the answer as it is, and with `events=True` events like any others."""
+    answer = f"the key is {SECRET} indeed"
+    provider = ScriptedProvider([answer, answer])
+    async with AgentFlow(provider=provider, api_key=SECRET, root=tmp_path) as flow:
+        text = "".join([piece async for piece in flow.handler.stream_prompt("say")])
+        events = [event async for event in flow.handler.stream_prompt(f"say {SECRET}", events=True)]
+    assert text == answer and SECRET in provider.requests[1].messages[-1].text
+    assert not any(SECRET in json.dumps(event.to_dict()) for event in events)
+    shown = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert shown == answer.replace(SECRET, "[redacted]")
+    assert [event.seq for event in events] == sorted({event.seq for event in events})
