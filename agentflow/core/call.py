@@ -1,8 +1,8 @@
 """Where in which run we are: the context every effect below the language carries.
 
 A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
-variable, :data:`current_call`, is set around code of the host only (:class:`HostCode`), so that public entries called
-from inside a tool join the run that the tool belongs to.
+variable, :data:`current_call`, is set around code of the host only (:class:`~agentflow.core.host_code.HostCode`), so that
+public entries called from inside a tool join the run that the tool belongs to.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ import asyncio
 import time as _time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentflow.core.context import InheritedContext
 from agentflow.core.events import (
-    ENDINGS,
     MAX_PROGRAM_BYTES,
     Event,
     EventBase,
     Log,
-    Outcome,
     ProgramLoaded,
     ToolProgress,
     Warning,
@@ -33,6 +30,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.names import Definitions, narrowed
 from agentflow.core.paths import content_mark, label_mark
+from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
 
@@ -431,7 +429,7 @@ class CallContext:
         path: str | None = None,
         subtask_chain: tuple[str | LazyFingerprint, ...] | None = None,
         **fields: Any,
-    ) -> Scope:
+    ) -> Scope[CallContext]:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
 
         Inside, ``scope.call`` is the nested place (a path of its own, unless ``path`` is given). Leave results with
@@ -454,56 +452,6 @@ class CallContext:
         return await self.run.call_value(function, arguments, self)
 
 
-class Scope:
-    """An open Started/Finished pair; see :meth:`CallContext.scope`. Fields that both events have need be given once.
-
-    ``call`` is the call inside; ``watched`` says whether anybody takes its events: what only they hold need not be set.
-    """
-
-    __slots__ = ("_began", "_fields", "_seq", "_started", "_values", "call", "watched")
-
-    def __init__(self, call: CallContext, started: type[EventBase], fields: dict[str, Any]) -> None:
-        self.call = call
-        self._started = started
-        self._fields = fields
-        self._values: dict[str, Any] = {}
-        self._seq = 0
-        self._began = 0.0
-        self.watched = False
-
-    def __enter__(self) -> Scope:
-        call = self.call
-        if call.run.watched:
-            self.watched = True
-            self._began = _time.perf_counter()
-            self._seq = call.parent = call.emit(self._started, **self._fields)
-        return self
-
-    def set(self, **values: Any) -> None:
-        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own."""
-        self._values.update(values)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self.watched:
-            return
-        values = self._values
-        outcome: Outcome
-        if error is not None:
-            outcome = "cancelled" if isinstance(error, asyncio.CancelledError | GeneratorExit) else "error"
-            values["error"] = error
-        else:
-            result = values.get("result")
-            outcome = values.get("outcome") or ("failed" if getattr(result, "status", "") == "FAILED" else "ok")
-        values["outcome"] = outcome
-        ending = ENDINGS[self._started]
-        for name in ending.shared:
-            if name in self._fields:
-                values.setdefault(name, self._fields[name])
-        self.call.emit(ending.kind, started=self._seq, duration_s=_time.perf_counter() - self._began, **values)
-
-
 class _ThreadCall(CallContext):
     """A call whose events are published on the event loop, in the order in which its thread publishes them."""
 
@@ -519,42 +467,3 @@ class _ThreadCall(CallContext):
 
 current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)
 """The call whose tool or host callable is executing in this context, if any."""
-
-
-class StrayExit(RuntimeError):
-    """Code of the host ended in a way that is not its own to choose: it called ``sys.exit``, or raised CancelledError
-    although nobody cancelled it. It is a failure of that code, and no reason to end the process or the run."""
-
-
-class HostCode:
-    """A block in which code of the host runs: public entries called there join ``call``.
-
-    Nobody knows in which order such code starts effects, so those of ``call`` are told apart by their content. Raises
-    StrayExit in place of a SystemExit, and of a CancelledError when this task was not cancelled.
-    """
-
-    __slots__ = ("_call", "_cancelling", "_task", "_token")
-
-    def __init__(self, call: CallContext) -> None:
-        self._call = call
-        self._token: Token[CallContext | None] | None = None
-
-    def __enter__(self) -> None:
-        self._call._ordered = False  # pyright: ignore[reportPrivateUsage]
-        self._token = current_call.set(self._call)
-        self._task = asyncio.current_task()
-        self._cancelling = self._task.cancelling() if self._task is not None else 0
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._token is not None
-        current_call.reset(self._token)
-        if isinstance(error, SystemExit):
-            raise StrayExit(f"it called sys.exit({error.code!r})") from error
-        if isinstance(error, asyncio.CancelledError) and self._task is not None and not self._cancelled():
-            raise StrayExit("it raised CancelledError, although nobody cancelled it") from error
-
-    def _cancelled(self) -> bool:
-        assert self._task is not None
-        return self._task.cancelling() > self._cancelling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from agentflow.core.call import CallContext, Scope
+from agentflow.core.call import CallContext
 from agentflow.core.errors import IncompleteStream
 from agentflow.core.events import (
     AttemptStarted,
@@ -16,6 +16,7 @@ from agentflow.core.events import (
 )
 from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice
 from agentflow.core.ports import ProviderAdapter
+from agentflow.core.scope import Scope
 from agentflow.handler.answer import PartialAnswer
 
 
@@ -77,7 +78,7 @@ class _Progress:
         self._call = call
         self._partial = partial
         self._names: dict[str, str] = {}
-        self._attempt: Scope | None = None
+        self._attempt: Scope[CallContext] | None = None
 
     def show(self, delta: ModelDelta) -> None:
         call = self._call

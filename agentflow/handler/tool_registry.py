@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from agentflow.core.call import ApprovalRequest, CallContext, HostCode, Scope
+from agentflow.core.call import ApprovalRequest, CallContext
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
+from agentflow.core.host_code import HostCode
 from agentflow.core.messages import TextPart
 from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_reason
+from agentflow.core.scope import Scope
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
@@ -119,7 +121,7 @@ class ToolRegistry:
                 scope.set(result=result)
             return result
 
-    async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope) -> TaskResult:
+    async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope[CallContext]) -> TaskResult:
         call = scope.call
         tool = self._tools.get(name)
         if tool is None:

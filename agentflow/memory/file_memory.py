@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.call import CallContext, HostCode
+from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
 from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.host_code import HostCode
 from agentflow.core.ports import FilePort, Ranker
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from agentflow.core.call import CallContext, HostCode
+from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.effects import (
     CallWorkflow,
@@ -25,6 +25,7 @@ from agentflow.core.effects import (
 )
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
+from agentflow.core.host_code import HostCode
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest

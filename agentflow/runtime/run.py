@@ -14,11 +14,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn
 
-from agentflow.core.call import ApprovalRequest, CallContext, RunServices, Scope
+from agentflow.core.call import ApprovalRequest, CallContext, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.scope import Scope
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.lib.start_throttle import StartThrottle
@@ -196,7 +197,7 @@ class OpenRun:
         self,
         run: Run,
         root: CallContext,
-        scope: Scope,
+        scope: Scope[CallContext],
         fanout: Fanout,
         throttle: StartThrottle,
         redactor: Redactor | None,

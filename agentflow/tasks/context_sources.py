@@ -11,10 +11,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import ValidationError
 
-from agentflow.core.call import CallContext, HostCode
+from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
 from agentflow.core.events import ContextStarted
+from agentflow.core.host_code import HostCode
 from agentflow.core.models import validation_messages
 from agentflow.core.ports import CommandPort, ContextFinder, FilePort
 from agentflow.core.requests import SubtaskRequest

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call import CallContext, HostCode
+from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.host_code import HostCode
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import TaskResult, warn_of_reason

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call import CallContext, HostCode
+from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
+from agentflow.core.host_code import HostCode
 from agentflow.core.names import Definitions
 from agentflow.core.ports import (
     CommandPort,

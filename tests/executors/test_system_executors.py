@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import HostCode
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded
 from agentflow.core.events import ContextFinished, ContextStarted
+from agentflow.core.host_code import HostCode
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.executors.command_executor import CommandExecutor

@@ -1,0 +1,48 @@
+"""Code of the host that runs inside a run: tools, host functions, and the host's own objects behind ports."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Token
+from types import TracebackType
+
+from agentflow.core.call import CallContext, current_call
+
+
+class StrayExit(RuntimeError):
+    """Code of the host ended in a way that is not its own to choose: it called ``sys.exit``, or raised CancelledError
+    although nobody cancelled it. It is a failure of that code, and no reason to end the process or the run."""
+
+
+class HostCode:
+    """A block in which code of the host runs: public entries called there join ``call``.
+
+    Nobody knows in which order such code starts effects, so those of ``call`` are told apart by their content. Raises
+    StrayExit in place of a SystemExit, and of a CancelledError when this task was not cancelled.
+    """
+
+    __slots__ = ("_call", "_cancelling", "_task", "_token")
+
+    def __init__(self, call: CallContext) -> None:
+        self._call = call
+        self._token: Token[CallContext | None] | None = None
+
+    def __enter__(self) -> None:
+        self._call._ordered = False  # pyright: ignore[reportPrivateUsage]
+        self._token = current_call.set(self._call)
+        self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task is not None else 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._token is not None
+        current_call.reset(self._token)
+        if isinstance(error, SystemExit):
+            raise StrayExit(f"it called sys.exit({error.code!r})") from error
+        if isinstance(error, asyncio.CancelledError) and self._task is not None and not self._cancelled():
+            raise StrayExit("it raised CancelledError, although nobody cancelled it") from error
+
+    def _cancelled(self) -> bool:
+        assert self._task is not None
+        return self._task.cancelling() > self._cancelling

@@ -1,0 +1,84 @@
+"""An open pair of events: a Started, and a Finished that is published however the block ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from agentflow.core.events import ENDINGS, EventBase, Outcome
+
+
+class Watchable(Protocol):
+    """A run as its scopes see it."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody takes events."""
+        ...
+
+
+class Emitter(Protocol):
+    """What publishes the events of a scope: a :class:`~agentflow.core.call.CallContext`."""
+
+    parent: int | None
+
+    @property
+    def run(self) -> Watchable: ...
+    def emit(self, kind: type[EventBase], **fields: Any) -> int:
+        """Publish an event. Returns its ``seq``; 0 when nobody watches."""
+        ...
+
+
+C = TypeVar("C", bound=Emitter)
+
+
+class Scope(Generic[C]):
+    """An open Started/Finished pair; see :meth:`CallContext.scope`. Fields that both events have need be given once.
+
+    ``call`` is the call inside; ``watched`` says whether anybody takes its events: what only they hold need not be set.
+    """
+
+    __slots__ = ("_began", "_fields", "_seq", "_started", "_values", "call", "watched")
+
+    def __init__(self, call: C, started: type[EventBase], fields: dict[str, Any]) -> None:
+        self.call = call
+        self._started = started
+        self._fields = fields
+        self._values: dict[str, Any] = {}
+        self._seq = 0
+        self._began = 0.0
+        self.watched = False
+
+    def __enter__(self) -> Scope[C]:
+        call = self.call
+        if call.run.watched:
+            self.watched = True
+            self._began = time.perf_counter()
+            self._seq = call.parent = call.emit(self._started, **self._fields)
+        return self
+
+    def set(self, **values: Any) -> None:
+        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own."""
+        self._values.update(values)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.watched:
+            return
+        values = self._values
+        outcome: Outcome
+        if error is not None:
+            outcome = "cancelled" if isinstance(error, asyncio.CancelledError | GeneratorExit) else "error"
+            values["error"] = error
+        else:
+            result = values.get("result")
+            outcome = values.get("outcome") or ("failed" if getattr(result, "status", "") == "FAILED" else "ok")
+        values["outcome"] = outcome
+        ending = ENDINGS[self._started]
+        for name in ending.shared:
+            if name in self._fields:
+                values.setdefault(name, self._fields[name])
+        self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
