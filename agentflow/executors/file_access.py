@@ -27,6 +27,7 @@ from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
 from agentflow.executors.path_rules import check_text, split
 from agentflow.executors.waiting import run_or_undo
+from agentflow.lib.file_names import name_text
 from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection
 from agentflow.lib.terminal import shown
 
@@ -127,7 +128,7 @@ class FileAccessManager:
         Raises PathDenied for an invalid path and for one outside the roots.
         """
         root, parts = self._locate(path)
-        return str(root.path.joinpath(*parts))
+        return name_text(str(root.path.joinpath(*parts)))
 
     def _locate(self, path: str) -> tuple[Root, tuple[str, ...]]:
         text = check_text(path)
@@ -237,7 +238,7 @@ class FileAccessManager:
         return True
 
     async def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; bytes that are not UTF-8 become replacement characters.
+        """The names in a directory, sorted; bytes that are not UTF-8 are written ``\\xNN``, which :meth:`read` understands.
 
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/not-directory``, ``files/too-large``.
         """
@@ -251,7 +252,7 @@ class FileAccessManager:
                 for entry in entries:
                     if entry.name.startswith(TEMPORARY):
                         continue
-                    names.append(os.fsencode(entry.name).decode("utf-8", "replace"))
+                    names.append(name_text(entry.name))
                     if len(names) > MAX_ENTRIES:
                         raise FileFailure(f"{shown(path)} has more than {MAX_ENTRIES} entries", code="files/too-large")
             return sorted(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from agentflow.core.errors import PathDenied
+from agentflow.lib.file_names import text_name
 from agentflow.lib.terminal import shown
 
 MAX_NAME = 255
@@ -14,7 +15,7 @@ MAX_PATH = 4_096
 
 
 def check_text(path: object) -> str:
-    """``path`` as a string that the kernel accepts.
+    """The name that the text ``path`` stands for (:func:`~agentflow.lib.file_names.text_name`), which the kernel accepts.
 
     Raises PathDenied (``files/name``) if it is not text, empty, too long, contains a NUL or cannot be encoded.
     """
@@ -27,7 +28,8 @@ def check_text(path: object) -> str:
     if "\0" in path:
         raise PathDenied(f"{shown(path)}: a path cannot hold a NUL character", code="files/name")
     try:
-        raw = os.fsencode(path)
+        name = text_name(path)
+        raw = os.fsencode(name)
     except UnicodeEncodeError:
         raise PathDenied(f"{shown(path)}: not encodable as a file name", code="files/name") from None
     if len(raw) > MAX_PATH:
@@ -37,7 +39,7 @@ def check_text(path: object) -> str:
             raise PathDenied(
                 f"{shown(path)}: a name has {len(part)} bytes, at most {MAX_NAME} are possible", code="files/name"
             )
-    return path
+    return name
 
 
 def split(path: str) -> tuple[str, ...] | None:

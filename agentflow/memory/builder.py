@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agentflow.core.errors import DataError
+from agentflow.lib.file_names import text_name
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.git import GitFailed, GitRepository
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Known, NewFile, Store
 from agentflow.memory.symbols import symbols
-from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, printable, too_large, walk
+from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, too_large, walk
 
 _BATCH = 500
 _RACY_NS = 2_000_000_000
@@ -100,7 +101,7 @@ class Builder:
         with self._reader(root) as reader, self._store.transaction():
             try:
                 # git is started in a path: a root that was moved away from its path has no history
-                repository = GitRepository.find(root, self._check) if reader.is_at(root) else None
+                repository = GitRepository.find(text_name(root), self._check) if reader.is_at(root) else None
             except GitFailed as failure:
                 note = str(failure)
             root_id = self._store.root(root)
@@ -177,10 +178,8 @@ class Builder:
             for name in names:
                 if name in nested or name.endswith("/"):
                     yield from walk(reader, self._rules, tally.skip, self._check, name.rstrip("/"))
-                elif printable(name):
-                    yield name
                 else:
-                    tally.skip(repr(name), "a name that is not UTF-8")
+                    yield name
         if not names:
             yield from walk(reader, self._rules, tally.skip, self._check)
 

@@ -16,6 +16,7 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.host_code import HostCode
 from agentflow.core.ports import FilePort, Ranker
+from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tokens import Tokeniser
@@ -104,7 +105,7 @@ class FileMemory:
         ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) if it is not a readable directory.
         """
         root = await asyncio.to_thread(absolute_root, repo_path)
-        if root not in {await asyncio.to_thread(os.path.realpath, other) for other in self._roots}:
+        if root not in await asyncio.to_thread(_resolved, self._roots):
             self._roots.append(root)
         if options and "history" in options:
             self._history[root] = bool(options["history"])
@@ -282,9 +283,11 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
+def _resolved(roots: Sequence[str]) -> set[str]:
+    return {name_text(os.path.realpath(text_name(root))) for root in roots}
+
+
 def database_path(cache_dir: Path, roots: Sequence[str]) -> Path:
     """The index file for these roots below a cache directory: one file per set of roots."""
-    named = "\0".join(sorted(os.path.realpath(root) for root in roots))
-    return (
-        cache_dir / f"index-{hashlib.blake2b(named.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()}.db"
-    )
+    named = "\0".join(sorted(_resolved(roots)))
+    return cache_dir / f"index-{hashlib.blake2b(named.encode(), digest_size=8).hexdigest()}.db"

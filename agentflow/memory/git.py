@@ -13,9 +13,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from agentflow.lib.file_names import name_text
 
 _HARDENED: tuple[str, ...] = (
     "--no-pager",
@@ -108,25 +110,25 @@ class GitRepository:
     def files(self) -> list[str]:
         """Tracked and untracked files that are not ignored, sorted; a nested repository ends with ``/``."""
         listed = self._run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
-        return sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
+        return sorted({_path(name) for name in listed.split(b"\0") if name})
 
     def submodules(self) -> frozenset[str]:
         """Paths of submodules."""
         staged = self._run("ls-files", "-z", "--stage")
         return frozenset(
-            os.fsdecode(entry.partition(b"\t")[2]) for entry in staged.split(b"\0") if entry.startswith(b"160000 ")
+            _path(entry.partition(b"\t")[2]) for entry in staged.split(b"\0") if entry.startswith(b"160000 ")
         )
 
     def log(self, max_commits: int) -> list[Commit]:
         """The last ``max_commits`` commits without merges, newest first, with the files they touched below the root."""
         if not self.head():
             return []
-        text = self._run(
+        records = self._run(
             "log", f"--max-count={max_commits}", "--no-merges", "--no-renames", "--name-only", "-z", "--relative",
             "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-color", "--no-notes", "--encoding=UTF-8",
             f"--format=format:{_RECORD}%s", "HEAD", "--", ".",
-        ).decode("utf-8", "replace")  # fmt: skip
-        return [_commit(record) for record in text.split(_RECORD)[1:]]
+        )  # fmt: skip
+        return [_commit(record) for record in records.split(_RECORD.encode())[1:]]
 
     def _run(self, *arguments: str) -> bytes:
         command = [self._git, *_HARDENED, "-C", self._root, *arguments]
@@ -220,9 +222,13 @@ def _worktree_is_mutual(marker: Path) -> bool:
     return any(os.path.realpath(target / pointer) == os.path.realpath(marker.parent) for pointer in moved)
 
 
-def _commit(record: str) -> Commit:
-    subject, _, names = record.partition("\n")
+def _commit(record: bytes) -> Commit:
+    subject, _, names = record.partition(b"\n")
     if not names:
-        subject, _, names = record.partition("\0")
-    paths: Sequence[str] = [name for name in names.split("\0") if name]
-    return Commit(subject.strip("\0 \n"), tuple(paths))
+        subject, _, names = record.partition(b"\0")
+    paths = tuple(_path(name) for name in names.split(b"\0") if name)
+    return Commit(subject.decode("utf-8", "replace").strip("\0 \n"), paths)
+
+
+def _path(name: bytes) -> str:
+    return name_text(os.fsdecode(name))

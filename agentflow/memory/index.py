@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from agentflow.core.errors import AgentflowError, DataError
+from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
 from agentflow.memory.ranking import Ranked, RankWeights, rank
@@ -77,12 +78,12 @@ class FileIndex:
         return await self._run(lambda stop: self._builder(top, self.rules, stop).update_paths(top, paths))
 
     def _absolute(self, root: str | os.PathLike[str]) -> str:
-        path = os.fspath(root)
+        path = name_text(text_name(os.fspath(root)))
         return path if self._opener(path) is not None else absolute_root(path)
 
     def _opener(self, root: str) -> OpenRoot | None:
         held = self._held
-        return held.open_directory if held is not None and root in map(str, held.roots) else None
+        return held.open_directory if held is not None and root in (name_text(str(top)) for top in held.roots) else None
 
     def _builder(self, root: str, rules: IndexRules, stop: threading.Event) -> Builder:
         return Builder(self._opened(), self._tokeniser, rules, stop, self._opener(root))
@@ -204,7 +205,7 @@ async def _ended(future: asyncio.Future[T]) -> None:
 
 def absolute_root(root: str | os.PathLike[str]) -> str:
     """``root`` as an absolute, resolved path. Raises DataError (``memory/root``) if it is not a readable directory."""
-    argument = os.fspath(root)
+    argument = text_name(os.fspath(root))
     try:
         path = os.path.realpath(argument, strict=True)
         os.scandir(path).close()
@@ -215,4 +216,4 @@ def absolute_root(root: str | os.PathLike[str]) -> str:
             code="memory/root",
             hint="give the path of a directory that exists and can be read",
         ) from None
-    return path
+    return name_text(path)

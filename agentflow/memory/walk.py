@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
+from agentflow.lib.file_names import name_text, text_name
 from agentflow.memory.rules import IgnoreRules, IndexRules
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,7 +50,7 @@ class RootReader:
 
     def __init__(self, root: str, open_root: OpenRoot | None = None) -> None:
         self.root = root
-        self._top = open_root(root) if open_root is not None else os.open(root, _TOP)
+        self._top = open_root(root) if open_root is not None else os.open(text_name(root), _TOP)
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def __enter__(self) -> RootReader:
@@ -72,7 +73,7 @@ class RootReader:
     def is_at(self, path: str) -> bool:
         """Whether ``path`` still leads to the root's directory."""
         try:
-            return os.path.samestat(os.stat(path), os.fstat(self._top))
+            return os.path.samestat(os.stat(text_name(path)), os.fstat(self._top))
         except OSError:
             return False
 
@@ -89,7 +90,7 @@ class RootReader:
             self._open.move_to_end(path)
             return cached
         parent, _, name = path.rpartition("/")
-        descriptor = os.open(name, _DIRECTORY, dir_fd=self.directory(parent))
+        descriptor = os.open(text_name(name), _DIRECTORY, dir_fd=self.directory(parent))
         self._open[path] = descriptor
         while len(self._open) > _KEPT_DIRECTORIES:
             _, oldest = self._open.popitem(last=False)
@@ -100,7 +101,7 @@ class RootReader:
         """Size, time and inode of the regular file ``path``. Raises Skip if it is not one or cannot be reached."""
         parent, _, name = _checked(path).rpartition("/")
         try:
-            status = os.stat(name, dir_fd=self.directory(parent), follow_symlinks=False)
+            status = os.stat(text_name(name), dir_fd=self.directory(parent), follow_symlinks=False)
         except OSError as error:
             raise Skip(why(error)) from None
         return _stamp(status)
@@ -109,7 +110,7 @@ class RootReader:
         """The bytes of the regular file ``path``. Raises Skip if there are more than ``max_bytes``."""
         parent, _, name = _checked(path).rpartition("/")
         try:
-            descriptor = os.open(name, _FILE, dir_fd=self.directory(parent))
+            descriptor = os.open(text_name(name), _FILE, dir_fd=self.directory(parent))
         except OSError as error:
             raise Skip(why(error)) from None
         try:
@@ -190,7 +191,7 @@ def walk(
         below: list[tuple[str, IgnoreRules]] = []
         for name, is_directory, is_link in names:
             path = f"{at}/{name}" if at else name
-            if (is_directory and not rules.enters(path)) or local.ignored(path, is_directory):
+            if (is_directory and not rules.enters(path)) or local.ignored(text_name(path), is_directory):
                 continue
             if is_directory:
                 if path.count("/") < _MAX_DEPTH:
@@ -211,10 +212,7 @@ def _list(
     try:
         with os.scandir(reader.directory(at)) as entries:
             for entry in entries:
-                if not printable(entry.name):
-                    skipped(f"{at}/{entry.name!r}" if at else repr(entry.name), "a name that is not UTF-8")
-                    continue
-                names.append((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()))
+                names.append((name_text(entry.name), entry.is_dir(follow_symlinks=False), entry.is_symlink()))
     except OSError as error:
         skipped(at or ".", why(error))
         return [], inherited
@@ -223,16 +221,7 @@ def _list(
     if any(name == ".gitignore" and not directory for name, directory, _ in names):
         try:
             text, _ = reader.read(f"{at}/.gitignore" if at else ".gitignore", 1 << 20)
-            local = inherited.extended(at, text.decode("utf-8", "replace"))
+            local = inherited.extended(text_name(at), os.fsdecode(text))
         except Skip as reason:
             skipped(f"{at}/.gitignore" if at else ".gitignore", str(reason))
     return names, local
-
-
-def printable(name: str) -> bool:
-    """Whether a file name is valid UTF-8 (other bytes appear as lone surrogates)."""
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

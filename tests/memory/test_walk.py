@@ -102,13 +102,6 @@ def test_ignore_files_hold_below_themselves_and_deeper_ones_win(tmp_path: Path) 
     ]  # fmt: skip
 
 
-def test_names_that_are_not_utf8_are_skipped(tmp_path: Path) -> None:
-    """They cannot be said in an answer, so they are listed as skipped."""
-    (tmp_path / os.fsdecode(b"caf\xe9.py")).write_text("x")
-    paths, skipped = found(tmp_path)
-    assert paths == [] and list(skipped.values()) == ["a name that is not UTF-8"]
-
-
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     """A reader closes everything, also after more directories than it keeps open."""
     write(tmp_path, {f"d{i}/e/f.py": "x" for i in range(120)})
