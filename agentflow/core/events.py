@@ -239,7 +239,7 @@ class ToolFinished(FinishedBase):
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStarted(EventBase):
-    """A subtask began, at the request of a model (CONTINUATION); ``depth`` counts nesting from 1."""
+    """A subtask began, at the request of a tool (CONTINUATION); ``depth`` counts nesting from 1."""
 
     request: SubtaskRequest | None = None
     depth: int = 1

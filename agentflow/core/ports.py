@@ -121,7 +121,7 @@ class ToolPort(Protocol):
     ) -> TaskResult:
         """Check grants and approval, validate, run under the tool's time-out and retries, publish Tool events.
 
-        A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
+        The subtask that a CONTINUATION asks for is run, and its result is the tool's. A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
         ...
 

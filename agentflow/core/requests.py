@@ -19,14 +19,15 @@ def _from_pairs(value: object) -> object:
     return value if value is None or isinstance(value, MappingModel) else (pairs_to_dict(value) or value)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class SubtaskRequest(Record):
     """A request to run an atomic task: by ``name``, else by ``type:subtype``, else by hints or description.
 
     ``inputs`` its arguments; ``file_paths`` its files (they take precedence over any lookup); ``context_management``
-    and ``history_config`` override the template's; ``template_hints`` names to try; ``max_depth`` the maximum nesting
-    of subtasks, ``depth`` its own. Build one from foreign data with :meth:`of`; the two settings may be mappings here
-    too.
+    and ``history_config`` override the template's; ``template_hints`` (or ``templateHints``) names to try;
+    ``max_depth`` the maximum nesting of subtasks, ``depth`` its own; ``history_context`` the conversation so far as
+    text, which the task and its lookup are shown whatever it inherits. Build one from foreign data with :meth:`of`; the
+    two settings may be mappings here too.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -44,12 +45,40 @@ class SubtaskRequest(Record):
     history_config: Annotated[HistoryConfig | None, BeforeValidator(_from_pairs)] = None
     max_depth: int | None = None
     depth: int = 0
+    history_context: str | None = None
 
-    def __post_init__(self) -> None:
-        for name, kind in (("context_management", ContextManagement), ("history_config", HistoryConfig)):
-            settings = getattr(self, name)
-            if settings is not None and not isinstance(settings, kind):
-                object.__setattr__(self, name, kind.of(settings))
+    def __init__(
+        self,
+        type: str = "atomic",
+        subtype: str | None = None,
+        name: str | None = None,
+        description: str = "",
+        inputs: Mapping[str, Any] | None = None,
+        template_hints: Sequence[str] | None = None,
+        context_management: ContextManagement | Mapping[str, Any] | None = None,
+        file_paths: Sequence[str] | None = None,
+        history_config: HistoryConfig | Mapping[str, Any] | None = None,
+        max_depth: int | None = None,
+        depth: int = 0,
+        history_context: str | None = None,
+        *,
+        templateHints: Sequence[str] | None = None,
+    ) -> None:
+        hints = templateHints if template_hints is None else template_hints
+        put = object.__setattr__
+        put(self, "type", type)
+        put(self, "subtype", subtype)
+        put(self, "name", name)
+        put(self, "description", description)
+        put(self, "inputs", {} if inputs is None else inputs)
+        put(self, "template_hints", [] if hints is None else hints)
+        context = None if context_management is None else ContextManagement.of(context_management)
+        put(self, "context_management", context)
+        put(self, "file_paths", file_paths)
+        put(self, "history_config", None if history_config is None else HistoryConfig.of(history_config))
+        put(self, "max_depth", max_depth)
+        put(self, "depth", depth)
+        put(self, "history_context", history_context)
 
     @classmethod
     def of(cls, value: object) -> SubtaskRequest:

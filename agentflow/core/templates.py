@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agentflow.core.models import MappingModel
-from agentflow.core.values import pairs_to_dict
+from agentflow.core.values import name_of, pairs_to_dict
 
 
-class ContextManagement(MappingModel):
+class Overrides(MappingModel):
+    """Settings a program, host or file may leave out: ``nil`` counts as None, a symbol as its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_program_values(cls, value: object) -> object:
+        entries = pairs_to_dict(value)
+        if entries is None:
+            return value
+        return {key: None if item == [] else name_of(item) or item for key, item in entries.items()}
+
+
+class ContextManagement(Overrides):
     """How a task's context is assembled; ``None`` means the default of the template's subtype.
 
     ``inherit_context`` full, none or subset; ``accumulate_data``; ``accumulation_format`` notes_only or full_output;
@@ -31,7 +43,7 @@ class ContextManagement(MappingModel):
     )
 
 
-class HistoryConfig(MappingModel):
+class HistoryConfig(Overrides):
     """How a task uses its session's history.
 
     ``use_session_history`` sends earlier exchanges, ``history_turns_to_include`` limits them to the newest (None: all);

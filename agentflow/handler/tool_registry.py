@@ -111,7 +111,8 @@ class ToolRegistry:
     ) -> TaskResult:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
-        A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
+        When it gives a CONTINUATION, the subtask is run after it, and the result is the subtask's. A failure is a
+        FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
         with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
             if call_id is not None:
@@ -119,7 +120,7 @@ class ToolRegistry:
             result = await self._checked(name, arguments, scope)
             if scope.watched:
                 scope.set(result=result)
-            return result
+        return await _continued(name, result, call) if result.status == "CONTINUATION" else result
 
     async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope[CallContext]) -> TaskResult:
         call = scope.call
@@ -248,6 +249,17 @@ def _result(tool: Tool, value: object, call: CallContext) -> TaskResult:
         return TaskResult("CONTINUATION", notes=Notes(subtask_request=SubtaskRequest.of(cast(object, value))))
     result = TaskResult.of(value)
     return warn_of_reason(result, call.warn) if result.status == "FAILED" else result
+
+
+async def _continued(name: str, result: TaskResult, call: CallContext) -> TaskResult:
+    request = result.notes.subtask_request
+    if request is None:
+        return TaskResult.failure(
+            "subtask_failure",
+            f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
+            details={"code": "tool/no-subtask-request"},
+        )
+    return await call.run.run_subtask(request, call)
 
 
 def _capped(result: TaskResult, limit: int) -> TaskResult:

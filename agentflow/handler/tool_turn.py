@@ -108,8 +108,6 @@ class ToolTurn:
             hint = did_you_mean(name, self._offered) or f"there are: {', '.join(sorted(self._offered)) or 'none'}"
             return self._refused(part, call, f"there is no tool '{clip(name, 120)}'; {hint}")
         result = await self._tools.execute(name, part.arguments, call, call_id=part.id)
-        if result.status == "CONTINUATION":
-            result = await self._continued(name, result, call)
         if result.usage is not NO_USAGE:
             self.usage += result.usage
         return ToolResultPart(part.id, name, _text(result), result.failed, result.notes.parts or ())
@@ -117,16 +115,6 @@ class ToolTurn:
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
         call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
         return ToolResultPart(part.id, part.name, f"error: {why}", True)
-
-    async def _continued(self, name: str, result: TaskResult, call: CallContext) -> TaskResult:
-        request = result.notes.subtask_request
-        if request is None:
-            return TaskResult.failure(
-                "subtask_failure",
-                f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
-                details={"code": "tool/no-subtask-request"},
-            )
-        return await call.run.run_subtask(request, call)
 
 
 def _text(result: TaskResult) -> str:

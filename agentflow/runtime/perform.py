@@ -85,7 +85,7 @@ class EffectRunner:
                 case TaskCall():
                     return await self._task(effect, call)
                 case ToolCall():
-                    return await self.tools.execute(effect.name, effect.arguments, call)
+                    return await self.tools.execute(effect.name, self._tool_arguments(effect), call)
                 case HostCall():
                     return await self._host(effect, call, span)
                 case LogMessage():
@@ -108,7 +108,7 @@ class EffectRunner:
         template = self.tasks.find_compiled(effect.name, call.definitions)
         if template is None or not permitted(template, call.grants):
             if self.tools.find(effect.name) is not None:
-                return await self.tools.execute(effect.name, effect.arguments, call)
+                return await self.tools.execute(effect.name, self._tool_arguments(effect), call)
             return self._no_task(effect.name, template is not None, call)
         request = self.request_from_arguments(template.template, effect.arguments)
         try:
@@ -118,6 +118,20 @@ class EffectRunner:
         except Exception as error:  # noqa: BLE001 - the specification's boundary: what nobody foresaw is a FAILED result
             _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
             return TaskResult.from_error(error)
+
+    def _tool_arguments(self, effect: ToolCall | TaskCall) -> dict[str, Any]:
+        """The arguments of a tool: pairs given as its settings are a dict, unless it declares them to be a list."""
+        arguments = effect.arguments
+        if _SETTINGS.isdisjoint(arguments):
+            return arguments
+        info = self.tools.describe(effect.name)
+        converted = dict(arguments)
+        for name in _SETTINGS.intersection(arguments):
+            parameter = info.parameter(name) if info is not None else None
+            if parameter is None or not _takes_array(parameter.schema):
+                entries = pairs_to_dict(arguments[name])
+                converted[name] = arguments[name] if entries is None else entries
+        return converted
 
     def _no_task(self, name: str, exists: bool, call: CallContext) -> TaskResult:
         if exists:
@@ -193,6 +207,15 @@ def _leaving(effect: Effect) -> Effect:
     if isinstance(effect, HostCall):
         return replace(effect, arguments=tuple(changed))
     return replace(effect, inputs=changed) if isinstance(effect, Solve) else replace(effect, arguments=changed)
+
+
+_SETTINGS = frozenset({"context", "history_config", "inputs"})
+
+
+def _takes_array(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("type")
+    choices: list[Mapping[str, Any]] = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    return kinds == "array" or (isinstance(kinds, list) and "array" in kinds) or any(map(_takes_array, choices))
 
 
 _CONTEXT_KEYS = {

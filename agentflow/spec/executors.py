@@ -41,12 +41,35 @@ class SystemExecutorFunctions:
         commands = cast(CommandPort, commands_of(command_executor))
         contexts = HandlerContexts(handler) if handler is not None else None
         self._tools = SystemTools(finder, file_manager, commands, contexts)
+        self._memory_system = memory_system
+        self._file_manager = file_manager
+        self._command_executor = command_executor
         self._handler = handler
         if engine is None and isinstance(handler, BaseHandler):
             self.joint = handler.joint
         else:
             service = TaskService(AtomicTaskExecutor(NoPrompts(), file_manager), finder, commands=commands)
             self.joint = Joint(service, memory=finder, engine=engine)
+
+    @property
+    def memory_system(self) -> MemoryPort | None:
+        """What answers context queries, as it was passed in."""
+        return self._memory_system
+
+    @property
+    def file_manager(self) -> FilePort:
+        """What reads and writes files, as it was passed in."""
+        return self._file_manager
+
+    @property
+    def command_executor(self) -> CommandPort | HostCommandPort:
+        """What runs commands, as it was passed in."""
+        return self._command_executor
+
+    @property
+    def handler_instance(self) -> HandlerPort | None:
+        """The handler whose data context the tools clear and prime, as it was passed in."""
+        return self._handler
 
     def tools(self) -> list[Tool]:
         """The seven tools, to be registered. They are built in: a model is offered only those that a task names."""

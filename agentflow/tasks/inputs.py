@@ -13,7 +13,7 @@ from agentflow.core.errors import SexpEvaluationError, TaskError
 from agentflow.core.models import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
-from agentflow.core.values import Symbol, name_of, pairs_to_dict
+from agentflow.core.values import name_of, pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.types import convert
 
@@ -153,9 +153,7 @@ def _pairs(template: TaskTemplate, key: str, value: object) -> dict[str, Any]:
 def _settings(template: TaskTemplate, key: str, value: object, kind: type[M]) -> M:
     if isinstance(value, kind):
         return value
-    fields = {
-        name: name_of(item) if isinstance(item, Symbol) else item for name, item in _pairs(template, key, value).items()
-    }
+    fields = _pairs(template, key, value)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

@@ -76,9 +76,10 @@ def offered_tools(template: TaskTemplate, call: CallContext) -> tuple[str, ...] 
 
 
 def fingerprint(name: str, request: SubtaskRequest) -> str:
-    """A digest that is equal for identical requests: template, inputs, files and description."""
+    """A digest that is equal for identical requests: template, inputs, files, description and history."""
+    history = request.history_context or ""
     try:
-        content = to_json([name, request.inputs, request.file_paths or [], request.description])
+        content = to_json([name, request.inputs, request.file_paths or [], request.description, history])
     except ValueError:
         content = repr((name, sorted(request.inputs), request.file_paths))
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

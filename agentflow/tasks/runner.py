@@ -173,7 +173,7 @@ class TaskRunner:
             not (request.file_paths or template.file_paths or template.file_paths_source is not None)
             and (call.material is None or call.material is NOTHING_INHERITED)
             and settings.fresh_context != "enabled"
-            and not (options.inherited_context or options.previous_outputs)
+            and not (options.inherited_context or options.previous_outputs or request.history_context)
         ):
             return NO_CONTEXT
         inherited = self._inherited(request, values, settings, call, options)
@@ -213,14 +213,15 @@ class TaskRunner:
         call: CallContext,
         options: TaskOptions,
     ) -> InheritedContext:
+        history = request.history_context or ""  # the request's own, whatever it inherits
         if settings.inherit_context == "none":
-            return InheritedContext()
-        parent = call.material or InheritedContext()
-        text = "\n\n".join(part for part in (options.inherited_context, parent.text) if part)
-        if settings.inherit_context == "full":
-            return InheritedContext(text, parent.paths)
-        request_text = " ".join([request.description, *(text_of(value) for value in values.values())])
-        return subset_of(InheritedContext(text, parent.paths), request_text)
+            return InheritedContext(history)
+        parent = call.material or NOTHING_INHERITED
+        inherited = InheritedContext(_joined(options.inherited_context, parent.text), parent.paths)
+        if settings.inherit_context == "subset":
+            request_text = " ".join([request.description, *(text_of(value) for value in values.values())])
+            inherited = subset_of(inherited, request_text)
+        return InheritedContext(_joined(history, inherited.text), inherited.paths)
 
     async def _explicit(
         self,
@@ -271,6 +272,10 @@ class TaskRunner:
             return None  # enabled only by the subtype's default, and there is no memory
         question = question_of(compiled.template, request, values, inherited, previous)
         return await self.sources.ask(question, call, options.memory)
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join([text for text in texts if text])
 
 
 def _within_grants(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, SubtaskRequest
+from agentflow import AgentFlow, SubtaskRequest, Symbol
 from agentflow.core.errors import DataError
 from agentflow.core.templates import ContextManagement, HistoryConfig
 
@@ -18,7 +18,7 @@ from agentflow.core.templates import ContextManagement, HistoryConfig
 def test_a_request_is_a_mapping_of_its_fields() -> None:
     """Keys are the fields; what can be read by attribute can be read by key."""
     request = SubtaskRequest(name="a", inputs={"x": 1}, file_paths=["b.py"])
-    assert isinstance(request, Mapping) and len(request) == 11 and list(request)[:3] == ["type", "subtype", "name"]
+    assert isinstance(request, Mapping) and len(request) == 12 and list(request)[:3] == ["type", "subtype", "name"]
     assert request["inputs"] == request.inputs == {"x": 1} and request.get("file_paths") == ["b.py"]
     assert "type" in request and "nothing" not in request and request.get("nothing", 7) == 7
     with pytest.raises(KeyError):
@@ -49,9 +49,20 @@ def test_settings_may_be_written_as_data(settings: Any) -> None:
 
 
 def test_both_spellings_are_read() -> None:
-    """The door reads ``templateHints`` as it reads ``template_hints``; a request passes it as it is."""
+    """Door and constructor read ``templateHints`` as they read ``template_hints``; a request passes as it is."""
     request = SubtaskRequest.of({"templateHints": ["a"]})
     assert request == SubtaskRequest.of({"template_hints": ["a"]}) and SubtaskRequest.of(request) is request
+    assert request == SubtaskRequest(templateHints=["a"]) == SubtaskRequest(template_hints=["a"])
+
+
+@pytest.mark.parametrize("nothing", [[], None])
+def test_nil_leaves_a_setting_out(nothing: Any) -> None:
+    """``nil``, which is the empty list, says of a setting what None says; a symbol is its name."""
+    pairs = [["history_turns_to_include", nothing], ["use_session_history", False]]
+    assert HistoryConfig.of(pairs) == HistoryConfig(use_session_history=False)
+    assert SubtaskRequest.of({"history_config": pairs}).history_config == HistoryConfig(use_session_history=False)
+    settings = ContextManagement.of([["inherit_context", Symbol("none")], ["fresh_context", nothing]])
+    assert settings == ContextManagement(inherit_context="none")
 
 
 @pytest.mark.parametrize(

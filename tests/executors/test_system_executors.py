@@ -69,6 +69,16 @@ async def executors(tmp_path: Path, memory: Memory) -> AsyncIterator[SystemExecu
         yield SystemExecutorFunctions(memory, files, commands, Handler())
 
 
+async def test_what_was_injected_can_be_read(executors: SystemExecutorFunctions, memory: Memory) -> None:
+    """Document 4's attributes are the objects passed in; they cannot be set, since setting them would change nothing."""
+    assert executors.memory_system is memory and isinstance(executors.handler_instance, Handler)
+    assert isinstance(executors.file_manager, FileAccessManager)
+    assert isinstance(executors.command_executor, CommandExecutor)
+    for name in ("memory_system", "file_manager", "command_executor", "handler_instance"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(executors, name, None)
+
+
 def error_of(result: TaskResult) -> dict[str, Any]:
     assert result.status == "FAILED" and result["status"] == "FAILED" and result.content
     error = result.notes["error"]

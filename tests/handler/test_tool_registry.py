@@ -15,7 +15,6 @@ from agentflow.core.events import ToolFinished, ToolStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
-from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol
 from agentflow.handler.tool_registry import ToolRegistry
@@ -395,16 +394,19 @@ async def test_ready_tools() -> None:
 
 
 async def test_subtask_tool() -> None:
-    """A subtask tool gives a CONTINUATION that carries the request."""
+    """A subtask tool is shown as a CONTINUATION that carries the request; its result is the subtask's."""
+    run_ = FakeRun()
     tools = registry(
         subtask_tool(
             "research", "Look into it.", template="researcher", parameters={"topic": "string", "depth?": "integer"}
         )
     )
-    result = await run(tools, "research", {"topic": "bees"})
-    request = result.notes["subtask_request"]
-    assert result.status == "CONTINUATION" and isinstance(request, SubtaskRequest)
+    result = await run(tools, "research", {"topic": "bees"}, run_.call())
+    assert (result.status, result.content) == ("COMPLETE", "subtask researcher done")
+    ((request, _),) = run_.subtasks
     assert (request.name, request.inputs) == ("researcher", {"topic": "bees"})
+    (finished,) = [event for event in run_.events if isinstance(event, ToolFinished)]
+    assert finished.result is not None and finished.result.notes["subtask_request"] == request
     assert error_of(await run(tools, "research", {"depth": 1}))["reason"] == "input_validation_failure"
 
 

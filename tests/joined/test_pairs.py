@@ -166,6 +166,30 @@ async def program_calls_a_tool(house: House) -> None:
     assert await house.flow.eval('(value-of (shout (text "honey")))') == "HONEY"
 
 
+async def program_calls_a_subtask_tool(house: House) -> None:
+    house.flow.tools.add(subtask_tool("delegate", "Hand it on.", template="ask", parameters={"q": "string"}))
+    house.replies.append("handed on")
+    assert await house.flow.eval('(value-of (delegate (q "x")))') == "handed on" and "Answer x" in house.sent()
+
+
+async def program_gives_a_tool_its_settings(house: House) -> None:
+    async def show(inputs: dict[str, Any], context: Any, pairs: list[list[str]]) -> list[Any]:
+        return [inputs, context, pairs]
+
+    house.flow.tool(show)
+    for given in ("'((a 1))", '(list (list "a" 1))', '{"a" 1}'):
+        text = f"(value-of (show (inputs {given}) (context {given}) (pairs '((a b)))))"
+        assert await house.flow.eval(text) == [{"a": 1}, {"a": 1}, [["a", "b"]]]
+
+
+async def program_gives_a_tool_a_list(house: House) -> None:
+    async def count(inputs: list[list[str]]) -> int:
+        return len(inputs)
+
+    house.flow.tool(count)
+    assert await house.flow.eval("(value-of (count (inputs '((a b) (c d)))))") == 2
+
+
 async def solver_describes_a_tool(house: House) -> None:
     house.flow.tool(shout)
     assert house.flow.solver.describe(frozenset({"shout"})) == "(shout (text string)) tool: Say it loudly."
@@ -434,6 +458,9 @@ PAIRS = [
     Pair("ModelRouter", "BaseHandler", FallbackRouter, handler_finds_a_model),
     Pair("ToolPort", "TurnLoop", ToolRegistry, turn_loop_calls_a_tool),
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_calls_a_tool),
+    Pair("ToolPort", "EffectRunner", ToolRegistry, program_calls_a_subtask_tool),
+    Pair("ToolPort", "EffectRunner", ToolRegistry, program_gives_a_tool_its_settings),
+    Pair("ToolPort", "EffectRunner", ToolRegistry, program_gives_a_tool_a_list),
     Pair("ToolPort", "Solver", ToolRegistry, solver_describes_a_tool),
     Pair("PromptRunner", "AtomicTaskExecutor", TurnLoop, task_runs_a_prompt),
     Pair("PromptRunner", "BaseHandler", TurnLoop, handler_runs_a_prompt),

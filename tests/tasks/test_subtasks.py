@@ -227,6 +227,22 @@ async def test_what_a_subtask_inherits(tmp_path: Path, inherit: Any, turns: int,
     assert len(session.turns()) == 1
 
 
+@pytest.mark.parametrize("inherit", ["full", "none", "subset"])
+async def test_a_request_may_carry_its_own_history(inherit: Any) -> None:
+    """``history_context`` reaches the model and the lookup whatever the task inherits, beside what it inherits."""
+    memory = FakeMemory([])
+    system, prompts = house("one", "two", memory=memory)
+    system.register_template(template("a", description="look at things"))
+    asked = SubtaskRequest(
+        name="a", history_context="We spoke of bees.", context_management=ContextManagement(inherit_context=inherit)
+    )
+    await system.service.run_request(asked, FakeRun().call())
+    assert prompts.text.count("We spoke of bees.") == 1
+    looked_up = SubtaskRequest(name="a", description="things", history_context="We spoke of ants.")
+    await system.service.run_request(looked_up, FakeRun().call())
+    assert "We spoke of ants." in prompts.text and memory.asked[-1].inherited_context == "We spoke of ants."
+
+
 async def test_a_failed_subtask_is_a_result_for_the_parent() -> None:
     """A subtask whose model call fails gives FAILED with the reason; the parent goes on."""
     error = RateLimited("busy", status=429)
