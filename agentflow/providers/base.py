@@ -133,6 +133,7 @@ class HttpAdapter(ABC):
             yield ModelDelta(notice=notice)
         opened = self._opened.get(loop) or await self._ready(loop)
         call = HttpCall(request, self._clocks, self.name)
+        watch = call.watch
         number = 0
         try:
             call.streaming = request.stream or not self._plain(request)
@@ -153,7 +154,7 @@ class HttpAdapter(ABC):
                                     yield ModelDelta(attempt=self._ended(attempt, call))
                                 delivered = True
                                 yield delta
-                                if call.over and delta.response is None:
+                                if watch.over and delta.response is None:
                                     raise call.timed_out(CallTimeout, "the model call was read too slowly")
                     return
                 except ProviderError as error:
@@ -166,7 +167,7 @@ class HttpAdapter(ABC):
                         raise
                 await asyncio.sleep(wait)
         finally:
-            call.close()
+            call.watch.close()
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens of ``request``, estimated at four bytes per token."""
@@ -199,7 +200,7 @@ class HttpAdapter(ABC):
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("the token count has not the expected shape", code="provider/bad-event") from None
         finally:
-            call.close()
+            call.watch.close()
 
     async def aclose(self) -> None:
         """Close all connections, those of other live loops on theirs. The adapter reopens when it is used again."""

@@ -20,7 +20,7 @@ from agentflow.core.messages import (
 )
 from agentflow.core.values import to_json
 from agentflow.providers import faults
-from agentflow.providers.wire import ToolNames, record, records
+from agentflow.providers.wire import ToolNames, record
 
 MAX_TOOL_CALLS = 256
 """Maximum number of tool calls in one answer; more come from a confused model or a hostile server."""
@@ -83,7 +83,7 @@ class BaseDecoder:
         if isinstance(meaning, str):
             return meaning
         said = f"{self._provider} stopped {self._model} with {clip(repr(reason), 100)}"
-        partial = "".join(part.text for part in parts if isinstance(part, TextPart))
+        partial = joined_text(parts)
         if meaning is not None:
             raise meaning(f"{said} before the answer was complete", partial=partial)
         raise ProtocolError(
@@ -92,6 +92,11 @@ class BaseDecoder:
             partial=partial,
             hint="the answer may be cut short; tell us if this server means a whole answer by it",
         )
+
+
+def joined_text(parts: Iterable[Part]) -> str:
+    """The text of an answer's parts."""
+    return "".join([part.text for part in parts if isinstance(part, TextPart)])
 
 
 def incomplete(what: str, partial: str = "") -> IncompleteStream:
@@ -178,7 +183,7 @@ def text_of(content: object) -> str:
         return content or ""
     if not isinstance(content, list):
         raise TypeError(f"text expected, not {type(content).__name__}")
-    return "".join(_part_text(part) for part in cast(list[object], content))
+    return "".join([_part_text(part) for part in cast(list[object], content)])
 
 
 def _part_text(part: object) -> str:
@@ -193,10 +198,10 @@ _THOUGHTS = ("thinking", "reasoning", "reasoning_text")
 
 def thoughts_of(content: object) -> str:
     """The thinking parts of a message's content."""
-    parts = records(content)
-    return "".join(
-        text_of(p.get("thinking") or p.get("text")) for p in map(record, parts) if p.get("type") in _THOUGHTS
-    )
+    if not isinstance(content, list):
+        return ""
+    parts = [record(part) for part in cast(list[object], content)]
+    return "".join([text_of(p.get("thinking") or p.get("text")) for p in parts if p.get("type") in _THOUGHTS])
 
 
 def count(value: object) -> int:

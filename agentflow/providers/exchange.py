@@ -55,7 +55,6 @@ class HttpCall:
     """One model call in progress: the request, its deadline, and the state of the answer."""
 
     __slots__ = (
-        "_end",
         "body",
         "clocks",
         "deadline",
@@ -63,7 +62,6 @@ class HttpCall:
         "headers",
         "loop",
         "names",
-        "over",
         "path",
         "provider",
         "request",
@@ -79,12 +77,11 @@ class HttpCall:
         self.clocks = clocks
         self.names = ToolNames(request)
         self.loop = asyncio.get_running_loop()
-        self.watch = Watch()
         wall = request.timeout_s if request.timeout_s is not None else clocks.wall_s
         now = self.loop.time()
         self.deadline = None if wall is None else now + wall
-        self.over = False
-        self._end = None if wall is None else self.loop.call_at(now + 2 * wall, self._is_over)
+        # The consumer's time is given back, but not for ever: at twice its time a call is over.
+        self.watch = Watch(None if wall is None else now + 2 * wall)
         self.streaming = request.stream
         self.path = ""
         self.body = b""
@@ -110,20 +107,9 @@ class HttpCall:
         if self.deadline is not None:
             self.deadline += self.loop.time() - paused
 
-    def close(self) -> None:
-        """Stop the timers."""
-        self.watch.close()
-        if self._end is not None:
-            self._end.cancel()
-
-    def _is_over(self) -> None:
-        """End a call at twice its time, however slowly it is read."""
-        self.over = True
-        self.deadline = self.loop.time()
-
     def timed_out(self, otherwise: type[ProviderError], what: str) -> ProviderError:
         """The error of the clock that ran out: the wall clock's, or ``otherwise``."""
-        if self.deadline is not None and self.loop.time() >= self.deadline:
+        if self.watch.over or (self.deadline is not None and self.loop.time() >= self.deadline):
             return CallTimeout(
                 "the model call took longer than its time limit", hint="raise timeout_s or Clocks(wall_s=...)"
             )
@@ -133,10 +119,13 @@ class HttpCall:
 class Answer:
     """Reads a response body in chunks, under the clocks and size caps."""
 
-    __slots__ = ("_call", "_due", "_fair", "_first", "_iterator", "_left", "_sdk", "response")
+    __slots__ = ("_call", "_due", "_fair", "_first", "_iterator", "_left", "_sdk", "headers", "response")
 
     def __init__(self, response: Any, call: HttpCall, sdk: Sdk) -> None:
         self.response = response
+        self.headers = plain_headers(response)
+        call.status = response.status_code
+        call.request_id = _request_id(self.headers)
         self._call = call
         self._sdk = sdk
         self._left = MAX_STREAM_BYTES if call.streaming else MAX_BODY_BYTES
@@ -157,10 +146,9 @@ class Answer:
     @property
     def framed(self) -> bool:
         """Whether the body's end is marked by its length or a last chunk, so that a truncated body is detected."""
-        headers = self.response.headers
         return (
-            "content-length" in headers
-            or "chunked" in headers.get("transfer-encoding", "").lower()
+            b"content-length" in self.headers
+            or b"chunked" in self.headers.get(b"transfer-encoding", b"").lower()
             or self.response.http_version == "HTTP/2"
         )
 
@@ -252,8 +240,6 @@ async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
         raise ProtocolError(f"the answer cannot be read: {describe(error)}") from error
     finally:
         watch.disarm()
-    call.status = response.status_code
-    call.request_id = _request_id(response)
     return Answer(response, call, sdk)
 
 
@@ -283,7 +269,7 @@ async def _post(client: PooledClient, sdk: Sdk, call: HttpCall) -> Any:
 
 def _status_error(error: Any, call: HttpCall) -> ProviderError:
     call.status = int(error.status_code)
-    call.request_id = _request_id(error.response)
+    call.request_id = _request_id(plain_headers(error.response))
     return faults.from_status(
         call.status,
         error.body,
@@ -314,9 +300,18 @@ def _connection_error(error: Exception, fault: str, url: str) -> ProviderError:
             return ConnectionLost(f"the connection to {url} was lost before the answer: {describe(error)}")
 
 
-def _request_id(response: Any) -> str | None:
-    headers = response.headers
-    return headers.get("request-id") or headers.get("x-request-id")
+def plain_headers(response: Any) -> dict[bytes, bytes]:
+    """A response's headers, names in lower case: each look-up in httpx2's own mapping walks and decodes all of them."""
+    headers: dict[bytes, bytes] = {}
+    for raw, value in response.headers.raw:
+        name = raw.lower()
+        headers[name] = headers[name] + b", " + value if name in headers else value
+    return headers
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str | None:
+    text = headers.get(b"request-id") or headers.get(b"x-request-id")
+    return text.decode("latin-1") if text else None
 
 
 def _own_error(error: BaseException | None) -> AgentflowError | None:
@@ -349,7 +344,7 @@ def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
     """
     if opening.startswith((b"{", b"[")):
         return False
-    kind = answer.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = answer.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
     if kind == "text/event-stream" and opening.startswith((b"data: ", b"event: ")):
         return True
     first = opening.removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Any, ClassVar
 
 from agentflow.core.messages import ModelProfile, ModelRequest
@@ -21,7 +22,7 @@ class OpenAIProvider(HttpAdapter):
 
     provider: ClassVar[str] = "openai"
 
-    @property
+    @cached_property
     def _vendor(self) -> bool:
         return common.is_vendor(self._base_url)
 

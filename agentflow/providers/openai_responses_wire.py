@@ -38,6 +38,7 @@ from agentflow.providers.decoding import (
     argument_text,
     check_call_count,
     incomplete,
+    joined_text,
     parse_arguments,
     text_of,
     unique_calls,
@@ -263,18 +264,17 @@ class ResponsesDecoder(BaseDecoder):
             self._fail(data)
         output = records(data.get("output"))
         parts = [self._part(item) for item in output]
-        text = "".join([part.text for part in parts if isinstance(part, TextPart)])
         reason = record(data.get("incomplete_details")).get("reason")
         if status == "incomplete" and reason is None:
-            raise incomplete("the response is incomplete and does not say why", text)
+            raise incomplete("the response is incomplete and does not say why", joined_text(parts))
         if status not in ("completed", "incomplete"):
-            raise incomplete(f"the response is {status or 'without a status'}", text)
+            raise incomplete(f"the response is {status or 'without a status'}", joined_text(parts))
         stop = self._stop(reason if status == "incomplete" else status, parts)
         if stop == "end":
-            stop = self._end(output, parts, text)
+            stop = self._end(output, parts)
         usage = record(data.get("usage"))
         return ModelResponse(
-            unique_calls(parts),
+            tuple(parts) if stop == "end" else unique_calls(parts),
             stop,
             common.usage(
                 usage.get("input_tokens"),
@@ -287,15 +287,18 @@ class ResponsesDecoder(BaseDecoder):
             metadata={"id": data.get("id"), "stop_reason": reason or status},
         )
 
-    def _end(self, output: list[dict[str, Any]], parts: list[Part], text: str) -> StopReason:
+    def _end(self, output: list[dict[str, Any]], parts: list[Part]) -> StopReason:
         """The stop reason of a completed response. Raises IncompleteStream if one of its items is not complete."""
-        cut = next((item for item in output if item.get("type") in _OURS and item.get("status") in _UNFINISHED), None)
-        if cut is not None:
-            raise incomplete(f"its {cut['type']} is {cut['status']}", text)
-        contents = [piece for item in output if _says(item) for piece in records(item["content"])]
-        if any([record(piece).get("type") == "refusal" for piece in contents]):
-            return "refusal"
-        return "tool_calls" if any([isinstance(part, ToolCallPart) for part in parts]) else "end"
+        refused = called = False
+        for item in output:
+            kind = item["type"]
+            if item.get("status") in _UNFINISHED and kind in _OURS:
+                raise incomplete(f"its {kind} is {item['status']}", joined_text(parts))
+            if kind == "function_call":
+                called = True
+            elif kind == "message":
+                refused = refused or "refusal" in [record(piece).get("type") for piece in records(item["content"])]
+        return "refusal" if refused else "tool_calls" if called else "end"
 
     def _part(self, item: dict[str, Any]) -> Part:
         """The neutral form of one output item."""

@@ -18,6 +18,7 @@ import httpx2
 
 from agentflow.core.errors import ProtocolError, clip
 from agentflow.providers.clocks import Clocks
+from agentflow.providers.exchange import plain_headers
 
 MAX_ERROR_BODY = 1024 * 1024
 """Bytes read of a failure's body; the rest is ignored."""
@@ -84,9 +85,10 @@ class _CappedStream(httpx2.AsyncByteStream):
 
 async def _bound_body(response: httpx2.Response) -> None:
     """Bound the cost of reading a body: inflate it here, and cap a failure's."""
-    encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+    encoding = plain_headers(response).get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding in ("gzip", "x-gzip", "deflate"):
         response.stream = _InflatedStream(response.stream)
+        del response.headers["content-encoding"]
     elif encoding not in ("identity", ""):
         raise ProtocolError(
             f"the server answered with content-encoding {clip(encoding, 60)}, which was not asked for",
