@@ -1,68 +1,30 @@
-"""Syntax to intermediate form: names resolved, malformed forms refused, captures and mutations known.
+"""Syntax to intermediate form: names resolved, malformed forms refused, the shapes of calls decided.
 
 All malformed forms are found here, several per program; :mod:`agentflow.lang.checks` finds what is well formed and
-certain to fail. What a free name is says the ``names`` port the caller gives; which ones were asked about, and the
-answers, are part of a program's identity.
+certain to fail. What names mean is worked out in :mod:`agentflow.lang.naming`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.limits import Limits
-from agentflow.core.names import DEFINE, NameInfo, NameKind, Names
-from agentflow.core.source import Source, Span
+from agentflow.core.names import DEFINE, Names
+from agentflow.core.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Var
+from agentflow.lang.naming import Describe, Naming, Scope, TooManyErrors, defined_tasks
 from agentflow.lang.stack import LEVELS, on_fresh_stack
-from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
-from agentflow.lib.suggest import did_you_mean
-
-Describe: TypeAlias = Callable[[str], NameInfo]
-"""Says what a free name is where the program will run."""
+from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum
 
 EFFECT_NAMES = {"get_context": "context", "get-context-items": "items"}
 """Primitives that take named arguments, as tasks and tools do."""
 LOOP_CONFIG = "*loop-config*"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
-_MAX_ERRORS = 50
-
-
-class Scope:
-    """Names in force: ``names`` here, the rest in ``parent``. A ``body`` scope is where ``define`` binds."""
-
-    __slots__ = ("body", "function", "names", "parent", "vars")
-
-    def __init__(self, parent: Scope | None, function: Function, *, body: bool = False) -> None:
-        self.parent = parent
-        self.function = function
-        self.names: dict[str, Var] = {}
-        self.body = body
-        self.vars: list[Var] = []
-
-    def find(self, name: str) -> Var | None:
-        """The variable called ``name``, or None when it is not lexical."""
-        at: Scope | None = self
-        while at is not None:
-            var = at.names.get(name)
-            if var is not None:
-                return var
-            at = at.parent
-        return None
-
-    def body_scope(self) -> Scope | None:
-        """The scope that a ``define`` here binds in; None at top level."""
-        at: Scope | None = self
-        while at is not None and not at.body:
-            at = at.parent
-        return at
-
 
 Tail: TypeAlias = Var | Function | None
 """Whose tail position a form is in: a named let's, a function's, or nobody's."""
@@ -89,12 +51,11 @@ CompileTemplate: TypeAlias = "Callable[[Analyzer, Form], Code]"
 """Compiles the template of a macro, a lambda that may call primitives and earlier macros only."""
 
 
-class Analyzer:
+class Analyzer(Naming):
     """One analysis of one program.
 
-    ``errors`` collects what is wrong; ``asked`` the free names and what each is; ``own`` the names under which the
-    program defines tasks; ``port`` makes their templates (None: they are made when the definition is reached).
-    ``forms`` are the special forms there are, ``compile_template`` makes macros of their templates.
+    ``forms`` are the special forms there are, ``compile_template`` makes macros of their templates, ``port`` makes those of
+    the tasks it defines (None: they are made when the definition is reached).
     """
 
     def __init__(
@@ -108,45 +69,18 @@ class Analyzer:
         forms: Mapping[str, SpecialForm],
         compile_template: CompileTemplate,
     ) -> None:
-        self.source = source
-        self.describe = describe
+        super().__init__(source, describe, allow, forms)
         self.limits = limits
-        self.allow = allow
         self.forms = forms
         self.compile_template = compile_template
         self.port = port
-        self.errors: list[AgentflowError] = []
-        self.asked: dict[str, NameInfo] = {}
-        self.globals_defined: dict[str, int] = {}
-        self.global_lambdas: dict[str, ir.Lambda] = {}
-        self.global_calls: set[str] = set()
-        self.own: set[str] = set()
-        self.own_infos: dict[str, list[NameInfo]] = {}
         self.macros: dict[str, Any] = {}
-        self.vars: list[Var] = []
-        self.main = Function("main", None)
         self.lambdas: list[ir.Lambda] = []
         self.expanded = 0
         self.macro_depth = 0
         self.expansions = 0
         self.level = 0
         self.deepest = 0
-
-    # -- errors ---------------------------------------------------------------------------------------------------
-
-    def span(self, node: Node) -> Span:
-        """Where ``node`` is."""
-        return Span(self.source, node.start, node.end)
-
-    def error(self, node: Node, code: str, message: str, hint: str | None = None) -> SexpEvaluationError:
-        """An error at ``node``, to be raised."""
-        return SexpEvaluationError(message, code=code, span=self.span(node), hint=hint)
-
-    def collect(self, error: AgentflowError) -> None:
-        """Keep an error and go on; past fifty, give up."""
-        self.errors.append(error)
-        if len(self.errors) > _MAX_ERRORS:
-            raise TooManyErrors
 
     # -- programs -------------------------------------------------------------------------------------------------
 
@@ -169,67 +103,6 @@ class Analyzer:
         except TooManyErrors:
             pass
         return ir.Seq(forms[-1], items)
-
-    def finish(self) -> None:
-        """Work out captures and mutations, now that it is known which functions are real."""
-        for var in self.vars:
-            for function in var.readers:
-                if any(kind != "thunk" for kind in function.path_to(var.function)):
-                    var.captured = True
-            for function, write in var.writers:
-                path = function.path_to(var.function)
-                if "lambda" not in path and "branch" in path:
-                    self.collect(self.shared_set(write.at, var.name))
-                if any(kind != "thunk" for kind in path):
-                    var.captured = var.shared = write.foreign = True
-
-    def shared_set(self, node: Node, name: str) -> SexpEvaluationError:
-        """The error of a ``set!`` on what another branch may be reading."""
-        return self.error(
-            node,
-            "concurrency/shared-set",
-            f"set!: '{name}' belongs to the code around this branch, which runs at the same time",
-            "return the value from the branch and combine the results after the join",
-        )
-
-    # -- variables ------------------------------------------------------------------------------------------------
-
-    def var(self, name: str, scope: Scope) -> Var:
-        """A new variable of ``scope``, with a Python name that is unique in the program."""
-        py = f"{_UNSAFE.sub('_', name)[:40]}_{len(self.vars)}"
-        if py[0].isdigit():
-            py = "_" + py
-        made = Var(name, py, scope.function)
-        self.vars.append(made)
-        scope.names[name] = made
-        return made
-
-    def scan_defines(self, forms: Sequence[Node], scope: Scope) -> list[str]:
-        """The names that ``define`` and ``bind`` bind in these forms, wherever no scope of their own encloses them."""
-        found: list[str] = []
-        pending = list(reversed(forms))
-        while pending:
-            at = pending.pop()
-            if type(at) is not Form or not at.items:
-                continue
-            head = head_name(at)
-            if head is not None and scope.find(head) is None:
-                if head in ("define", "bind") and len(at.items) > 1:
-                    target = at.items[1]
-                    if type(target) is Form and target.items:
-                        target = target.items[0]
-                        if type(target) is Name:
-                            found.append(target.name)
-                        continue
-                    if type(target) is Name:
-                        found.append(target.name)
-                    pending.extend(reversed(at.items[2:]))
-                    continue
-                form = self.forms.get(head)
-                if form is not None and form.scoping:
-                    continue
-            pending.extend(reversed(at.items))
-        return found
 
     # -- expressions ----------------------------------------------------------------------------------------------
 
@@ -354,24 +227,6 @@ class Analyzer:
             raise self.error(node, "form/value", f"'{name}' is {what}, not a value", hint)
         return ir.Unknown(node, name)
 
-    def read(self, var: Var, scope: Scope) -> None:
-        """Note that code in ``scope`` reads ``var``."""
-        if scope.function is not var.function:
-            var.readers.add(scope.function)
-        if not var.defined and not any(k != "thunk" for k in scope.function.path_to(var.function)):
-            var.early = True
-
-    def kind(self, name: str) -> NameKind:
-        """What the free name ``name`` is, environment first; primitives are ``unknown`` here."""
-        if name in self.globals_defined:
-            return "variable"
-        info = self.asked.get(name)
-        if info is None:
-            info = self.asked[name] = self.describe(name)
-        if name in self.own and info.kind != "variable":
-            return "task"
-        return info.kind
-
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def named_call(self, node: Form, head: Name, scope: Scope, tail: Tail) -> IR:
@@ -398,33 +253,6 @@ class Analyzer:
             self.granted(name, head)
         return self.effect(node, kind, name, scope)
 
-    @property
-    def may_define(self) -> bool:
-        """Whether this program may define tasks; those it defines need no grant of their own."""
-        return self.allow is None or DEFINE in self.allow
-
-    def granted(self, name: str, node: Node, aliases: tuple[str, ...] = ()) -> None:
-        """Refuse a task or tool that this program was not granted."""
-        if self.allow is not None and name not in self.allow and not self.allow.intersection(aliases):
-            given = ", ".join(sorted(self.allow)[:20]) or "none"
-            raise self.error(
-                node,
-                "name/not-granted",
-                f"'{name}' is not granted to this program",
-                f"the names it may call: {given}",
-            )
-
-    def refuse_unknown(self, name: str, node: Node) -> None:
-        """With ``allow`` in force nothing can appear later: an unknown operator is an error before anything runs."""
-        if self.allow is not None and name not in self.allow:
-            hint = did_you_mean(name, [*self.allow, *PRIMITIVES, *self.forms, *self.globals_defined])
-            raise self.error(
-                node,
-                "name/not-granted",
-                f"'{name}' is nothing this program may call",
-                hint or f"the names it may call: {', '.join(sorted(self.allow)[:20]) or 'none'}",
-            )
-
     def lexical_call(self, node: Form, head: Name, var: Var, scope: Scope, tail: Tail) -> IR:
         """A call whose operator is a lexical variable."""
         self.read(var, scope)
@@ -440,6 +268,7 @@ class Analyzer:
     def call(self, node: Form, operator: IR, scope: Scope, *, plain: bool = False) -> ir.Call:
         """A call of a value. Where it may turn out to name a task or tool, operands that look like pairs are both."""
         operands = node.items[1:]
+        plain = plain or isinstance(operator, ir.Lambda)
         if not plain and operands and all(self.pair_shaped(operand, scope) for operand in operands):
             pairs = [self.pair(operand, scope) for operand in operands]
             return ir.Call(node, operator, [], pairs)
@@ -457,23 +286,51 @@ class Analyzer:
         return scope.find(name) is not None or (name not in self.forms and name not in self.macros)
 
     def pair(self, node: Node, scope: Scope) -> ir.Pair:
-        """An operand ``(name expr)`` that is an argument named ``name`` or a call of ``name``."""
-        assert isinstance(node, Form)
-        head, value = node.items
-        assert isinstance(head, Name)
-        inner = Scope(scope, scope.function)
-        var = self.var(" value", inner)
-        made = self.expr(value, scope)
-        argument = Name(" value", value.start, value.end)
-        call = Form([head, argument], node.start, node.end)
+        """An operand ``(name expr)`` that is an argument named ``name`` or a call of ``name``.
+
+        While that is open, so is ``expr`` if it looks like a pair itself: the names are collected down to the first whose
+        operand is an expression in any case.
+        """
+        links: list[ir.Link] = []
+        while True:
+            assert isinstance(node, Form)
+            head, operand = node.items
+            assert isinstance(head, Name)
+            link = self.link(node, head, scope) if self.pair_shaped(operand, scope) else None
+            if link is None:
+                break
+            links.append(link)
+            node = operand
+        var = self.var(" value", Scope(scope, scope.function))
+        value = self.expr(operand, scope)
+        return ir.Pair(links, node, head.name, var, value, self.applied(head, operand, node, var, scope))
+
+    def link(self, node: Form, head: Name, scope: Scope) -> ir.Link | None:
+        """``head`` in ``(head (name expr))``, when it may take a named argument; None when it certainly does not."""
+        var = scope.find(head.name)
+        if var is not None:
+            if var.value is not None or var.arity is not None:
+                return None
+            self.read(var, scope)
+            return ir.Link(node, head.name, ir.Local(head, var))
+        kind = self.kind(head.name)
+        if kind == "variable":
+            self.global_calls.add(head.name)
+            known = head.name in self.global_lambdas
+            return None if known else ir.Link(node, head.name, ir.Global(head, head.name))
+        if head.name in PRIMITIVES:
+            return None
+        return ir.Link(node, head.name, ir.Unknown(head, head.name), EFFECT_NAMES.get(head.name))
+
+    def applied(self, head: Name, operand: Node, node: Form, var: Var, scope: Scope) -> IR:
+        """``head`` called on the value in ``var``, once the operand is evaluated."""
+        argument = Name(var.name, operand.start, operand.end)
         lexical = scope.find(head.name)
-        kind = "variable" if lexical is not None else self.kind(head.name)
-        applied: IR
-        if lexical is None and head.name not in PRIMITIVES and kind != "variable":
-            applied = ir.Call(call, ir.Unknown(head, head.name), [ir.Local(argument, var)])
-        else:
-            applied = self.expr(call, inner)
-        return ir.Pair(node, head.name, var, made, applied)
+        if lexical is None and head.name not in PRIMITIVES and self.kind(head.name) != "variable":
+            return ir.Call(node, ir.Unknown(head, head.name), [ir.Local(argument, var)])
+        inner = Scope(scope, scope.function)
+        inner.names[var.name] = var
+        return self.expr(Form([head, argument], node.start, node.end), inner)
 
     def effect(self, node: Form, kind: str, name: str, scope: Scope) -> ir.EffectCall:
         """A call with named arguments ``(param expr) ...``."""
@@ -587,22 +444,6 @@ class Analyzer:
         return ir.Thunk(at, body, function)
 
 
-def defined_tasks(forms: Sequence[Node]) -> set[str]:
-    """The names that the ``defatom`` forms anywhere in a program define, as far as its text tells."""
-    names: set[str] = set()
-    pending = list(forms)
-    while pending:
-        at = pending.pop()
-        if type(at) is not Form or not at.items:
-            continue
-        head = head_name(at)
-        if head == DEFINE and len(at.items) > 1 and type(at.items[1]) is Name:
-            names.add(at.items[1].name)
-        elif head not in ("quote", "quasiquote"):
-            pending.extend(at.items)
-    return names
-
-
 def nodes_in(node: Node) -> int:
     """How many nodes a piece of syntax has."""
     count = 0
@@ -613,7 +454,3 @@ def nodes_in(node: Node) -> int:
         if isinstance(at, Form | DictForm):
             pending.extend(at.items)
     return count
-
-
-class TooManyErrors(Exception):
-    """More mistakes than anybody wants to read at once."""

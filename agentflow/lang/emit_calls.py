@@ -149,7 +149,7 @@ def call_statement(g: Generator, node: ir.Call, dest: Dest) -> None:
         if len(node.args) == len(lam.params) and lam.rest is None and _self_call(g, node, lam, loop):
             return
     if node.pairs is not None:
-        g.deliver(_either(g, node), dest)
+        _either(g, node, node.pairs, dest)
         return
     if dest is RETURN and g.fn.tail_ok:
         _tail_call(g, node)
@@ -227,14 +227,18 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
     if g.fn.kind == "main" and not g.fn.loops:
         # Run once: the general way costs less than compiling a short cut.
         return g.call(g.rt("pick"), [_operator(g, operator), g.const(count), g.name("d")]), True
-    function = g.atom(_operator(g, operator))
+    return _code(g, g.atom(_operator(g, operator)), count), True
+
+
+def _code(g: Generator, function: ast.expr, count: int) -> ast.expr:
+    """The code of a value in operator position, for ``count`` positional arguments."""
     tests: list[ast.expr] = [
-        near,
+        ast.Compare(g.name("d"), [ast.Lt()], [g.const(MAX_STACK_CALLS)], **g.loc),
         g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL")),
         ast.Compare(g.attr(function, "arity"), [ast.Eq()], [g.const(count)], **g.loc),
     ]
     slow = g.call(g.rt("pick"), [function, g.const(count), g.name("d")])
-    return g.ifexp(ast.BoolOp(ast.And(), tests, **g.loc), g.attr(function, "code"), slow), True
+    return g.ifexp(ast.BoolOp(ast.And(), tests, **g.loc), g.attr(function, "code"), slow)
 
 
 def _operator(g: Generator, operator: IR) -> ast.expr:
@@ -249,7 +253,10 @@ def _operator(g: Generator, operator: IR) -> ast.expr:
 @expression(ir.Call)
 def call(g: Generator, node: ir.Call) -> ast.expr:
     if node.pairs is not None:
-        return _either(g, node)
+        name = g.tmp()
+        g.owner[name] = g.fn
+        _either(g, node, node.pairs, Dest("assign", name))
+        return g.temp(name)
     code, tails = callee(g, node, len(node.args))
     values, code = _arguments(g, node.args, code)
     made = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
@@ -290,43 +297,122 @@ def make_or_leave(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
     g.body.append(ast.Return(g.const_param(TAIL, "TAIL"), **g.loc))
 
 
-def _either(g: Generator, node: ir.Call) -> ast.expr:
+def _either(g: Generator, node: ir.Call, pairs: list[ir.Pair], dest: Dest) -> None:
     """A call whose operands are pairs: named arguments when the operator names a task or tool, else positional."""
-    assert node.pairs is not None
     function = g.atom(_operator(g, node.operator))
+    named = g.spill(_takes_names(g, function))
+    code = g.spill(g.ifexp(named, g.const(None), _code(g, function, len(pairs))))
+    values = [_pair(g, each, named) for each in pairs]
+    names = tuple(each.names[0] for each in pairs)
+    by_name = g.await_(_named_call(g, function, names, values, node))
+    if dest is RETURN and g.fn.tail_ok:
+        g.body.append(ast.If(named, [ast.Return(by_name, **g.loc)], [], **g.loc))
+        make_or_leave(g, code, values)
+        return
+    positional = untailed(g, g.await_(g.call(code, [g.name("rt"), g.deeper(), *values])))
+    then, _ = g.capture(lambda: g.deliver(by_name, dest))
+    other, _ = g.capture(lambda: g.deliver(positional, dest))
+    g.body.append(ast.If(named, then, other, **g.loc))
+
+
+def _takes_names(g: Generator, function: ast.expr) -> ast.expr:
+    """Whether a value in operator position takes named arguments; a closure never asks the runtime."""
     plain = g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL"), negate=True)
     takes_names = g.call(g.rt("takes_named_arguments"), [function, environment(g)])
-    named = g.spill(ast.BoolOp(ast.And(), [plain, takes_names], **g.loc))
-    values: list[ast.expr] = []
-    for pair in node.pairs:
-        g.bind(pair.var, g.expr(pair.value))
-        applied, _ = g.capture(lambda pair=pair: g.assign(pair.var.py, g.expr(pair.applied)))
-        g.body.append(ast.If(ast.UnaryOp(ast.Not(), named, **g.loc), applied, [], **g.loc))
-        values.append(g.temp(pair.var.py))
-    result = g.tmp()
-    g.owner[result] = g.fn
-    names = g.const_param(tuple(each.name for each in node.pairs))
+    return ast.BoolOp(ast.And(), [plain, takes_names], **g.loc)
+
+
+def _named_call(
+    g: Generator, function: ast.expr, names: tuple[str, ...], values: list[ast.expr], node: ir.Call | ir.Link
+) -> ast.expr:
     packed = ast.Tuple(values, ast.Load(), **g.loc)
-    args = [g.name("d"), function, names, packed, g.span(node.at), environment(g)]
-    as_named, _ = g.capture(lambda: g.assign(result, g.await_(g.call(g.rt("call_named"), args))))
-    code = g.call(g.rt("pick"), [function, g.const(len(values)), g.name("d")])
-    made = untailed(g, g.await_(g.call(code, [g.name("rt"), g.deeper(), *values])))
-    as_plain, _ = g.capture(lambda: g.assign(result, made))
-    g.body.append(ast.If(named, as_named, as_plain, **g.loc))
-    return g.temp(result)
+    args = [g.name("d"), function, g.const_param(names), packed, g.span(node.at), environment(g)]
+    return g.call(g.rt("call_named"), args)
+
+
+def _pair(g: Generator, pair: ir.Pair, named: ast.expr) -> ast.expr:
+    """The value of an operand, an argument's when ``named``: operators from the outside in, then calls inside out.
+
+    An operator whose name is an argument's is not looked up; what is inside it is an expression, whose operator is.
+    """
+    opened: list[_Opened] = []
+    for link in pair.links:
+        opened.append(_open(g, link, named))
+        named = opened[-1].named
+    py = pair.var.py
+    g.bind(pair.var, g.expr(pair.value))
+    applied, _ = g.capture(lambda: g.assign(py, g.expr(pair.applied)))
+    g.body.append(ast.If(_not(g, named), applied, [], **g.loc))
+    for each, name in zip(reversed(opened), reversed(pair.names), strict=False):
+        _close(g, each, name, py)
+    return g.temp(py)
+
+
+class _Opened:
+    """A link whose operator is evaluated: ``named`` when it takes a named argument, ``skipped`` when its name is one."""
+
+    __slots__ = ("code", "function", "link", "named", "skipped")
+
+    def __init__(
+        self, link: ir.Link, skipped: ast.expr, named: ast.expr, function: ast.expr, code: ast.expr | None
+    ) -> None:
+        self.link = link
+        self.skipped = skipped
+        self.named = named
+        self.function = function
+        self.code = code
+
+
+def _open(g: Generator, link: ir.Link, skipped: ast.expr) -> _Opened:
+    saved, g.loc = g.loc, g.place(link.at)
+    nothing = g.const(None)
+    if link.effect is not None:
+        opened = _Opened(link, skipped, g.spill(_not(g, skipped)), nothing, None)
+    else:
+        function = g.spill(g.ifexp(skipped, nothing, _operator(g, link.operator)))
+        named = g.spill(ast.BoolOp(ast.And(), [_not(g, skipped), _takes_names(g, function)], **g.loc))
+        neither = ast.BoolOp(ast.Or(), [skipped, named], **g.loc)
+        opened = _Opened(link, skipped, named, function, g.spill(g.ifexp(neither, nothing, _code(g, function, 1))))
+    g.loc = saved
+    return opened
+
+
+def _close(g: Generator, opened: _Opened, name: str, py: str) -> None:
+    """Call an operator on the value in ``py``, as an argument called ``name`` or by position; a skipped one not at all."""
+    link, value = opened.link, g.temp(py)
+    saved, g.loc = g.loc, g.place(link.at)
+    if link.effect is not None:
+        by_name = _perform(g, link.effect, link, ast.Dict([g.const(name)], [value], **g.loc))
+    else:
+        by_name = g.await_(_named_call(g, opened.function, (name,), [value], link))
+    then, _ = g.capture(lambda: g.assign(py, by_name))
+    other: list[ast.stmt] = []
+    if opened.code is not None:
+        positional = untailed(g, g.await_(g.call(opened.code, [g.name("rt"), g.deeper(), value])))
+        applied, _ = g.capture(lambda: g.assign(py, positional))
+        other = [ast.If(_not(g, opened.skipped), applied, [], **g.loc)]
+    g.body.append(ast.If(opened.named, then, other, **g.loc))
+    g.loc = saved
+
+
+def _not(g: Generator, value: ast.expr) -> ast.expr:
+    return ast.UnaryOp(ast.Not(), value, **g.loc)
 
 
 @expression(ir.EffectCall)
 def effect(g: Generator, node: ir.EffectCall) -> ast.expr:
     values = g.operands(node.args)
-    named = ast.Dict([g.const(each) for each in node.names], values, **g.loc)
-    kind = _EFFECTS[node.kind]
-    args: list[ast.expr] = [named]
-    if node.kind in ("task", "tool", "workflow"):
-        args = [g.const(node.name), named, environment(g)]
-    elif node.kind == "items":
-        args = [named, g.const(True)]
-    made = g.call(g.const_param(kind, kind.__name__), args)
+    return _perform(g, node.kind, node, ast.Dict([g.const(each) for each in node.names], values, **g.loc))
+
+
+def _perform(g: Generator, kind: str, node: ir.EffectCall | ir.Link, arguments: ast.expr) -> ast.expr:
+    effect_type = _EFFECTS[kind]
+    args: list[ast.expr] = [arguments]
+    if kind in ("task", "tool", "workflow"):
+        args = [g.const(node.name), arguments, environment(g)]
+    elif kind == "items":
+        args = [arguments, g.const(True)]
+    made = g.call(g.const_param(effect_type, effect_type.__name__), args)
     return g.await_(g.call(g.rt("perform"), [made, g.span(node.at)]))
 
 

@@ -272,13 +272,37 @@ class Call:
 
 @dataclass(slots=True)
 class Pair:
-    """An operand ``(name expr)``: ``var`` holds the value of ``expr``, ``applied`` is ``name`` called on it."""
+    """An operand ``(name expr)`` that is a named argument or a call, as the operator before it takes names or not.
 
+    In ``(f (g (h x)))`` the same question is open for ``g`` when ``f`` takes none: ``links`` are those outer calls, from the
+    outside in. ``name`` and ``value`` are the innermost pair's; ``var`` holds its value, which is evaluated once in any
+    case, and ``applied`` is ``name`` called on that.
+    """
+
+    links: list[Link]
     at: Node
     name: str
     var: Var
     value: IR
     applied: IR
+
+    @property
+    def names(self) -> list[str]:
+        """The names from the outside in, one more than there are links."""
+        return [*(each.name for each in self.links), self.name]
+
+
+@dataclass(slots=True)
+class Link:
+    """``operator`` in ``(operator (name expr))``, not yet known to take names or not.
+
+    ``effect`` is the kind of effect that it certainly is, which takes names always.
+    """
+
+    at: Node
+    name: str
+    operator: Local | Global | Unknown
+    effect: str | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,231 @@
+"""Names while a program is analysed: which are in force, what binds them, what a free one is, who captures and changes them.
+
+What a free name is says the ``describe`` function the caller gives; which ones were asked about, and the answers, are part of
+a program's identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.names import DEFINE, NameInfo, NameKind
+from agentflow.core.source import Source, Span
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.ir import Function, Lambda, Var
+from agentflow.lang.syntax import Form, Name, Node, head_name
+from agentflow.lib.suggest import did_you_mean
+
+Describe: TypeAlias = Callable[[str], NameInfo]
+"""Says what a free name is where the program will run."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+_MAX_ERRORS = 50
+
+
+class Scope:
+    """Names in force: ``names`` here, the rest in ``parent``. A ``body`` scope is where ``define`` binds."""
+
+    __slots__ = ("body", "function", "names", "parent", "vars")
+
+    def __init__(self, parent: Scope | None, function: Function, *, body: bool = False) -> None:
+        self.parent = parent
+        self.function = function
+        self.names: dict[str, Var] = {}
+        self.body = body
+        self.vars: list[Var] = []
+
+    def find(self, name: str) -> Var | None:
+        """The variable called ``name``, or None when it is not lexical."""
+        at: Scope | None = self
+        while at is not None:
+            var = at.names.get(name)
+            if var is not None:
+                return var
+            at = at.parent
+        return None
+
+    def body_scope(self) -> Scope | None:
+        """The scope that a ``define`` here binds in; None at top level."""
+        at: Scope | None = self
+        while at is not None and not at.body:
+            at = at.parent
+        return at
+
+
+class OpensScope(Protocol):
+    """A special form, as far as names are concerned: whether a ``define`` inside it does not bind outside."""
+
+    @property
+    def scoping(self) -> bool: ...
+
+
+class Naming:
+    """The names of one program, of which the :class:`~agentflow.lang.analyzer.Analyzer` is one.
+
+    ``errors`` collects what is wrong; ``asked`` the free names and what each is; ``own`` the names under which the
+    program defines tasks; ``allow`` the names it may call (None: all). ``scoped_forms`` are the special forms there are.
+    """
+
+    def __init__(
+        self, source: Source, describe: Describe, allow: frozenset[str] | None, scoped_forms: Mapping[str, OpensScope]
+    ) -> None:
+        self.source = source
+        self.describe = describe
+        self.allow = allow
+        self.scoped_forms = scoped_forms
+        self.errors: list[AgentflowError] = []
+        self.asked: dict[str, NameInfo] = {}
+        self.globals_defined: dict[str, int] = {}
+        self.global_lambdas: dict[str, Lambda] = {}
+        self.global_calls: set[str] = set()
+        self.own: set[str] = set()
+        self.own_infos: dict[str, list[NameInfo]] = {}
+        self.vars: list[Var] = []
+        self.main = Function("main", None)
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+
+    def span(self, node: Node) -> Span:
+        """Where ``node`` is."""
+        return Span(self.source, node.start, node.end)
+
+    def error(self, node: Node, code: str, message: str, hint: str | None = None) -> SexpEvaluationError:
+        """An error at ``node``, to be raised."""
+        return SexpEvaluationError(message, code=code, span=self.span(node), hint=hint)
+
+    def collect(self, error: AgentflowError) -> None:
+        """Keep an error and go on; past fifty, give up."""
+        self.errors.append(error)
+        if len(self.errors) > _MAX_ERRORS:
+            raise TooManyErrors
+
+    def shared_set(self, node: Node, name: str) -> SexpEvaluationError:
+        """The error of a ``set!`` on what another branch may be reading."""
+        return self.error(
+            node,
+            "concurrency/shared-set",
+            f"set!: '{name}' belongs to the code around this branch, which runs at the same time",
+            "return the value from the branch and combine the results after the join",
+        )
+
+    # -- variables ----------------------------------------------------------------------------------------------------
+
+    def var(self, name: str, scope: Scope) -> Var:
+        """A new variable of ``scope``, with a Python name that is unique in the program."""
+        py = f"{_UNSAFE.sub('_', name)[:40]}_{len(self.vars)}"
+        if py[0].isdigit():
+            py = "_" + py
+        made = Var(name, py, scope.function)
+        self.vars.append(made)
+        scope.names[name] = made
+        return made
+
+    def scan_defines(self, forms: Sequence[Node], scope: Scope) -> list[str]:
+        """The names that ``define`` and ``bind`` bind in these forms, wherever no scope of their own encloses them."""
+        found: list[str] = []
+        pending = list(reversed(forms))
+        while pending:
+            at = pending.pop()
+            if type(at) is not Form or not at.items:
+                continue
+            head = head_name(at)
+            if head is not None and scope.find(head) is None:
+                if head in ("define", "bind") and len(at.items) > 1:
+                    target = at.items[1]
+                    if type(target) is Form and target.items:
+                        target = target.items[0]
+                        if type(target) is Name:
+                            found.append(target.name)
+                        continue
+                    if type(target) is Name:
+                        found.append(target.name)
+                    pending.extend(reversed(at.items[2:]))
+                    continue
+                form = self.scoped_forms.get(head)
+                if form is not None and form.scoping:
+                    continue
+            pending.extend(reversed(at.items))
+        return found
+
+    def read(self, var: Var, scope: Scope) -> None:
+        """Note that code in ``scope`` reads ``var``."""
+        if scope.function is not var.function:
+            var.readers.add(scope.function)
+        if not var.defined and not any(k != "thunk" for k in scope.function.path_to(var.function)):
+            var.early = True
+
+    def finish(self) -> None:
+        """Work out captures and mutations, now that it is known which functions are real."""
+        for var in self.vars:
+            for function in var.readers:
+                if any(kind != "thunk" for kind in function.path_to(var.function)):
+                    var.captured = True
+            for function, write in var.writers:
+                path = function.path_to(var.function)
+                if "lambda" not in path and "branch" in path:
+                    self.collect(self.shared_set(write.at, var.name))
+                if any(kind != "thunk" for kind in path):
+                    var.captured = var.shared = write.foreign = True
+
+    # -- free names ---------------------------------------------------------------------------------------------------
+
+    def kind(self, name: str) -> NameKind:
+        """What the free name ``name`` is, environment first; primitives are ``unknown`` here."""
+        if name in self.globals_defined:
+            return "variable"
+        info = self.asked.get(name)
+        if info is None:
+            info = self.asked[name] = self.describe(name)
+        if name in self.own and info.kind != "variable":
+            return "task"
+        return info.kind
+
+    @property
+    def may_define(self) -> bool:
+        """Whether this program may define tasks; those it defines need no grant of their own."""
+        return self.allow is None or DEFINE in self.allow
+
+    def granted(self, name: str, node: Node, aliases: tuple[str, ...] = ()) -> None:
+        """Refuse a task or tool that this program was not granted."""
+        if self.allow is not None and name not in self.allow and not self.allow.intersection(aliases):
+            given = ", ".join(sorted(self.allow)[:20]) or "none"
+            raise self.error(
+                node,
+                "name/not-granted",
+                f"'{name}' is not granted to this program",
+                f"the names it may call: {given}",
+            )
+
+    def refuse_unknown(self, name: str, node: Node) -> None:
+        """With ``allow`` in force nothing can appear later: an unknown operator is an error before anything runs."""
+        if self.allow is not None and name not in self.allow:
+            hint = did_you_mean(name, [*self.allow, *PRIMITIVES, *self.scoped_forms, *self.globals_defined])
+            raise self.error(
+                node,
+                "name/not-granted",
+                f"'{name}' is nothing this program may call",
+                hint or f"the names it may call: {', '.join(sorted(self.allow)[:20]) or 'none'}",
+            )
+
+
+def defined_tasks(forms: Sequence[Node]) -> set[str]:
+    """The names that the ``defatom`` forms anywhere in a program define, as far as its text tells."""
+    names: set[str] = set()
+    pending = list(forms)
+    while pending:
+        at = pending.pop()
+        if type(at) is not Form or not at.items:
+            continue
+        head = head_name(at)
+        if head == DEFINE and len(at.items) > 1 and type(at.items[1]) is Name:
+            names.add(at.items[1].name)
+        elif head not in ("quote", "quasiquote"):
+            pending.extend(at.items)
+    return names
+
+
+class TooManyErrors(Exception):
+    """More mistakes than anybody wants to read at once."""
