@@ -16,7 +16,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
 from agentflow.core.session import Session
-from agentflow.core.source import Source
+from agentflow.core.source import Source, is_file_name
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import DENIED, CommandPolicy
@@ -113,7 +113,7 @@ class AgentFlow:
         self.limits = limits or settings.make_limits()
         self.redactor = Redactor.from_environment(os.environ, [api_key] if api_key else [])
 
-        self.files = FileAccessManager(_existing(roots))
+        self.files = FileAccessManager([_directory("root", each) for each in roots])
         self.commands = CommandExecutor(
             self.files,
             policy=CommandPolicy(allow=settings.allow_commands, deny=(*DENIED, *settings.deny_commands)),
@@ -128,8 +128,10 @@ class AgentFlow:
             gate=settings.concurrency or DEFAULT_GATE,
         )
         self.tools = ToolRegistry()
+        others = tuple(fallbacks) or tuple(settings.fallbacks)
+        self.router.check(*others)
         prompts = TurnLoop(
-            FallbackRouter(self.router, tuple(fallbacks) or tuple(settings.fallbacks)),
+            FallbackRouter(self.router, others),
             self.tools,
             base_system=settings.system,
             fallback=FallbackProvider,
@@ -139,7 +141,7 @@ class AgentFlow:
         index = FileMemory(files=self.files, ranker=ranker) if memory is None else None
         finder = index or finder_of(memory)
         templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
-        for template in read_directory(Path(directory)) if (directory := tasks or settings.tasks) else ():
+        for template in read_directory(_directory("tasks", where)) if (where := tasks or settings.tasks) else ():
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
             self.tools.add(built_in)
@@ -360,16 +362,25 @@ def _roots(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Non
     return [os.fspath(one) for one in root]
 
 
-def _existing(roots: list[str]) -> list[str]:
-    for root in roots:
-        if not Path(root).is_dir():
-            what = "is not a directory" if Path(root).exists() else "does not exist"
-            raise ConfigurationError(f"the root {root} {what}", code="config/root", hint="give a directory as root=")
-    return roots
+def _directory(setting: str, path: str | os.PathLike[str]) -> str:
+    if not Path(path).is_dir():
+        what = "is not a directory" if Path(path).exists() else "does not exist"
+        raise ConfigurationError(
+            f"the {setting} directory {path} {what}",
+            code="config/directory",
+            hint=f"give a directory: {setting}=, --{setting}, or {setting} in agentflow.toml",
+        )
+    return os.fspath(path)
 
 
 def _source(program: ProgramLike) -> str | Source | Program:
     if not isinstance(program, Path):
+        if isinstance(program, str) and is_file_name(program):
+            raise AgentflowError(
+                f"{program!r} is the name of a file, and a str is the text of a program",
+                code="program/file-name",
+                hint=f"write Path({program!r})",
+            )
         return program
     try:
         return Source(str(program), program.read_text("utf-8-sig"))

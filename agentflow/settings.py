@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.limits import Limits
+from agentflow.executors.policy import CommandPolicy
+from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
+from agentflow.providers.table import check_base_url, check_model
 
 FILE_NAME = "agentflow.toml"
+_ARGUMENTS = "the arguments"
 _ENVIRONMENT = {
     "AGENTFLOW_MODEL": "model",
     "AGENTFLOW_BASE_URL": "base_url",
@@ -25,6 +30,37 @@ _ENVIRONMENT = {
     "AGENTFLOW_WORKFLOWS": "workflows",
     "AGENTFLOW_SANDBOX": "sandbox",
 }
+
+
+def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
+    """Limits from names and numbers, over ``base``. Raises ConfigurationError for an unknown or wrong limit."""
+    known = [field.name for field in fields(Limits)]
+    for name in values:
+        if name not in known:
+            raise ConfigurationError(
+                f"there is no limit '{name}'",
+                code="config/limits",
+                hint=did_you_mean(name, known) or f"the limits are {', '.join(known)}",
+            )
+    return replace(base or Limits(), **values)
+
+
+def _judged(judge: Callable[[Any], object]) -> AfterValidator:
+    """A field that must be accepted by the part it is for: what that part's constructor raises is the field's error."""
+
+    def check(value: Any) -> Any:
+        try:
+            if value is not None:
+                judge(value)
+        except AgentflowError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    return AfterValidator(check)
+
+
+def _judge_rules(rules: list[str]) -> None:
+    CommandPolicy(allow=rules)
 
 
 class Settings(BaseModel):
@@ -41,17 +77,17 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: str | None = None
+    model: Annotated[str | None, _judged(check_model)] = None
     fallbacks: list[str] = []
-    base_url: str | None = None
+    base_url: Annotated[str | None, _judged(check_base_url)] = None
     root: str = "."
     roots: list[str] = []
     tasks: str | None = None
     workflows: str | None = None
-    sandbox: str = "auto"
-    allow_commands: list[str] = []
-    deny_commands: list[str] = []
-    limits: dict[str, float | int | None] = {}
+    sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
+    allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
+    deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
+    limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
     model_settings: dict[str, Any] = {}
     system: str = ""
     concurrency: int | None = None
@@ -59,14 +95,8 @@ class Settings(BaseModel):
     decompose: int = 0
 
     def make_limits(self) -> Limits:
-        """The limits table as Limits. Raises ConfigurationError for an unknown or wrong limit."""
-        known = set(Limits.__dataclass_fields__)
-        for name in self.limits:
-            if name not in known:
-                raise ConfigurationError(
-                    f"there is no limit '{name}'", code="config/limits", hint=did_you_mean(name, known)
-                )
-        return Limits(**cast(dict[str, Any], self.limits))
+        """The limits table as Limits."""
+        return read_limits(self.limits)
 
 
 def load_settings(
@@ -86,7 +116,13 @@ def load_settings(
         try:
             read = tomllib.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigurationError(f"{path} cannot be read: {error}", code="config/file") from error
+            raise ConfigurationError(
+                f"{path} cannot be read: {error}",
+                code="config/file",
+                hint=None
+                if isinstance(error, OSError)
+                else 'it is TOML: texts stand in quotes, model = "anthropic:NAME"',
+            ) from error
         if read.get("sandbox") == "none":
             raise ConfigurationError(
                 f"{path} may not switch the sandbox off",
@@ -109,17 +145,30 @@ def load_settings(
     for name, value in arguments.items():
         if value is not None:
             values[name] = value
-            origin[name] = "the arguments"
+            origin[name] = _ARGUMENTS
     try:
         return Settings(**values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "?"
-        known = Settings.model_fields
-        hint = did_you_mean(name, known) if name not in known else None
-        raise ConfigurationError(
-            f"{origin.get(name, 'the settings')}: {name}: {first['msg']}", code="config/setting", hint=hint
-        ) from error
+        raise _setting_error(error, origin) from error
+
+
+def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> ConfigurationError:
+    """The first fault as an error that names file or variable, key (inside of a table too) and value."""
+    fault = error.errors()[0]
+    name = str(fault["loc"][0])
+    key = name + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"][1:])
+    judgement = fault.get("ctx", {}).get("error")
+    cause = judgement.__cause__ if isinstance(judgement, ValueError) else None
+    if isinstance(cause, AgentflowError):
+        where = "" if origin[name] == _ARGUMENTS else f"{origin[name]}: {key}: "
+        return ConfigurationError(where + cause.message, code=cause.code, hint=cause.hint)
+    if fault["type"] == "extra_forbidden":
+        known = [each for each in Settings.model_fields if each != "limits"]
+        message, hint = "there is no such setting", did_you_mean(name, known) or f"the settings are {', '.join(known)}"
+    else:
+        message = f"{fault['msg']}, not {clip(repr(fault['input']), 80)}"
+        hint = f'write {key} = ["..."]' if fault["type"] == "list_type" else None
+    return ConfigurationError(f"{origin[name]}: {key}: {message}", code="config/setting", hint=hint)
 
 
 def is_loopback(url: str) -> bool:

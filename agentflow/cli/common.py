@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -15,12 +16,14 @@ from typing import Any, TypeVar
 from agentflow.core.errors import (
     AgentflowError,
     ConfigurationError,
+    DataError,
     LimitExceeded,
     ProviderError,
     SexpEvaluationError,
     SexpSyntaxError,
 )
 from agentflow.core.results import TaskResult
+from agentflow.core.source import is_file_name
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
 
@@ -42,6 +45,7 @@ class Exit(IntEnum):
 
 
 _PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configuration_error"}
+_MODEL_CODES = {"config/no-key", "config/no-model", "config/unknown-provider"}
 
 
 class UsageError(AgentflowError):
@@ -62,15 +66,14 @@ def exit_code(error: BaseException) -> Exit:
     """The exit code for an error."""
     if isinstance(error, CompileFailed | SexpSyntaxError):
         return Exit.DIAGNOSTICS
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError) or (isinstance(error, DataError) and error.code == "memory/root"):
         return Exit.USAGE
     if isinstance(error, LimitExceeded):
         return Exit.TIMEOUT if error.limit == "wall_s" else Exit.LIMIT
     if isinstance(error, ProviderError):
         return Exit.PROVIDER
     if isinstance(error, ConfigurationError):
-        settings = ("config/file", "config/setting", "config/limits", "config/root")
-        return Exit.USAGE if error.code in settings else Exit.PROVIDER
+        return Exit.PROVIDER if error.code in _MODEL_CODES or error.code.startswith("provider/") else Exit.USAGE
     if isinstance(error, AgentflowError) and error.reason in _PROVIDER_REASONS:
         return Exit.PROVIDER
     return Exit.FAILED
@@ -145,7 +148,9 @@ def read_program(path: str) -> tuple[str, str]:
         raise UsageError(
             f"cannot read {path}: {error.strerror or error}",
             code="cli/unreadable",
-            hint="give a .sexp file, or - for standard input",
+            hint=f"to run this text itself: agentflow eval {shlex.quote(path)}"
+            if "(" in path
+            else "give a .sexp file, or - for standard input",
         ) from error
     try:
         return ("<stdin>" if path == "-" else path), data.decode("utf-8-sig")
@@ -157,8 +162,29 @@ def read_program(path: str) -> tuple[str, str]:
         ) from error
 
 
+def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
+    """Call ``command`` and return its exit code; an error of agentflow is shown and mapped to its code."""
+    try:
+        return command()
+    except (AgentflowError, CompileFailed) as error:
+        show_error(error, as_json=as_json)
+        return exit_code(error)
+    except BaseExceptionGroup as group:
+        show_error(group.exceptions[0], as_json=as_json)
+        return exit_code(group.exceptions[0])
+
+
+def read_expression(expression: str) -> tuple[str, str]:
+    """Name and text of what ``eval`` evaluates; ``-`` is standard input. Raises UsageError for the name of a file."""
+    if is_file_name(expression):
+        raise UsageError(
+            f"{expression} is the name of a file", hint=f"to run it: agentflow run {shlex.quote(expression)}"
+        )
+    return read_program("-") if expression == "-" else ("<eval>", expression)
+
+
 def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False) -> int:
-    """Run ``main`` on an event loop and return its exit code; an error is shown and mapped to its code.
+    """Run ``main`` on an event loop and return its exit code; see :func:`guarded`.
 
     The first Ctrl-C (or SIGTERM) cancels and waits for an orderly end; the second Ctrl-C aborts.
     """
@@ -180,7 +206,7 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
         return await main()
 
     try:
-        return asyncio.run(body())
+        return guarded(lambda: asyncio.run(body()), as_json=as_json)
     except KeyboardInterrupt:
         print("interrupted: everything was cancelled; run the same command to start again", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -189,12 +215,6 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
             raise
         print("terminated: everything was cancelled", file=sys.stderr)
         return Exit.TERMINATED
-    except (AgentflowError, CompileFailed) as error:
-        show_error(error, as_json=as_json)
-        return exit_code(error)
-    except BaseExceptionGroup as group:
-        show_error(group.exceptions[0], as_json=as_json)
-        return exit_code(group.exceptions[0])
 
 
 def is_compile_error(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentflow.cli.common import CompileFailed, Exit, exit_code, is_compile_error, show_error, write_out
-from agentflow.cli.options import DemoOptions, FlowOptions, check_root, open_flow
+from agentflow.cli.options import DemoOptions, FlowOptions, open_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import plain
@@ -82,13 +82,12 @@ class Answer:
 async def run_demo(question: str | None, options: DemoOptions) -> int:
     """Run the demo. Returns the exit code. Raises UsageError."""
     where = Path(options.root) if options.root is not None else default_root()
-    check_root(where)
     text, query = example_text(), question or QUESTION
     model = options.model or load_settings().model or "offline"
-    _announce(text, where, model, query)
     began = time.perf_counter()
     answer, totals = Answer(sys.stdout), Totals()
     async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where))) as flow:
+        _announce(text, where, model, query)
         events_file = options.events_file or state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl"
         async with contextlib.aclosing(JsonlWriter(Path(events_file), flow.redact)) as writer:
             flow.subscribe(totals)

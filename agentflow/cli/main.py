@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, NoReturn
 
 import typer
 
-from agentflow.cli.common import UsageError, exit_code, read_program, run_async, show_error
+from agentflow.cli.common import guarded, read_expression, read_program, run_async
 from agentflow.cli.options import AsJson, DemoOptions, FlowOptions, RunOptions, open_flow, takes_options
 
 app = typer.Typer(
@@ -45,12 +46,7 @@ def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoRetu
     from agentflow.cli.execute import execute
 
     as_json = options.as_json or options.events
-    try:
-        name, text = read()
-    except UsageError as error:
-        show_error(error, as_json=as_json)
-        sys.exit(exit_code(error))
-    sys.exit(run_async(lambda: execute(name, text, options), as_json=as_json))
+    sys.exit(guarded(lambda: run_async(partial(execute, *read(), options), as_json=as_json), as_json=as_json))
 
 
 @app.command()
@@ -64,9 +60,11 @@ def run(
 
 @app.command("eval")
 @takes_options
-def evaluate(expression: Annotated[str, typer.Argument(help="A program text.")], options: RunOptions) -> None:
+def evaluate(
+    expression: Annotated[str, typer.Argument(help="A program text; - is standard input.")], options: RunOptions
+) -> None:
     """Evaluate a program text and print its value."""
-    _execute(options, lambda: ("<eval>", sys.stdin.read() if expression == "-" else expression))
+    _execute(options, lambda: read_expression(expression))
 
 
 @app.command()
@@ -93,7 +91,7 @@ def check(
     from agentflow.cli.language import check_files
 
     bindings = [each.partition("=")[0] for each in bind] if bind else None
-    sys.exit(check_files(files, as_json=json, bindings=bindings))
+    sys.exit(guarded(lambda: check_files(files, as_json=json, bindings=bindings), as_json=json))
 
 
 @app.command("fmt")
@@ -105,7 +103,7 @@ def format_programs(
     """Format programs in place."""
     from agentflow.cli.language import format_files
 
-    sys.exit(format_files(files, check=check_only, as_json=json))
+    sys.exit(guarded(lambda: format_files(files, check=check_only, as_json=json), as_json=json))
 
 
 @app.command()
@@ -146,11 +144,7 @@ def search(
 
     if serve:
         sys.exit(run_async(serve_jsonl, as_json=True))
-    if query is None:
-        error = UsageError("search: nothing to look for", hint='write agentflow search "words"')
-        show_error(error, as_json=json)
-        sys.exit(exit_code(error))
-    sys.exit(run_async(lambda: search_command(query, root, k=k, as_json=json), as_json=json))
+    sys.exit(run_async(lambda: search_command(query or "", root, k=k, as_json=json), as_json=json))
 
 
 @app.command()

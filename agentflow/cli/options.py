@@ -8,7 +8,6 @@ import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
@@ -16,8 +15,7 @@ import typer
 from agentflow.cli.common import UsageError
 from agentflow.core.call import ApprovalRequest
 from agentflow.core.limits import Limits
-from agentflow.lib.suggest import did_you_mean
-from agentflow.settings import Settings, load_settings
+from agentflow.settings import Settings, load_settings, read_limits
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -51,11 +49,8 @@ class FlowOptions(ModelOptions):
     ] = None
 
     def settings(self) -> Settings:
-        """The settings in force. Raises ConfigurationError and UsageError."""
-        settings = load_settings(**{name: getattr(self, name, None) for name in Settings.model_fields})
-        for root in [settings.root, *settings.roots]:
-            check_root(root)
-        return settings
+        """The settings in force. Raises ConfigurationError."""
+        return load_settings(**{name: getattr(self, name, None) for name in Settings.model_fields})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,30 +105,19 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def check_root(root: str | Path) -> None:
-    """Raise UsageError unless ``root`` is a directory."""
-    if not Path(root).is_dir():
-        what = "is not a directory" if Path(root).exists() else "does not exist"
-        raise UsageError(f"the root {root} {what}", code="cli/root", hint="give a directory: --root DIR")
-
-
 def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
-    """``name=number`` options over ``base``. Raises UsageError."""
-    names = {f.name for f in fields(Limits)}
-    values: dict[str, Any] = {f.name: getattr(base, f.name) for f in fields(Limits)}
+    """``name=number`` options over ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
+    values: dict[str, Any] = {}
     for text in texts:
-        name, sep, number = text.partition("=")
-        if name not in names:
-            raise UsageError(
-                f"there is no limit '{name}'", hint=did_you_mean(name, names) or f"limits: {', '.join(sorted(names))}"
-            )
+        name, _, number = text.partition("=")
         try:
             values[name] = None if number == "none" else float(number) if "." in number else int(number)
         except ValueError:
-            raise UsageError(f"'{text}': a limit is a number or none", hint=f"write {name}=1000") from None
-        if not sep:
-            raise UsageError(f"'{text}' has no value", hint=f"write {name}=1000")
-    return Limits(**values)
+            read_limits({name: None})  # an unknown name is the first thing to say
+            raise UsageError(
+                f"--limit {text}: a limit is a number, or none", hint=f"write --limit {name}=1000"
+            ) from None
+    return read_limits(values, base)
 
 
 async def ask_on_terminal(request: ApprovalRequest) -> bool:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 
 _EXCERPT_WIDTH = 160
+_FILE_NAME = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""")
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a program text looks like the name of a program file, given where the text was wanted."""
+    return _FILE_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, eq=False)

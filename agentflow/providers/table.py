@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, Unpack
+from urllib.parse import urlsplit
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.suggest import suggest
 from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
@@ -24,22 +25,23 @@ ENTRY_POINTS = "agentflow.providers"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A row of the table: ``module`` and ``factory`` of its adapter, and its key check.
+    """A row of the table: ``module`` and ``factory`` of its adapter, its key check, how its vendor's models begin.
 
     ``key_check`` (``module:function``) raises if there is no key. A dialect without one is local: it has no model
-    names, and its factory takes no options.
+    names, and its factory takes no options. ``families`` serve hints only.
     """
 
     module: str
     factory: str
     key_check: str | None = None
+    families: tuple[str, ...] = ()
 
 
 _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
     {
-        "anthropic": Dialect("anthropic", "AnthropicProvider", "anthropic:check_key"),
+        "anthropic": Dialect("anthropic", "AnthropicProvider", "anthropic:check_key", ("claude",)),
         "offline": Dialect("offline", "OfflineProvider"),
-        "openai": Dialect("openai", "OpenAIResponsesProvider", "openai_wire:check_key"),
+        "openai": Dialect("openai", "OpenAIResponsesProvider", "openai_wire:check_key", ("gpt-", "o1", "o3", "o4")),
         "openai-chat": Dialect("openai", "OpenAIChatProvider", "openai_wire:check_key"),
         "scripted": Dialect("scripted", "ScriptedProvider"),
     }
@@ -92,6 +94,9 @@ class Router:
     ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url`` and ``api_key`` belong to that
     model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of
     other dialects, by name; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
+
+    Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
+    (``config/unknown-provider``), and a ``base_url`` that is no address (``config/base-url``).
     """
 
     def __init__(
@@ -115,7 +120,12 @@ class Router:
             clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=prices or Prices()
         )
         self._adapters: dict[tuple[str, str | None], ProviderAdapter] = {}
-        self._dialect, self._name = self._split(model) if model and provider is None else (None, model or "")
+        self._dialect: str | None = None
+        self._name = model or ""
+        if base_url is not None:
+            check_base_url(base_url)
+        if model and provider is None:
+            self._dialect, self._name = self._split(model)
         self._base_urls = dict(base_urls or {})
         self._api_keys = dict(api_keys or {})
         self._settings = settings
@@ -138,20 +148,14 @@ class Router:
             return self._provider, model or self._name
         dialect, name = self._split(model) if model else (self._dialect, self._name)
         if dialect is None:
-            if model and self._dialect is None:
-                raise ConfigurationError(
-                    f"the model {model!r} does not say whose it is, and the flow has no model of its own",
-                    code="config/no-model",
-                    hint=f"write it as dialect:name, for example anthropic:{model} or openai:{model}",
-                )
             raise _no_model()
-        if not name and not _is_local(dialect) and dialect in _BUILT_IN:
-            raise ConfigurationError(
-                f"{dialect} needs the name of a model",
-                code="config/no-model",
-                hint=f"write it as {dialect}:name",
-            )
         return self._adapter(dialect), name
+
+    def check(self, *models: str) -> None:
+        """Raise ConfigurationError for a name that :meth:`resolve` would not understand. Needs no key."""
+        for model in models:
+            if self._provider is None:
+                self._split(model)
 
     async def aclose(self) -> None:
         """Close every adapter that was built, and ``provider``."""
@@ -160,20 +164,23 @@ class Router:
             adapters.append(self._provider)
         await asyncio.gather(*(adapter.aclose() for adapter in adapters))
 
-    def _split(self, model: str) -> tuple[str | None, str]:
+    def _split(self, model: str) -> tuple[str, str]:
         """Split into dialect and name. Names may contain colons (``llama3:8b``): only a known dialect is split off."""
-        head, colon, rest = model.partition(":")
+        head, colon, name = model.partition(":")
         names = dialects()
-        if colon and head in names:
-            return head, rest
-        if _is_local(model):
-            return model, ""
-        own: str | None = getattr(self, "_dialect", None)
-        if own is not None and not (colon and suggest(head, names)):
-            return own, model
-        if colon:
+        if head in names and (colon or head in _BUILT_IN or self._dialect is None):
+            if not name and head in _BUILT_IN and not _is_local(head):
+                raise ConfigurationError(
+                    f"{head} needs the name of a model",
+                    code="config/no-model",
+                    hint=f"write it as {head}:name",
+                )
+            return head, name
+        if colon and suggest(head, names):
             raise _unknown(head)
-        return None, model
+        if self._dialect is None:
+            raise _no_dialect(model)
+        return self._dialect, model
 
     def _adapter(self, dialect: str) -> ProviderAdapter:
         base_url = self._base_urls.get(dialect)
@@ -197,6 +204,37 @@ def _is_local(dialect: str) -> bool:
     """Whether ``dialect`` is built in and has no server, hence no model names."""
     row = _BUILT_IN.get(dialect)
     return row is not None and row.key_check is None
+
+
+def check_model(model: str) -> None:
+    """Raise ConfigurationError for a flow's model that does not say its dialect, or names an unknown one."""
+    Router(model)
+
+
+def check_base_url(url: str) -> None:
+    """Raise ConfigurationError (``config/base-url``) for what is no ``http`` address of a server."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(
+            f"the base URL {clip(url, 200)!r} is no address of a server",
+            code="config/base-url",
+            hint="write it whole, for example http://localhost:8080/v1",
+        )
+
+
+def _no_dialect(model: str) -> ConfigurationError:
+    own = [name for name, row in _BUILT_IN.items() if model.lower().startswith(row.families or ("\0",))]
+    return ConfigurationError(
+        f"the model {model!r} does not say its dialect, that is, how its server is spoken to",
+        code="config/no-model",
+        hint=f"write {own[0]}:{model}; on a server of your own openai-chat:{model}, with its base_url"
+        if own
+        else f"write openai-chat:{model} with the base_url of your server, openai:{model} or anthropic:{model}",
+    )
 
 
 def _no_model() -> ConfigurationError:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from agentflow.app import AgentFlow
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import Usage
 from agentflow.providers import Price, Prices, Router, ScriptedProvider, dialects, open_provider
@@ -74,7 +75,43 @@ def test_a_local_server_needs_no_key() -> None:
     assert Router("openai-chat:llama", base_url="http://127.0.0.1:1/v1").resolve(None)[1] == "llama"
 
 
-@pytest.mark.parametrize(("model", "asked"), [(None, None), (None, "claude-x"), ("anthropic:", None)])
+@pytest.mark.parametrize(
+    ("model", "mend"),
+    [
+        ("gpt-5", "openai:gpt-5"),
+        ("claude-sonnet-5-5", "anthropic:claude-sonnet-5-5"),
+        ("llama3:8b", "openai-chat:llama3:8b"),
+        ("anthropic", "anthropic:name"),
+        ("openai:", "openai:name"),
+    ],
+)
+def test_a_flows_model_without_a_dialect_is_refused_when_it_is_built(model: str, mend: str) -> None:
+    """Half a model's name is refused before any call, with the whole name to write."""
+    for build in (lambda: Router(model), lambda: AgentFlow(model), lambda: Router().check(model)):
+        with pytest.raises(ConfigurationError) as caught:
+            build()
+        assert caught.value.code == "config/no-model"
+        assert mend in (caught.value.hint or "")
+
+
+def test_fallbacks_are_understood_when_the_flow_is_built() -> None:
+    """A misspelt dialect of a fallback is not left to the day the first model fails; a bare name is the flow's dialect."""
+    with pytest.raises(ConfigurationError, match="antropic"):
+        AgentFlow("offline", fallbacks=["antropic:claude"])
+    Router("openai:gpt-5", api_key="k").check("gpt-5-mini", "offline")
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8080/v1", "notaurl", "http://", "ftp://a/b", "http://a:99999", "http://[::1"]
+)
+def test_a_base_url_that_is_no_address_is_refused(url: str) -> None:
+    """What is no http address of a server is refused when the router is built, not as a lost connection."""
+    with pytest.raises(ConfigurationError) as caught:
+        Router("openai-chat:m", base_url=url)
+    assert caught.value.code == "config/base-url"
+
+
+@pytest.mark.parametrize(("model", "asked"), [(None, None), (None, "claude-x")])
 def test_no_model_is_a_configuration_error(model: str | None, asked: str | None) -> None:
     """Without a model, or with a name that belongs to nobody, the call says how to write one."""
     with pytest.raises(ConfigurationError) as caught:
