@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, Refused, ResourceExhausted, clip
-from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolSpec, user
+from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolSpec, user
 from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import NO_USAGE
 from agentflow.handler.answer import OutputSchema, OutputSchemas, PartialAnswer
@@ -297,6 +297,22 @@ class _PromptRun:
                 model=response.model,
             )
         check_calls(response)
+        self._check_length(response)
+
+    def _check_length(self, response: ModelResponse) -> None:
+        limit = self._call.run.limits.string
+        size = 0
+        for part in response.parts:
+            if isinstance(part, TextPart | ThinkingPart):
+                size += len(part.text)
+        if size > limit:
+            raise ResourceExhausted(
+                f"the answer has {size:,} characters, at most {limit:,} fit into a string",
+                resource="output",
+                used=size,
+                limit=limit,
+                hint="ask for a shorter answer, or raise limits.string",
+            )
 
     def _read(self, response: ModelResponse) -> _ParsedAnswer:
         if self._shape is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 from agentflow.lib.json_types import type_name
 
 _ALWAYS = 256
@@ -17,20 +18,28 @@ _ALWAYS = 256
 def parse_answer(text: str) -> Any:
     """The JSON of a model's answer: the whole text, or the content of its one code fence.
 
-    Raises ValueError with reason and position; NaN, Infinity and more than 200 levels of nesting are refused.
+    Raises ValueError with reason and position; NaN, Infinity, more than 200 levels of nesting and more than
+    :data:`~agentflow.lib.json_size.MAX_JSON_VALUES` values are refused.
     """
-    from jiter import from_json
-
     stripped = text.strip()
     if not stripped:
         raise ValueError("the answer is empty")
     try:
-        return from_json(stripped.encode("utf-8", "replace"), allow_inf_nan=False)
+        return _parsed(stripped)
     except ValueError as error:
         fenced = _fenced(stripped)
         if fenced is None:
             raise ValueError(str(error)) from None
-    return from_json(fenced.encode("utf-8", "replace"), allow_inf_nan=False)
+    return _parsed(fenced)
+
+
+def _parsed(text: str) -> Any:
+    from jiter import from_json
+
+    data = text.encode("utf-8", "replace")
+    if has_too_many_values(data):
+        raise ValueError(f"the answer has more than {MAX_JSON_VALUES:,} JSON values")
+    return from_json(data, allow_inf_nan=False)
 
 
 def _fenced(text: str) -> str | None:
@@ -74,8 +83,11 @@ class PartialJson:
         start = _start(whole)
         if start < 0:
             return None
+        data = whole[start:].encode("utf-8", "replace")
+        if has_too_many_values(data):
+            return None
         try:
-            return from_json(whole[start:].encode("utf-8", "replace"), partial_mode="trailing-strings")
+            return from_json(data, partial_mode="trailing-strings")
         except ValueError:
             return None
 

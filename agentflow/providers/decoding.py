@@ -19,6 +19,7 @@ from agentflow.core.messages import (
     ToolCallPart,
 )
 from agentflow.core.values import to_json
+from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers import faults
 from agentflow.providers.wire import ToolNames, record
 
@@ -157,8 +158,11 @@ def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
         return check_arguments(value, tool)
     if not value.strip():
         return {}, ""
+    data = value.encode("utf-8", "surrogatepass")
+    if has_too_many_values(data):
+        return {}, f"the arguments for {tool} have more than {MAX_JSON_VALUES:,} values; send fewer at a time"
     try:
-        parsed = jiter.from_json(value.encode("utf-8", "surrogatepass"), allow_inf_nan=False)
+        parsed = jiter.from_json(data, allow_inf_nan=False)
     except ValueError as error:
         return {}, f"the arguments for {tool} are not valid JSON ({error}); send one JSON object"
     return check_arguments(parsed, tool)

@@ -25,6 +25,7 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from agentflow.lib.json_size import has_too_many_values
 from agentflow.providers import openai_wire as common
 from agentflow.providers.decoding import (
     BaseDecoder,
@@ -158,8 +159,11 @@ class _PendingCall:
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             return False
+        data = "".join(self.pieces).encode("utf-8", "surrogatepass")
+        if has_too_many_values(data):
+            return False
         try:
-            return isinstance(jiter.from_json("".join(self.pieces).encode("utf-8", "surrogatepass")), dict)
+            return isinstance(jiter.from_json(data), dict)
         except ValueError:
             return False
 

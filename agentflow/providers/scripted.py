@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from agentflow.core.errors import ConfigurationError, ProviderError, ServerError
@@ -22,7 +22,7 @@ from agentflow.core.messages import (
 )
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
-from agentflow.providers.decoding import check_arguments, unique_calls
+from agentflow.providers.decoding import check_arguments, check_call_count, unique_calls
 from agentflow.providers.wire import estimate_tokens
 
 ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]
@@ -141,7 +141,9 @@ def _parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
         parts.append(ThinkingPart(str(data["thinking"])))
     if data.get("text") or not (data.get("tool_calls") or data.get("error") or parts):
         parts.append(TextPart(str(data.get("text") or "")))
-    for index, call in enumerate(data.get("tool_calls") or ()):
+    calls: Sequence[Mapping[str, Any]] = data.get("tool_calls") or ()
+    check_call_count(len(calls))
+    for index, call in enumerate(calls):
         if "name" not in call:
             raise ConfigurationError(
                 f"tool call {index + 1} of a scripted reply has no name", code="provider/script-reply"
@@ -153,7 +155,7 @@ def _parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
 
 def _deltas(part: Part) -> Iterable[ModelDelta]:
     if isinstance(part, TextPart):
-        return [ModelDelta(word) for word in _WORDS.findall(part.text)]
+        return _pieces(part.text)
     if isinstance(part, ThinkingPart):
         return [ModelDelta(thinking=word) for word in _WORDS.findall(part.text)]
     if isinstance(part, ToolCallPart):
@@ -165,6 +167,12 @@ def _deltas(part: Part) -> Iterable[ModelDelta]:
             ModelDelta(tool_call_id=part.id, arguments=text[half:]),
         ]
     return ()
+
+
+def _pieces(text: str) -> Iterable[ModelDelta]:
+    if len(text) < 10_000:
+        return [ModelDelta(word) for word in _WORDS.findall(text)]
+    return (ModelDelta(word.group()) for word in _WORDS.finditer(text))
 
 
 def _usage(stated: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage:

@@ -11,18 +11,16 @@ from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, ProtocolError
 from agentflow.core.messages import Message, ModelRequest, ToolCallPart
-
-MAX_JSON_VALUES = 500_000
-"""Maximum number of values in one JSON text. Each takes some 0.2 us to build, and the parser cannot be interrupted."""
-_DENSITY_CHECK_BYTES = 1_000_000
+from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 
 
 def parse_json(data: bytes, what: str = "an event") -> Any:
     """The value of a JSON text from the network.
 
-    Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than 500,000 values.
+    Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than
+    :data:`~agentflow.lib.json_size.MAX_JSON_VALUES` values.
     """
-    if len(data) > _DENSITY_CHECK_BYTES and sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
+    if has_too_many_values(data):
         raise ProtocolError(
             f"the server sent {what} with more than {MAX_JSON_VALUES:,} JSON values", code="provider/too-large"
         )

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Session, tool
+from agentflow.core.errors import ProtocolError
 from agentflow.core.messages import ToolResultPart
 from agentflow.events import PartialOutput, SubtaskStarted, TextDelta, ToolStarted
 from agentflow.handler.tools import subtask_tool
+from agentflow.lib.partial_json import PartialJson, parse_answer
+from agentflow.providers.decoding import parse_arguments
+from agentflow.providers.wire import parse_json
 from tests.support.fakes import check_strictly
 
 ASK = '(defatom ask (params (q string)) (instructions "Answer {{q}}"))'
@@ -140,3 +144,26 @@ async def test_approval_of_a_models_call(tmp_path: Path) -> None:
         await flow.run(f'{ASK} (ask (q "x"))')
     results = [part for part in provider.requests[1].messages[-1].parts if isinstance(part, ToolResultPart)]
     assert results[0].text == "wiped /tmp/x" and results[1].is_error and len(asked) == 2
+
+
+async def test_an_answer_longer_than_a_string_may_be_is_refused(tmp_path: Path) -> None:
+    """What a model says is bounded like any text of a program: the task has failed for its output, and says how long."""
+    flow, _ = flow_of(tmp_path, "word " * 300)
+    async with flow:
+        result = (await flow.run('(defatom t (instructions "x")) (t)', limits=Limits(string=1_000))).value
+    assert result["status"] == "FAILED" and result["notes"]["error"]["type"] == "RESOURCE_EXHAUSTION"
+    assert result["notes"]["error"]["metrics"] == {"used": 1_500, "limit": 1_000}
+
+
+def test_json_of_a_model_is_bounded_in_values() -> None:
+    """A parser in C cannot be interrupted, so what would hold the loop is refused before it is parsed."""
+    many = "[" + "[]," * 200_000 + "1]"
+    with pytest.raises(ValueError, match="more than 200,000"):
+        parse_answer(many)
+    with pytest.raises(ValueError, match="more than 200,000"):
+        parse_answer(f"```json\n{many}\n```")
+    partial = PartialJson()
+    assert partial.feed(many) is None
+    assert parse_arguments('{"a": ' + many + "}", "t")[1].startswith("the arguments for t have more than")
+    with pytest.raises(ProtocolError, match="more than 200,000"):
+        parse_json(many.encode())
