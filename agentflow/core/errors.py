@@ -11,6 +11,7 @@
     ├── CommandDenied              the policy refuses a command
     ├── SandboxUnavailable         a sandbox back-end failed its self-test
     ├── DataError                  data from outside (a template, a cassette, an index) is invalid
+    ├── JournalError               a durable run cannot be stored, or does not fit its records
     └── TaskError                  a task, tool or model failed: kind, reason, details
         ├── ResourceExhausted      one task used up its context or output
         ├── InvalidOutput          the model's answer does not have the required form
@@ -219,6 +220,13 @@ class DataError(AgentflowError):
 
     default_code = "data/invalid"
     default_reason = "input_validation_failure"
+
+
+class JournalError(AgentflowError):
+    """A durable run cannot be stored, belongs to somebody else, or does not fit its records."""
+
+    default_code = "durable/failed"
+    default_reason = "dependency_error"
 
 
 class PathDenied(AgentflowError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
+from agentflow.core.journal import EffectRow, EffectState, NewRun, OwnedRun, RunRow, RunStatus
 from agentflow.core.messages import (
     Message,
     ModelDelta,
@@ -387,6 +389,65 @@ class HandlerPort(Protocol):
         self, query: str | None = None, initial_files: list[str] | None = None
     ) -> DataContext: ...
     def clear_data_context(self) -> None: ...
+
+
+class JournalStore(Protocol):
+    """Where durable runs are stored: rows, and nothing of what they mean.
+
+    What one caller stores is committed in the order of its calls. A store that cannot write for the moment (locked, full,
+    away) keeps what it was given and tries again; the caller waits. Raises JournalError: ``durable/database``,
+    ``durable/corrupt`` and ``durable/version`` for a store that cannot be used, ``durable/owned`` where another process
+    owns the run, ``durable/unknown-run``.
+    """
+
+    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
+        """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new."""
+        ...
+
+    async def own(self, run: str) -> OwnedRun:
+        """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice."""
+        ...
+
+    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
+        """Store records, and forget those with the keys ``drop``; done when committed.
+
+        A record that has ended is never replaced. Fails with ``durable/owned`` when ``epoch`` is not that of the run.
+        """
+        ...
+
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+        """Make a run ``waiting`` and give it up. False, and nothing changes, if an answer has come since ``seq``."""
+        ...
+
+    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+        """Answer an open record; a waiting run becomes ``queued``. False if it has been answered before."""
+        ...
+
+    async def finish(
+        self, run: str, epoch: int, status: RunStatus, *, result: Any = None, error: Any = None, spent_s: float = 0.0
+    ) -> None:
+        """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored."""
+        ...
+
+    async def find(self, run: str) -> RunRow | None:
+        """A run; one that is running without a living owner is ``queued``."""
+        ...
+
+    async def list(self, *, limit: int = 100) -> list[RunRow]:
+        """Runs, the last updated first."""
+        ...
+
+    async def effects(self, run: str) -> list[EffectRow]:
+        """All records of a run, in the order they were made."""
+        ...
+
+    async def gc(self, before: float) -> int:
+        """Remove runs that ended before the unix time ``before``. Gives their number."""
+        ...
+
+    async def aclose(self) -> None:
+        """Store what is left, give up the runs owned, and close."""
+        ...
 
 
 ByteSource = AsyncIterator[bytes]

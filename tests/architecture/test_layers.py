@@ -16,6 +16,7 @@ LEVELS = {
     "providers": 1,
     "executors": 1,
     "observe": 1,
+    "journal": 1,
     "runtime": 2,
     "spec": 3,
     "settings": 4,

@@ -1,0 +1,100 @@
+"""Who owns a run on this machine: a lock on one file per run, which the system lets go of when its process ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from hashlib import blake2b
+from pathlib import Path
+
+from agentflow.lib.private_files import make_private_directory, open_private
+
+_TRIES = 5
+_PAUSE_S = 0.01
+
+
+class OwnerLocks:
+    """The locks of runs, in ``directory``. Those taken here are held until they are released or the process ends.
+
+    Where the system has no such locks nobody is known to be alive, and only the epoch in the database tells owners apart.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._held: dict[str, int] = {}
+
+    def take(self, run: str) -> bool:
+        """Lock ``run``; False if somebody has it, here or elsewhere. Raises OSError."""
+        if run in self._held:
+            return False
+        for attempt in range(_TRIES):
+            descriptor = self._lock(run)
+            if descriptor is not None:
+                self._held[run] = descriptor
+                return True
+            if attempt + 1 < _TRIES:
+                time.sleep(_PAUSE_S)  # somebody may be just looking
+        return False
+
+    def holds(self, run: str) -> bool:
+        """Whether the lock of ``run`` was taken here."""
+        return run in self._held
+
+    def alive(self, run: str) -> bool:
+        """Whether somebody has the lock of ``run``. Raises OSError."""
+        if run in self._held:
+            return True
+        if not self._path(run).exists():
+            return False
+        descriptor = self._lock(run)
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+    def release(self, run: str) -> None:
+        """Let go of the lock of ``run``, and remove its file."""
+        descriptor = self._held.pop(run, None)
+        if descriptor is not None:
+            self._path(run).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def release_all(self) -> None:
+        """Let go of all locks."""
+        for run in list(self._held):
+            self.release(run)
+
+    def _path(self, run: str) -> Path:
+        return self._directory / f"{blake2b(run.encode(), digest_size=16).hexdigest()}.lock"
+
+    def _lock(self, run: str) -> int | None:
+        path = self._path(run)
+        make_private_directory(self._directory)
+        while True:
+            descriptor = open_private(str(path), os.O_RDWR | os.O_CREAT)
+            if not _try_lock(descriptor):
+                os.close(descriptor)
+                return None
+            try:
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            os.close(descriptor)  # its owner has removed the file meanwhile
+
+
+if sys.platform == "win32":
+
+    def _try_lock(descriptor: int) -> bool:
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,173 @@
+"""Rows of the tables: the schema, and how runs and effects become rows and are read back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
+
+VERSION = 1
+"""The version of the tables."""
+BLOB_BYTES = 64 * 1024
+"""Values of more characters of JSON are stored once by their content."""
+
+SCHEMA = """
+create table af_meta(key text primary key, value text not null) without rowid;
+create table af_run(run text primary key, base text, program text not null, digest text not null, input text not null,
+  status text not null, epoch integer not null default 0, owner text, seq integer not null default 0,
+  slice integer not null default 0, wake_at real, spent_s real not null default 0, result text, error text,
+  created real not null, updated real not null, sum integer not null) without rowid;
+create table af_effect(run text not null, key blob not null, path text not null, leaf blob, kind text not null,
+  name text not null, content blob not null, state integer not null, value text, turns text, usage text, cost real,
+  t0 real, t1 real, sum integer not null, primary key(run, key)) without rowid;
+create table af_blob(hash blob primary key, data blob not null) without rowid;
+create index af_run_due on af_run(status, wake_at);
+"""
+_KEPT = "run, base, program, digest, input, status, result, error"
+RUN = f"{_KEPT}, epoch, seq, slice, wake_at, spent_s, created, updated, sum"
+CREATE = "insert into af_run(run, base, program, digest, input, status, created, updated, sum) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1, sum"
+PUT = f"""
+insert into af_effect(run, key, {EFFECT}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict(run, key) do update set state = excluded.state, value = excluded.value, turns = excluded.turns,
+  usage = excluded.usage, cost = excluded.cost, t1 = excluded.t1, sum = excluded.sum where af_effect.state = 0
+"""
+
+Blobs = dict[bytes, bytes]
+"""Values of a batch that are stored by their content, by their hash."""
+
+
+def dump(data: Any, blobs: Blobs) -> str | None:
+    """JSON data as text in ASCII; None stays. What is long goes to ``blobs``, and a reference to it is the text."""
+    if data is None:
+        return None
+    text = _ENCODE(data)
+    if len(text) <= BLOB_BYTES:
+        return text
+    body = text.encode("ascii")
+    digest = blake2b(body, digest_size=16).digest()
+    blobs[digest] = body
+    return f'{{"$b":"{digest.hex()}"}}'
+
+
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def load(text: str | None, db: sqlite3.Connection) -> Any:
+    """JSON data that :func:`dump` wrote. Raises JournalError (``durable/corrupt``)."""
+    if text is None:
+        return None
+    try:
+        if text.startswith('{"$b":'):
+            digest = bytes.fromhex(json.loads(text)["$b"])
+            row = db.execute("select data from af_blob where hash = ?", (digest,)).fetchone()
+            if row is None or blake2b(row[0], digest_size=16).digest() != digest:
+                raise corrupt("a stored value is damaged")
+            return json.loads(row[0])
+        return json.loads(text)
+    except ValueError as error:
+        raise corrupt(f"a stored value is no JSON: {error}") from None
+
+
+def effect_values(run: str, row: EffectRow, blobs: Blobs) -> tuple[Any, ...]:
+    """The values of :data:`PUT` for a record."""
+    fields = (
+        row.path,
+        row.leaf,
+        row.kind,
+        row.name.encode("utf-8", "backslashreplace").decode("utf-8"),
+        row.content,
+        int(row.state),
+        dump(row.value, blobs),
+        dump(row.turns, blobs),
+        None if row.usage is None else _ENCODE(row.usage),
+        _real(row.cost),
+        _real(row.started),
+        _real(row.ended),
+    )
+    return (run, row.key, *fields, checksum(fields))
+
+
+def _real(number: float | None) -> float | None:
+    return None if number is None else float(number)  # as the column has it, for the checksum
+
+
+def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
+    """The record whose columns are :data:`EFFECT`. Raises JournalError (``durable/corrupt``)."""
+    if checksum(fields[:-1]) != fields[-1]:
+        raise corrupt("the record of an effect is damaged")
+    path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended, _ = fields
+    return EffectRow(
+        path=path,
+        leaf=leaf,
+        kind=kind,
+        name=name,
+        content=content,
+        state=EffectState(state),
+        value=load(value, db),
+        turns=load(turns, db),
+        usage=None if usage is None else tuple(json.loads(usage)),
+        cost=cost,
+        started=started,
+        ended=ended,
+    )
+
+
+def run_values(run: str, new: NewRun, now: float, blobs: Blobs) -> tuple[Any, ...]:
+    """The values of a new, queued run for :data:`CREATE`."""
+    kept = (run, new.base, _ENCODE(new.program), new.digest, dump(dict(new.input), blobs))
+    return (*kept, "queued", now, now, checksum((*kept, "queued", None, None)))
+
+
+def run_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> RunRow:
+    """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
+    kept, (epoch, seq, slice, wake_at, spent, created, updated, total) = fields[:8], fields[8:]
+    run, base, program, digest, given, status, result, error = kept
+    if checksum(kept) != total:
+        raise corrupt(f"the stored run '{run}' is damaged")
+    return RunRow(
+        run=run,
+        base=base,
+        program=json.loads(program),
+        digest=digest,
+        input=load(given, db),
+        status=status,
+        epoch=epoch,
+        seq=seq,
+        slice=slice,
+        wake_at=wake_at,
+        spent_s=spent,
+        result=load(result, db),
+        error=load(error, db),
+        created=created,
+        updated=updated,
+    )
+
+
+def change_run(db: sqlite3.Connection, run: str, now: float, **columns: Any) -> None:
+    """Set columns of a stored run, and its checksum with them."""
+    kept = db.execute(f"select {_KEPT} from af_run where run = ?", (run,)).fetchone()
+    names = [name.strip() for name in _KEPT.split(",")]
+    total = checksum([columns.get(name, value) for name, value in zip(names, kept, strict=True)])
+    set_ = ", ".join(f"{name} = ?" for name in (*columns, "updated", "sum"))
+    db.execute(f"update af_run set {set_} where run = ?", (*columns.values(), now, total, run))
+
+
+def checksum(fields: Iterable[Any]) -> int:
+    """A checksum of a row, to notice damage that SQLite does not look for."""
+    return crc32(repr(tuple(fields)).encode("ascii", "backslashreplace"))
+
+
+def corrupt(what: str) -> JournalError:
+    """The error for a damaged database."""
+    return JournalError(
+        f"the database of durable runs is damaged: {what}",
+        code="durable/corrupt",
+        hint="restore it from a backup, or name another; nothing was run",
+    )

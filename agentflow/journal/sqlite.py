@@ -1,0 +1,378 @@
+"""The :class:`~agentflow.core.ports.JournalStore` in one SQLite file: for the runs of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import (
+    ENDED,
+    EffectRow,
+    EffectState,
+    NewRun,
+    OwnedRun,
+    RunRow,
+    RunStatus,
+)
+from agentflow.journal.owner import OwnerLocks
+from agentflow.journal.rows import (
+    CREATE,
+    EFFECT,
+    PUT,
+    RUN,
+    SCHEMA,
+    VERSION,
+    Blobs,
+    change_run,
+    checksum,
+    corrupt,
+    dump,
+    effect_of,
+    effect_values,
+    run_of,
+    run_values,
+)
+from agentflow.journal.writer import Put, Unavailable, Writer
+from agentflow.lib.private_files import make_private_file
+
+CHECKED_BYTES = 64 * 1024 * 1024
+"""Size up to which a database is examined as a whole when it is opened; damage in a larger one is found where it is read."""
+_BUSY_S = 1.0
+_USAGE = 6
+
+Sync = Literal["normal", "full"]
+"""What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""
+
+
+class SqliteJournal:
+    """Durable runs in the SQLite file ``path``, which only its owner may read.
+
+    ``sync="full"`` waits for the disk at every commit. Owners of runs are told apart by locks on files in the directory
+    ``<path>.owners``.
+    """
+
+    def __init__(self, path: Path, *, sync: Sync = "normal") -> None:
+        self._file = _File(path, sync)
+        self._locks = OwnerLocks(path.with_name(f"{path.name}.owners"))
+        self._writer = Writer(self._file, f"durable runs in {path}")
+
+    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
+        def work(db: sqlite3.Connection) -> tuple[RunRow, bool]:
+            known = self._find(db, run)
+            if known is not None:
+                return known, False
+            blobs: Blobs = {}
+            values = run_values(run, new, time.time(), blobs)
+            _keep(db, blobs)
+            db.execute(CREATE, values)
+            return _row(db, run), True
+
+        return await self._writer.do(work)
+
+    async def own(self, run: str) -> OwnedRun:
+        def work(db: sqlite3.Connection) -> OwnedRun:
+            before = _row(db, run)
+            change_run(
+                db,
+                run,
+                time.time(),
+                status="running",
+                epoch=before.epoch + 1,
+                slice=before.slice + 1,
+                owner=f"{platform.node()}:{os.getpid()}",
+                wake_at=None,
+            )
+            return OwnedRun(run=_row(db, run), records=_answers(db, run), **_spent(db, run))
+
+        await self._writer.do(lambda db: _row(db, run))
+        if not await asyncio.to_thread(self._locks.take, run):
+            raise _owned(run)
+        try:
+            return await self._writer.do(work)
+        except BaseException:
+            self._locks.release(run)
+            raise
+
+    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Put(future, run=run, epoch=epoch, rows=rows, drop=drop))
+        return future
+
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+        def work(db: sqlite3.Connection) -> bool:
+            row = self._owned(db, run, epoch)
+            if row.seq != seq:
+                return False
+            change_run(db, run, time.time(), status="waiting", wake_at=wake_at, owner=None)
+            return True
+
+        parked = await self._writer.do(work)
+        if parked:
+            self._locks.release(run)
+        return parked
+
+    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+        def work(db: sqlite3.Connection) -> bool:
+            row = _row(db, run)
+            found = db.execute(f"select {EFFECT} from af_effect where run = ? and key = ?", (run, key)).fetchone()
+            if found is None or effect_of(found, db).state != EffectState.OPEN:
+                return False
+            blobs: Blobs = {}
+            now = time.time()
+            fields = [*found[:5], int(state), dump(value, blobs), *found[7:11], now]
+            _keep(db, blobs)
+            db.execute(
+                "update af_effect set state = ?, value = ?, t1 = ?, sum = ? where run = ? and key = ?",
+                (int(state), fields[6], now, checksum(fields), run, key),
+            )
+            change_run(db, run, now, seq=row.seq + 1, status="queued" if row.status == "waiting" else row.status)
+            return True
+
+        return await self._writer.do(work)
+
+    async def finish(
+        self, run: str, epoch: int, status: RunStatus, *, result: Any = None, error: Any = None, spent_s: float = 0.0
+    ) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            row = self._owned(db, run, epoch)
+            blobs: Blobs = {}
+            ends: dict[str, Any] = {"result": dump(result, blobs), "error": dump(error, blobs)}
+            _keep(db, blobs)
+            change_run(db, run, time.time(), status=status, spent_s=row.spent_s + spent_s, owner=None, **ends)
+
+        try:
+            await self._writer.do(work)
+        finally:
+            self._locks.release(run)
+
+    async def find(self, run: str) -> RunRow | None:
+        return await self._writer.do(lambda db: self._find(db, run))
+
+    async def list(self, *, limit: int = 100) -> list[RunRow]:
+        def work(db: sqlite3.Connection) -> list[RunRow]:
+            ids = db.execute("select run from af_run order by updated desc, run limit ?", (limit,)).fetchall()
+            return [row for (run,) in ids if (row := self._find(db, run)) is not None]
+
+        return await self._writer.do(work)
+
+    async def effects(self, run: str) -> list[EffectRow]:
+        def work(db: sqlite3.Connection) -> list[EffectRow]:
+            rows = db.execute(f"select {EFFECT} from af_effect where run = ? order by t0, path", (run,)).fetchall()
+            return [effect_of(row, db) for row in rows]
+
+        return await self._writer.do(work)
+
+    async def gc(self, before: float) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            marks = ", ".join(f"'{status}'" for status in sorted(ENDED))
+            old = db.execute(f"select run from af_run where status in ({marks}) and updated < ?", (before,)).fetchall()
+            db.executemany("delete from af_effect where run = ?", old)
+            db.executemany("delete from af_run where run = ?", old)
+            if old:
+                _sweep(db)
+            return len(old)
+
+        return await self._writer.do(work)
+
+    async def aclose(self) -> None:
+        await self._writer.aclose()
+        self._locks.release_all()
+
+    def _find(self, db: sqlite3.Connection, run: str) -> RunRow | None:
+        found = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
+        if found is None:
+            return None
+        row = run_of(found, db)
+        if row.status == "running" and not self._locks.alive(run):
+            change_run(db, run, row.updated, status="queued", owner=None)
+            return _row(db, run)
+        return row
+
+    def _owned(self, db: sqlite3.Connection, run: str, epoch: int) -> RunRow:
+        row = _row(db, run)
+        if row.epoch != epoch:
+            raise _owned(run)
+        return row
+
+
+class _File:
+    """The file and its connection; see :class:`~agentflow.journal.writer.Database`."""
+
+    def __init__(self, path: Path, sync: Sync) -> None:
+        self._path = path
+        self._sync = sync
+        self._db: sqlite3.Connection | None = None
+        self._seen: os.stat_result | None = None
+
+    def connection(self) -> sqlite3.Connection:
+        if self._db is not None and self._seen is not None:
+            try:
+                if os.path.samestat(self._seen, self._path.stat()):
+                    return self._db
+            except OSError as error:
+                raise Unavailable(f"the file is gone ({error.strerror})") from None
+            self.close()  # another file took its place
+        return self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        first = self._seen is None
+        try:
+            if first:
+                make_private_file(self._path)
+            db = sqlite3.connect(str(self._path), isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(self._path, error) from error
+        try:
+            db.execute("pragma journal_mode = wal")
+            db.execute(f"pragma synchronous = {'full' if self._sync == 'full' else 'normal'}")
+            self._prepare(db)
+        except sqlite3.OperationalError as error:
+            db.close()
+            if first and not _passing(error):
+                raise _unusable(self._path, error) from error
+            raise
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise corrupt(str(error)) from error
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._seen = db, self._path.stat()
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Make the tables in an empty database, and examine one that has them."""
+        db.execute("begin immediate")
+        tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")}
+        if not tables:
+            for statement in SCHEMA.split(";")[:-1]:
+                db.execute(statement)
+            db.execute("insert into af_meta values ('version', ?)", (str(VERSION),))
+        db.execute("commit")
+        if not tables:
+            return
+        if "af_meta" not in tables:
+            raise JournalError(
+                f"{self._path} is a database of something else",
+                code="durable/database",
+                hint="name another file: durable='sqlite:///runs.db'",
+            )
+        row = db.execute("select value from af_meta where key = 'version'").fetchone()
+        version = row[0] if row else ""
+        if not str(version).isdecimal():
+            raise corrupt("it has no version")
+        if int(version) > VERSION:
+            raise JournalError(
+                f"{self._path} is of version {version}, and this agentflow reads version {VERSION}",
+                code="durable/version",
+                hint="use the agentflow that wrote it, or a later one; nothing was run",
+            )
+        if self._path.stat().st_size <= CHECKED_BYTES:
+            (said,) = db.execute("pragma quick_check(1)").fetchone()
+            if said != "ok":
+                raise corrupt(str(said)[:200])
+
+    def put(self, db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
+        if not jobs:
+            return
+        epochs: dict[str, int | None] = {}
+        values: list[tuple[Any, ...]] = []
+        blobs: Blobs = {}
+        for job in jobs:
+            if job.run not in epochs:
+                row = db.execute("select epoch from af_run where run = ?", (job.run,)).fetchone()
+                epochs[job.run] = row[0] if row is not None else None
+            if epochs[job.run] != job.epoch:
+                job.error = _owned(job.run)
+                continue
+            try:
+                values += [effect_values(job.run, row, blobs) for row in job.rows]
+            except (TypeError, ValueError, RecursionError) as error:  # no JSON data: the others' rows are not to blame
+                job.error = error
+                continue
+            if job.drop:  # in the order of the calls: a record may be stored and forgotten in one batch
+                db.executemany(PUT, values)
+                values = []
+                db.executemany("delete from af_effect where run = ? and key = ?", [(job.run, key) for key in job.drop])
+        _keep(db, blobs)
+        db.executemany(PUT, values)
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+
+def _row(db: sqlite3.Connection, run: str) -> RunRow:
+    found = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
+    if found is None:
+        raise JournalError(
+            f"there is no durable run '{run}'", code="durable/unknown-run", hint="agentflow runs lists those there are"
+        )
+    return run_of(found, db)
+
+
+def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
+    """The records that are no steps of a finished one."""
+    rows = db.execute(
+        f"select {EFFECT} from af_effect where run = ?1 and (leaf is null or leaf not in"
+        " (select key from af_effect where run = ?1 and state in (1, 2))) order by t0, path",
+        (run,),
+    ).fetchall()
+    return [effect_of(row, db) for row in rows]
+
+
+def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
+    usage = [0] * _USAGE
+    cost: float | None = 0.0
+    for text, price in db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)):
+        for at, tokens in enumerate(text.strip("[]").split(",")):
+            usage[at] += int(tokens)
+        cost = None if price is None or cost is None else cost + price
+    return {"usage": tuple(usage), "cost": cost}
+
+
+def _keep(db: sqlite3.Connection, blobs: Blobs) -> None:
+    if blobs:
+        db.executemany("insert or ignore into af_blob values (?, ?)", list(blobs.items()))
+
+
+def _sweep(db: sqlite3.Connection) -> None:
+    """Remove blobs that no value refers to."""
+    columns = [("af_effect", name) for name in ("value", "turns")]
+    columns += [("af_run", name) for name in ("input", "result", "error")]
+    used = " union ".join(
+        f"select substr({name}, 8, 32) from {table} where {name} like '{{\"$b\":%'" for table, name in columns
+    )
+    db.execute(f"delete from af_blob where lower(hex(hash)) not in ({used})")
+
+
+def _passing(error: sqlite3.OperationalError) -> bool:
+    """Whether a database that cannot be opened may be opened later: it is in use."""
+    return "locked" in str(error) or "busy" in str(error)
+
+
+def _unusable(path: Path, error: Exception) -> JournalError:
+    return JournalError(
+        f"the database of durable runs at {path} cannot be opened: {error}",
+        code="durable/database",
+        hint="name a file that can be written to: durable='sqlite:///runs.db'",
+    )
+
+
+def _owned(run: str) -> JournalError:
+    return JournalError(
+        f"the run '{run}' belongs to another process that works on it",
+        code="durable/owned",
+        hint="wait for it, or end that process; the run can be gone on with then",
+    )
+
+
+__all__ = ["SqliteJournal", "Sync"]

@@ -1,0 +1,207 @@
+"""The one thread that uses the database: whatever was queued while it was busy is one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.journal import EffectRow
+
+FIRST_WAIT_S = 0.02
+LONGEST_WAIT_S = 2.0
+"""Seconds between two attempts to write to a database that cannot be written to."""
+MAX_BATCH = 2_000
+"""Maximum number of jobs in a transaction."""
+
+_log = logging.getLogger(__name__)
+
+
+class Unavailable(Exception):
+    """The database cannot be used for the moment."""
+
+
+class Database(Protocol):
+    """What the thread works on."""
+
+    def connection(self) -> sqlite3.Connection:
+        """The open connection. Raises Unavailable, and JournalError for a database that can never be used."""
+        ...
+
+    def put(self, db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
+        """Store what ``jobs`` hold, within a transaction. One that may not be stored gets its ``error``."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Something to do within a transaction; ``work`` may be called again when the transaction could not be committed."""
+
+    future: asyncio.Future[Any]
+    work: Callable[[sqlite3.Connection], Any] | None = None
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Put(Job):
+    """Records to store and keys to forget."""
+
+    run: str = ""
+    epoch: int = 0
+    rows: Sequence[EffectRow] = ()
+    drop: Sequence[bytes] = ()
+
+
+_Stop: TypeAlias = None
+
+
+class Writer:
+    """A thread that does jobs in order, many in one transaction, and tells their futures when it is committed.
+
+    A transaction that cannot be committed because the database is locked, full or away is tried again until it can:
+    nothing is dropped. The thread starts with the first job.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        self._database = database
+        self._name = name
+        self._jobs: queue.SimpleQueue[Job | _Stop] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self.closed = False
+
+    def submit(self, job: Job) -> None:
+        """Queue a job. Raises JournalError (``durable/closed``)."""
+        if self.closed:
+            raise JournalError("the store of durable runs is closed", code="durable/closed", hint="open the flow again")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    async def do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Do ``work`` in a transaction, after all that is queued, and give its result. Raises what it raises."""
+        job = Job(asyncio.get_running_loop().create_future(), work)
+        self.submit(job)
+        return await job.future
+
+    async def aclose(self) -> None:
+        """Do what is queued, and end the thread. What cannot be stored now fails."""
+        self.closed = True
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._closing.set()
+            self._jobs.put(None)
+            await asyncio.to_thread(thread.join)
+
+    # -- in the thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        more = True
+        while more:
+            jobs, more = self._next()
+            if jobs:
+                self._commit(jobs)
+                _tell(jobs)
+        self._database.close()
+
+    def _next(self) -> tuple[list[Job], bool]:
+        """What is queued, at least one job; false with it when these are the last."""
+        jobs: list[Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) >= MAX_BATCH:
+                return jobs, True
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return jobs, True
+        return jobs, False
+
+    def _commit(self, jobs: list[Job]) -> None:
+        wait = FIRST_WAIT_S
+        told = False
+        while True:
+            try:
+                self._transact(jobs)
+                if told:
+                    _log.warning("%s: it can be written to again; nothing was lost", self._name)
+                return
+            except (Unavailable, sqlite3.OperationalError) as error:
+                if self._closing.is_set():
+                    _fail(jobs, error)
+                    return
+                if not told and wait > 0.3:
+                    told = True
+                    _log.warning("%s: %s; durable runs wait for it and lose nothing", self._name, error)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits for these jobs
+                _fail(jobs, error)
+                return
+            self._closing.wait(wait)
+            wait = min(LONGEST_WAIT_S, wait * 2)
+
+    def _transact(self, jobs: list[Job]) -> None:
+        db = self._database.connection()
+        db.execute("begin immediate")
+        try:
+            puts: list[Put] = []
+            for job in jobs:
+                job.error = None
+                if isinstance(job, Put):
+                    puts.append(job)
+                    continue
+                self._database.put(db, puts)
+                puts = []
+                assert job.work is not None
+                try:
+                    job.result = job.work(db)
+                except AgentflowError as error:
+                    job.error = error
+            self._database.put(db, puts)
+            db.execute("commit")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("rollback")
+            raise
+
+
+def _fail(jobs: list[Job], error: BaseException) -> None:
+    if not isinstance(error, AgentflowError):
+        code = "durable/corrupt" if type(error) is sqlite3.DatabaseError else "durable/database"
+        error = JournalError(f"the database of durable runs cannot be used: {error}", code=code)
+    for job in jobs:
+        job.error = error
+
+
+def _tell(jobs: list[Job]) -> None:
+    """Settle the futures of jobs, those of one event loop in one go."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        loops.setdefault(job.future.get_loop(), []).append(job)
+    for loop, mine in loops.items():
+        try:
+            loop.call_soon_threadsafe(_settle, mine)
+        except RuntimeError:
+            _log.debug("the event loop that waited for %d records has ended", len(mine))
+
+
+def _settle(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)

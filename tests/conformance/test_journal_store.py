@@ -1,0 +1,213 @@
+"""The rules of the JournalStore port, on every implementation that ships."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import EffectRow, EffectState, NewRun, effect_key
+from agentflow.core.ports import JournalStore
+from agentflow.journal.sqlite import SqliteJournal
+
+Opener = Callable[[], JournalStore]
+
+NEW = NewRun(program='(f "\ud800\x00é")', digest="d1", input={"name": "p.sexp", "bindings": {"x": ["a\ud800", 1.5]}})
+
+
+@pytest.fixture
+async def opener(tmp_path: Path) -> AsyncIterator[Opener]:
+    """Opens the same store again and again, as several processes do."""
+    opened: list[JournalStore] = []
+
+    def open_store() -> JournalStore:
+        opened.append(SqliteJournal(tmp_path / "runs.db"))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        await store.aclose()
+
+
+def row(path: str, value: Any = None, state: EffectState = EffectState.OK, **fields: Any) -> EffectRow:
+    filled = {"kind": "tool", "name": "look", "content": b"c" * 16, "started": 1.0, "ended": 2.5, **fields}
+    return EffectRow(path=path, state=state, value=value, **filled)
+
+
+async def refused(work: Awaitable[Any]) -> str:
+    with pytest.raises(JournalError) as caught:
+        await work
+    return caught.value.code
+
+
+async def test_a_run_is_created_once(opener: Opener) -> None:
+    """Creating a run again gives the stored one, whatever the second would have been; any text survives."""
+    store = opener()
+    first, new = await store.create("r", NEW)
+    again, second = await store.create("r", replace(NEW, program="(other)"))
+    assert (new, second) == (True, False) and again == first
+    assert first.program == NEW.program and first.input == NEW.input and first.status == "queued"
+    assert await store.find("r") == first and await store.find("q") is None
+
+
+async def test_what_is_put_is_there_for_the_next_owner(opener: Opener) -> None:
+    """All fields of a record come back as they were, in the order the effects started, after the store was closed."""
+    store = opener()
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    rows = [
+        row("0/1.0", {"$r": [1, None, True, 1e300, "\ud800\x00", {"b": 1, "a": 2}]}, started=2.0),
+        row("0/0.0", "first", turns=[[["user", "hi"]]], usage=(1, 2, 3, 4, 5, 6), cost=0.25),
+        row("0/2.0", None, EffectState.FAILED, started=3.0, cost=None),
+        row("0/3.0", "x" * 200_000, started=4.0),
+    ]
+    await asyncio.gather(*[store.put("r", epoch, [each]) for each in rows])
+    await store.aclose()
+    owned = await opener().own("r")
+    assert owned.records == sorted(rows, key=lambda each: each.started or 0)
+    assert owned.run.epoch > epoch and owned.run.slice == 2 and owned.run.status == "running"
+    assert list(owned.records[1].value["$r"][5]) == ["b", "a"], "the order of keys is part of a value"
+
+
+async def test_steps_of_a_finished_record_are_counted_but_not_loaded(opener: Opener) -> None:
+    """A finished leaf shadows the steps below it; the totals are over all records, and unknown when a price is."""
+    store = opener()
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    done, open_ = effect_key("0/0.0"), effect_key("0/1.0")
+    used = (10, 1, 0, 0, 0, 1)
+    await store.put("r", epoch, [row("0/0.0/1.0", leaf=done, usage=used, cost=0.5), row("0/1.0/1.0", leaf=open_)])
+    await store.put(
+        "r", epoch, [row("0/0.0", usage=used, cost=1.0), row("0/9.0!1", state=EffectState.LOST, usage=used)]
+    )
+    await store.aclose()
+    store = opener()
+    owned = await store.own("r")
+    assert {each.path for each in owned.records} == {"0/1.0/1.0", "0/0.0", "0/9.0!1"}
+    assert owned.usage == (30, 3, 0, 0, 0, 3) and owned.cost == 1.5
+    assert {each.path for each in await store.effects("r")} == {"0/0.0/1.0", "0/1.0/1.0", "0/0.0", "0/9.0!1"}
+    await store.put("r", owned.run.epoch, [row("0/5.0", usage=used, cost=None)])
+    await store.finish("r", owned.run.epoch, "queued")
+    assert (await store.own("r")).cost is None
+
+
+async def test_only_an_open_record_is_replaced(opener: Opener) -> None:
+    """A record that has ended stays as it is; one that was forgotten can be written anew."""
+    store = opener()
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    await store.put("r", epoch, [row("0/0.0", None, EffectState.OPEN, ended=None), row("0/1.0", "kept")])
+    await store.put("r", epoch, [row("0/0.0", "ended"), row("0/1.0", "too late")])
+    assert [each.value for each in await store.effects("r")] == ["ended", "kept"]
+    await store.put("r", epoch, [row("0/1.0!1", state=EffectState.LOST)], drop=[effect_key("0/1.0")])
+    await store.put("r", epoch, [row("0/1.0", "anew")])
+    assert {each.path: each.value for each in await store.effects("r")} == {
+        "0/0.0": "ended",
+        "0/1.0": "anew",
+        "0/1.0!1": None,
+    }
+
+
+async def test_a_run_has_one_owner(opener: Opener) -> None:
+    """While an owner lives nobody else becomes one; who was one before can store nothing more."""
+    store, other = opener(), opener()
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    assert await refused(other.own("r")) == "durable/owned"
+    assert await refused(store.own("r")) == "durable/owned"
+    assert (found := await other.find("r")) is not None and found.status == "running"
+    await store.finish("r", epoch, "queued", spent_s=1.5)
+    newer = (await other.own("r")).run
+    assert newer.epoch > epoch and newer.spent_s == 1.5
+    assert await refused(store.put("r", epoch, [row("0/0.0", "stale")])) == "durable/owned"
+    assert await refused(store.finish("r", epoch, "done")) == "durable/owned"
+    assert await refused(store.park("r", epoch, 0, None)) == "durable/owned"
+    assert await other.effects("r") == [] and await refused(store.own("q")) == "durable/unknown-run"
+
+
+async def test_a_stale_owner_does_not_harm_others_of_its_batch(opener: Opener) -> None:
+    """Of records committed together only those of the stale owner, and those that are no data, are refused."""
+    store = opener()
+    epochs = {}
+    for run in ("a", "b"):
+        await store.create(run, NEW)
+        epochs[run] = (await store.own(run)).run.epoch
+    puts = [
+        store.put("a", epochs["a"], [row("0/0.0")]),
+        store.put("b", epochs["b"] - 1, [row("0/0.0")]),
+        store.put("b", epochs["b"], [row("0/1.0", object())]),
+        store.put("b", epochs["b"], [row("0/2.0")]),
+    ]
+    outcomes = await asyncio.gather(*puts, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [type(None), JournalError, TypeError, type(None)]
+    assert [each.path for each in await store.effects("b")] == ["0/2.0"]
+
+
+async def test_the_end_of_a_run_is_stored(opener: Opener) -> None:
+    """Result and error come back; a run that has ended has no owner, and runs are listed by their last change."""
+    store = opener()
+    for run, status, result, error in (("a", "done", {"v": [1]}, None), ("b", "failed", None, {"$e": "no"})):
+        await store.create(run, NEW)
+        epoch = (await store.own(run)).run.epoch
+        await store.finish(run, epoch, status, result=result, error=error)
+    b, a = await opener().list()
+    assert (a.run, a.status, a.result, a.error) == ("a", "done", {"v": [1]}, None)
+    assert (b.run, b.status, b.result, b.error) == ("b", "failed", None, {"$e": "no"})
+    assert len(await store.list(limit=1)) == 1
+
+
+async def test_parking_and_answering_cannot_miss_each_other(opener: Opener) -> None:
+    """An answer before parking stops it; one after it queues the run; the first answer counts."""
+    store = opener()
+    await store.create("r", NEW)
+    owned = (await store.own("r")).run
+    key = effect_key("0/0.0")
+    await store.put("r", owned.epoch, [row("0/0.0", {"q": 1}, EffectState.OPEN, ended=None, usage=None)])
+    assert await store.deliver("r", key, EffectState.OK, "yes")
+    assert not await store.deliver("r", key, EffectState.OK, "no"), "the first answer counts"
+    assert not await store.park("r", owned.epoch, owned.seq, None)
+    assert (found := await store.find("r")) is not None and found.status == "running" and found.seq == owned.seq + 1
+    await store.put("r", owned.epoch, [row("0/1.0", None, EffectState.OPEN)])
+    assert await store.park("r", owned.epoch, found.seq, 99.0)
+    waiting = await opener().find("r")
+    assert waiting is not None and waiting.status == "waiting" and waiting.wake_at == 99.0
+    assert await opener().deliver("r", effect_key("0/1.0"), EffectState.FAILED, "refused")
+    again = await store.own("r")
+    assert {each.path: (each.state, each.value) for each in again.records} == {
+        "0/0.0": (EffectState.OK, "yes"),
+        "0/1.0": (EffectState.FAILED, "refused"),
+    }
+    assert not await store.deliver("r", effect_key("0/7.0"), EffectState.OK, 1)
+
+
+async def test_old_runs_are_removed_with_all_they_had(opener: Opener) -> None:
+    """``gc`` removes ended runs that are older, with their records and the large values nobody else has."""
+    store = opener()
+    large, shared = "x" * 100_000, "y" * 100_000
+    for run in ("old", "live"):
+        await store.create(run, NEW)
+        epoch = (await store.own(run)).run.epoch
+        await store.put(run, epoch, [row("0/0.0", shared), row("0/1.0", large if run == "old" else "")])
+        await store.finish(run, epoch, "done" if run == "old" else "queued")
+    assert await store.gc(time.time() - 60) == 0
+    assert await store.gc(time.time() + 60) == 1
+    assert await store.find("old") is None and await store.effects("old") == []
+    assert [each.value for each in await store.effects("live")] == [shared, ""]
+
+
+async def test_a_closed_store_says_so(opener: Opener) -> None:
+    """What was queued before closing is stored; afterwards the store refuses."""
+    store = opener()
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    queued = [store.put("r", epoch, [row(f"0/{number}.0")]) for number in range(50)]
+    await store.aclose()
+    await asyncio.gather(*queued)
+    assert await refused(store.find("r")) == "durable/closed"
+    assert len(await opener().effects("r")) == 50

@@ -1,0 +1,248 @@
+"""The SQLite journal: the file, what may be wrong with it, and what happens when it cannot be written to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.journal.sqlite import SqliteJournal
+
+NEW = NewRun(program="(f)", digest="d", input={"bindings": {}})
+
+
+def row(number: int, value: object = "paid") -> EffectRow:
+    return EffectRow(
+        path=f"0/{number}.0",
+        kind="tool",
+        name="look",
+        content=b"c" * 16,
+        state=EffectState.OK,
+        value=value,
+        started=number,
+    )
+
+
+async def filled(path: Path, effects: int = 40) -> None:
+    """A database with one run of some effects, all in the one file."""
+    store = SqliteJournal(path)
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    await asyncio.gather(*[store.put("r", epoch, [row(number, f"value {number}")]) for number in range(effects)])
+    await store.finish("r", epoch, "queued")
+    await store.aclose()
+
+
+async def code_of_opening(path: Path) -> str | None:
+    """The code of the error with which the run cannot be taken up; None when it can, with all its values right."""
+    store = SqliteJournal(path)
+    try:
+        owned = await store.own("r")
+        assert [each.value for each in owned.records] == [f"value {number}" for number in range(40)]
+        assert owned.run.program == "(f)" and owned.run.input == {"bindings": {}}
+        return None
+    except JournalError as error:
+        return error.code
+    finally:
+        await store.aclose()
+
+
+async def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    """The file, its companions and the owners' directory are closed to other users, whatever the umask."""
+    before = os.umask(0)
+    try:
+        path = tmp_path / "new" / "runs.db"
+        store = SqliteJournal(path)
+        await store.create("r", NEW)
+        await store.own("r")
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.rglob("*")}
+        await store.aclose()
+    finally:
+        os.umask(before)
+    assert modes.pop("runs.db.owners") == 0o700 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert len(modes) >= 4 and set(modes.values()) == {0o600}, modes
+
+
+def test_damage_has_a_name_before_anything_runs(tmp_path: Path) -> None:
+    """Bytes flipped anywhere: the run is taken up with exactly what was stored, or there is an error that says why not."""
+    whole = tmp_path / "whole.db"
+    asyncio.run(filled(whole))
+    data = whole.read_bytes()
+    dice = random.Random(7)
+    codes: set[str | None] = set()
+    for number in range(200):
+        flipped = bytearray(data)
+        flipped[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        hurt = tmp_path / f"{number}.db"
+        hurt.write_bytes(flipped)
+        codes.add(asyncio.run(code_of_opening(hurt)))
+    assert "durable/corrupt" in codes
+    assert codes <= {None, "durable/corrupt", "durable/database", "durable/unknown-run", "durable/version"}, codes
+
+
+@pytest.mark.parametrize("left", [0.3, 0.7, 0.99])
+async def test_a_truncated_file_is_named(tmp_path: Path, left: float) -> None:
+    """A file whose end is missing is damaged."""
+    path = tmp_path / "runs.db"
+    await filled(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * left)])
+    assert await code_of_opening(path) == "durable/corrupt"
+
+
+async def test_what_is_no_journal_is_named(tmp_path: Path) -> None:
+    """A later version, a database of something else, a file that is no database, a directory: each has its error."""
+    path = tmp_path / "runs.db"
+    await filled(path)
+    with sqlite3.connect(path) as db:
+        db.execute("update af_meta set value = '2'")
+    db.close()
+    assert await code_of_opening(path) == "durable/version"
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as db:
+        db.execute("create table mine(x)")
+    db.close()
+    assert await code_of_opening(other) == "durable/database"
+    text = tmp_path / "text.db"
+    text.write_text("no database" * 1_000)
+    assert await code_of_opening(text) == "durable/corrupt"
+    assert await code_of_opening(tmp_path) == "durable/database"
+
+
+async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
+    """While another process writes, records wait; afterwards they are stored, and nothing failed."""
+    path = tmp_path / "runs.db"
+    store = SqliteJournal(path)
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("begin immediate")
+    puts = [store.put("r", epoch, [row(number)]) for number in range(20)]
+    _, pending = await asyncio.wait(puts, timeout=1.5)
+    assert len(pending) == 20
+    db.execute("rollback")
+    db.close()
+    await asyncio.gather(*puts)
+    assert len(await store.effects("r")) == 20
+    await store.aclose()
+
+
+async def test_a_file_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """While the file is gone records wait; when it is back they are stored in it."""
+    path = tmp_path / "runs.db"
+    store = SqliteJournal(path)
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    await store.put("r", epoch, [row(0)])
+    path.rename(tmp_path / "away")
+    put = store.put("r", epoch, [row(1)])
+    _, pending = await asyncio.wait([put], timeout=0.2)
+    assert pending
+    (tmp_path / "away").rename(path)
+    await put
+    await store.aclose()
+    again = SqliteJournal(path)
+    assert len(await again.effects("r")) == 2
+    await again.aclose()
+
+
+async def test_closing_ends_the_wait_for_a_database_that_does_not_come_back(tmp_path: Path) -> None:
+    """Who closes the store is told that what was queued could not be stored."""
+    path = tmp_path / "runs.db"
+    store = SqliteJournal(path)
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    path.rename(tmp_path / "away")
+    put = store.put("r", epoch, [row(1)])
+    await store.aclose()
+    with pytest.raises(JournalError) as caught:
+        await put
+    assert caught.value.code == "durable/database"
+
+
+_FULL = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from agentflow.journal.sqlite import SqliteJournal
+from tests.journal.test_sqlite import NEW, row
+
+async def main():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    store = SqliteJournal(Path(sys.argv[1]))
+    await store.create("r", NEW)
+    epoch = (await store.own("r")).run.epoch
+    await store.put("r", epoch, [row(0)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    puts = [store.put("r", epoch, [row(number, "x" * 50_000)]) for number in range(1, 20)]
+    _, pending = await asyncio.wait(puts, timeout=0.5)
+    print(len(pending), flush=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await asyncio.gather(*puts)
+    print(len(await store.effects("r")), flush=True)
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on the size of files are POSIX")
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    """Where nothing more can be written records wait, and are stored when there is room again."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FULL, str(tmp_path / "runs.db")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["19", "20"], done.stderr
+
+
+_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from agentflow.journal.sqlite import SqliteJournal
+from tests.journal.test_sqlite import NEW, row
+
+async def main():
+    store = SqliteJournal(Path(sys.argv[1]))
+    await store.create("r", NEW)
+    owned = await store.own("r")
+    async def strand(number):
+        for at in range(number, 1_000_000, 8):
+            await store.put("r", owned.run.epoch, [row(at, f"value {at}" * 50)])
+            print(at, flush=True)
+    await asyncio.gather(*map(strand, range(8)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signal")
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    """SIGKILL at any moment: every record whose put had returned is there, whole, and the owner's lock is free."""
+    dice = random.Random(3)
+    for number in range(6):
+        path = tmp_path / f"{number}.db"
+        with subprocess.Popen([sys.executable, "-c", _KILLED, str(path)], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said = [process.stdout.readline() for _ in range(dice.randrange(1, 400))]
+            process.send_signal(signal.SIGKILL)
+            said += process.stdout.read().splitlines(keepends=True)
+        acknowledged = {int(line) for line in said if line.endswith("\n")}
+
+        async def stored(path: Path = path) -> dict[str, object]:
+            store = SqliteJournal(path)
+            owned = await store.own("r")
+            await store.aclose()
+            return {each.path: each.value for each in owned.records}
+
+        values = asyncio.run(stored())
+        assert acknowledged and {f"0/{at}.0" for at in acknowledged} <= values.keys()
+        assert all(value == f"value {path.split('/')[1][:-2]}" * 50 for path, value in values.items())
