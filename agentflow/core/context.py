@@ -10,6 +10,9 @@ from pydantic import AliasChoices, Field
 
 from agentflow.core.models import MappingModel
 
+MEMORY_ASKED = "memory:"
+"""In the subtask chain of the calls that a host's memory makes while it answers."""
+
 
 class ContextGenerationInput(MappingModel):
     """A question to the memory system.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import TaskError
+from agentflow.core.file_choice import read_choice
 from agentflow.core.results import TaskResult
 from agentflow.memory.sharding import shards
 
@@ -100,16 +101,16 @@ class LlmRanker:
         problem = ""
         for _ in range(2):
             result = await self._run_task(template, inputs, call)
+            try:
+                return _ranking(result, shard)
+            except ValueError as error:
+                problem = str(error)
             if result.failed:
                 raise RerankFailed(
                     f"the re-ranking task failed: {result.content}",
                     hint="memory goes on without a ranker: leave ranker= unset, or mend the model's settings",
                     details={"template": template},
                 )
-            try:
-                return _ranking(result, shard)
-            except ValueError as error:
-                problem = str(error)
         raise RerankFailed(
             f"the model's ranking could not be read, twice: {problem}",
             hint="use a model that follows a JSON format, or leave ranker= unset",
@@ -118,23 +119,8 @@ class LlmRanker:
 
 
 def _ranking(result: TaskResult, shard: Mapping[str, str]) -> dict[str, float]:
-    """The scores in an answer. Raises ValueError with what is wrong if they cannot be read."""
-    data: Any = result.parsed_content
-    if data is None:
-        data = json.loads(result.content)
-    if isinstance(data, dict):
-        listed = cast(dict[str, Any], data)
-        data = next((listed[key] for key in ("matches", "files", "results") if key in listed), None)
-    if not isinstance(data, list):
-        raise ValueError("it is no list of {path, score}")
-    scores: dict[str, float] = {}
-    for entry in cast(list[Any], data):
-        if not isinstance(entry, dict):
-            raise ValueError("an entry is no object")
-        item = cast(dict[str, Any], entry)
-        path, score = item.get("path"), item.get("score", item.get("relevance_score"))
-        if isinstance(score, bool) or not isinstance(score, int | float):
-            raise ValueError("an entry has no numeric score")
-        if isinstance(path, str) and path in shard:
-            scores[path] = min(1.0, max(0.0, float(score)))
-    return scores
+    """The scores in an answer; one bad entry does not void the others. Raises ValueError if none can be used."""
+    matches, skipped = read_choice(result, shard)
+    if not matches and any(entry["path"] in shard for entry in skipped):
+        raise ValueError("no entry has a numeric score")
+    return {match.path: match.score for match in matches}

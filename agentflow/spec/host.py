@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
 from agentflow.core.host_code import HostCode
 from agentflow.core.ports import (
     CommandPort,
@@ -16,7 +17,14 @@ from agentflow.core.ports import (
     MemoryPort,
 )
 from agentflow.executors.command_executor import CommandExecutor
-from agentflow.memory.file_memory import FileMemory
+from agentflow.spec.memory import MemorySystem
+
+
+@runtime_checkable
+class DescribedMemory(Protocol):
+    """A memory with the specification's second question."""
+
+    async def get_relevant_context_with_description(self, query: str) -> AssociativeMatchResult: ...
 
 
 class HostMemory:
@@ -27,8 +35,15 @@ class HostMemory:
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
         """Ask the memory. Raises whatever it raises."""
-        with HostCode(call):
+        with HostCode(call.at(call.path, mark=MEMORY_ASKED)):
             return await self._memory.get_relevant_context_for(question)
+
+    async def find_described(self, description: str, call: CallContext) -> AssociativeMatchResult:
+        """Ask the memory about a description in words, its own way if it has one. Raises whatever it raises."""
+        if not isinstance(self._memory, DescribedMemory):
+            return await self.find(ContextGenerationInput(query=description), call)
+        with HostCode(call.at(call.path, mark=MEMORY_ASKED)):
+            return await self._memory.get_relevant_context_with_description(description)
 
 
 class HostCommands:
@@ -73,11 +88,13 @@ class HandlerContexts:
 
 
 def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
-    """A memory as a ContextFinder: the service behind a MemorySystem; any other memory wrapped."""
+    """A memory as a ContextFinder: the service behind a MemorySystem; any other memory wrapped.
+
+    A subclass of MemorySystem is a host's own memory: what it overrides counts.
+    """
     if memory is None:
         return None
-    service = getattr(memory, "service", None)
-    return service if isinstance(service, FileMemory) else HostMemory(memory)
+    return memory.service if type(memory) is MemorySystem else HostMemory(memory)
 
 
 def commands_of(commands: CommandPort | HostCommandPort | None) -> CommandPort | None:

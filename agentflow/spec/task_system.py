@@ -179,10 +179,11 @@ class TaskSystem:
     async def generate_context_for_memory_system(
         self, context_input: ContextGenerationInput, global_index: Mapping[str, str]
     ) -> AssociativeMatchResult:
-        """The files relevant to ``context_input``, from the memory system.
+        """The files relevant to ``context_input``, out of ``global_index`` (path to metadata).
 
-        Without one a model selects them, with the ``atomic:associative_matching`` templates over ``global_index`` (path
-        to metadata). A failure is a result with ``error`` and no matches.
+        A registered ``atomic:associative_matching`` template chooses them, if there is one (its parameters: see
+        :meth:`~agentflow.tasks.service.TaskService.generate_context`); else the memory system answers; without one, and
+        when a host's memory asks this itself, a model chooses. A failure is a result with ``error`` and no matches.
         """
         async with in_run(self.joint.engine, "context") as call:
             return await self.service.generate_context(context_input, global_index, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -19,7 +19,6 @@ from agentflow.core.host_code import HostCode
 from agentflow.core.models import validation_messages
 from agentflow.core.ports import CommandPort, ContextFinder, FilePort
 from agentflow.core.requests import SubtaskRequest
-from agentflow.core.templates import TaskTemplate
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
 
@@ -32,6 +31,13 @@ class PathCommandRunner(Protocol):
     """A handler that runs a command and reads file paths from its output."""
 
     async def execute_file_path_command(self, command: str) -> list[str]: ...
+
+
+@runtime_checkable
+class DescriptionFinder(Protocol):
+    """A memory with a way of its own to answer a description in words."""
+
+    async def find_described(self, description: str, call: CallContext) -> AssociativeMatchResult: ...
 
 
 @dataclass(slots=True)
@@ -66,18 +72,29 @@ class ContextSources:
 
         Raises TaskError: dependency_error without a memory, context_retrieval_failure if it fails or reports an error.
         """
-        memory = memory or self.memory
-        if memory is None:
+        finder = self._available(memory)
+        return await _answer(question, call, lambda inner: finder.find(question, inner))
+
+    async def ask_described(
+        self, description: str, call: CallContext, memory: ContextFinder | None = None
+    ) -> AssociativeMatchResult:
+        """Query memory with a description in words, in its own way for those if it has one; otherwise as :meth:`ask`."""
+        finder = self._available(memory)
+        question = ContextGenerationInput(query=description)
+        if not isinstance(finder, DescriptionFinder):
+            return await self.ask(question, call, finder)
+        return await _answer(question, call, lambda inner: finder.find_described(description, inner))
+
+    def _available(self, memory: ContextFinder | None) -> ContextFinder:
+        finder = memory or self.memory
+        if finder is None:
             raise TaskError(
                 "fresh context was asked for, and there is no memory system here",
                 reason="dependency_error",
                 code="tasks/no-memory",
                 hint="give the task system a memory_system, or say fresh_context 'disabled'",
             )
-        with call.scope(ContextStarted, input=question) as scope:
-            answer = await _answer(memory, question, scope.call)
-            scope.set(paths=tuple(answer.file_paths))
-            return answer
+        return finder
 
     async def resolve(
         self,
@@ -110,7 +127,7 @@ class ContextSources:
                 text = str(source.get("description") or source.get("context_query") or source.get("value") or "")
                 if not text:
                     raise _bad_source("a description source has no 'description'")
-                self._add(result, (await self.ask(ContextGenerationInput(query=text), call, memory)).file_paths)
+                self._add(result, (await self.ask_described(text, call, memory)).file_paths)
             elif kind == "command":
                 self._add(
                     result, await self._command(str(source.get("command") or source.get("value") or ""), runner, call)
@@ -154,15 +171,21 @@ class ContextSources:
             raise _lookup_failed(f"the command {command!r} failed: {error.message}") from error
 
 
-async def _answer(memory: ContextFinder, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
-    try:
-        answer = await memory.find(question, call)
-    except (LimitExceeded, TaskError):
-        raise
-    except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
-        raise _lookup_failed(str(error) or type(error).__name__) from error
-    if answer.error is not None:
-        raise _lookup_failed(answer.error)
+async def _answer(
+    question: ContextGenerationInput,
+    call: CallContext,
+    find: Callable[[CallContext], Awaitable[AssociativeMatchResult]],
+) -> AssociativeMatchResult:
+    with call.scope(ContextStarted, input=question) as scope:
+        try:
+            answer = await find(scope.call)
+        except (LimitExceeded, TaskError):
+            raise
+        except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
+            raise _lookup_failed(str(error) or type(error).__name__) from error
+        if answer.error is not None:
+            raise _lookup_failed(answer.error)
+        scope.set(paths=tuple(answer.file_paths))
     return answer
 
 
@@ -207,10 +230,14 @@ def rendered_source(compiled: CompiledTemplate, values: Mapping[str, Any]) -> di
 
 
 def question_of(
-    template: TaskTemplate, request: SubtaskRequest, values: Mapping[str, Any], inherited: str, previous: str
+    compiled: CompiledTemplate, request: SubtaskRequest, values: Mapping[str, Any], inherited: str, previous: str
 ) -> ContextGenerationInput:
-    """The question to memory for a fresh lookup of a task."""
-    described = request.description or template.description or template.instructions
+    """The question to memory for a fresh lookup of a task: its request's description, else its own with the values.
+
+    Raises TaskError if a value lacks a field that the description needs.
+    """
+    template = compiled.template
+    described = request.description or compiled.described.render(values)
     return ContextGenerationInput(
         template_description=described[:MAX_QUERY],
         template_type=template.type,

@@ -29,12 +29,15 @@ SIMILARITY_THRESHOLD = 0.1
 class CompiledTemplate:
     """A checked template with parsed texts and output format.
 
-    ``context`` are the settings of a call that overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the host).
+    ``described`` says what it is about, the description or else the prompt; ``context`` are the settings of a call that
+    overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the
+    host).
     """
 
     name: str
     template: TaskTemplate
     prompt: CompiledText
+    described: CompiledText
     system: CompiledText
     file_paths: tuple[CompiledText, ...]
     source: tuple[tuple[str, CompiledText], ...]
@@ -151,10 +154,14 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
             raise DataError(f"template '{name}', parameter '{parameter}': {error}", code="tasks/template") from error
     source = template.file_paths_source or {}
     output = output_spec(template)
+    described = parse_text(template.description, f"description of {name}") if template.description else None
+    prompt = parse_text(template.instructions, f"template {name}") if template.instructions else described
+    prompt = prompt or parse_text("")
     compiled = CompiledTemplate(
         name,
         template,
-        parse_text(template.instructions or template.description, f"template {name}"),
+        prompt,
+        described or prompt,
         parse_text(template.system, f"system prompt of {name}"),
         tuple(parse_text(path, f"file_paths of {name}") for path in template.file_paths),
         tuple(
@@ -187,7 +194,13 @@ def prepare_template(source: Mapping[str, Any] | TaskTemplate) -> CompiledTempla
 
 def _check_places(compiled: CompiledTemplate) -> None:
     declared = compiled.template.params
-    texts = (compiled.prompt, compiled.system, *compiled.file_paths, *(text for _, text in compiled.source))
+    texts = (
+        compiled.prompt,
+        compiled.described,
+        compiled.system,
+        *compiled.file_paths,
+        *(text for _, text in compiled.source),
+    )
     for text in texts:
         for variable in text.variables:
             if variable not in declared:
@@ -245,8 +258,14 @@ class TemplateRegistry:
     def find(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
         """The atomic template of that name, else the one of that ``type:subtype``, else None.
 
-        Tasks ``defined`` by programs around the call come before the registered ones.
+        Tasks ``defined`` by programs around the call come before the registered ones, and these before the built-in
+        ones.
         """
+        compiled = self.find_own(identifier, defined)
+        return self._builtin(identifier) if compiled is None and self._builtin is not None else compiled
+
+    def find_own(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
+        """Like :meth:`find`, without the built-in templates."""
         if defined is not None:
             template = cast("CompiledTemplate | None", defined.task(identifier))
             if template is None and ":" in identifier:
@@ -257,9 +276,7 @@ class TemplateRegistry:
         if compiled is None or compiled.template.type != "atomic":
             named = self._index.get(identifier)
             compiled = self._compiled.get(named) if named is not None else None
-        if compiled is None:
-            return self._builtin(identifier) if self._builtin is not None else None
-        return compiled if compiled.template.type == "atomic" else None
+        return compiled if compiled is not None and compiled.template.type == "atomic" else None
 
     def names(self, defined: Definitions | None = None) -> list[str]:
         """Names of the atomic templates, including those ``defined`` around the call, sorted."""

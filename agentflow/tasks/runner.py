@@ -270,7 +270,7 @@ class TaskRunner:
             layer is not None and layer.fresh_context == "enabled" for layer in lookup
         ):
             return None  # enabled only by the subtype's default, and there is no memory
-        question = question_of(compiled.template, request, values, inherited, previous)
+        question = question_of(compiled, request, values, inherited, previous)
         return await self.sources.ask(question, call, options.memory)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
 from agentflow.core.host_code import HostCode
 from agentflow.core.names import Definitions
@@ -312,30 +312,46 @@ class TaskService:
     async def generate_context(
         self, question: ContextGenerationInput, global_index: Mapping[str, str], call: CallContext
     ) -> AssociativeMatchResult:
-        """The files relevant to ``question``, from the memory system.
+        """The files relevant to ``question``, chosen over ``global_index`` (path to metadata).
 
-        Without one a model selects them, with the ``atomic:associative_matching`` templates over ``global_index`` (path
-        to metadata). A failure is a result with ``error`` and no matches.
+        A registered ``atomic:associative_matching`` template chooses, if there is one; else the memory system answers,
+        unless it is asking itself; else a model chooses with the built-in template. The template's parameters may be
+        ``query``, ``metadata`` (a JSON list of ``{path, text}``), ``inputs``, ``inherited_context``,
+        ``previous_outputs``, ``max_results``, ``context_input`` and ``global_index``. A failure is a result with
+        ``error`` and no matches.
         """
-        if self._sources.memory is not None:
+        subtype = f"associative_matching:{question.matching_strategy}"
+        names = (f"atomic:{subtype}", f"atomic:{subtype.replace(':', '_')}", "atomic:associative_matching")
+        own = (self._registry.find_own(name, call.definitions) for name in names)
+        compiled = next((template for template in own if template is not None), None)
+        if compiled is None and self._sources.memory is not None and MEMORY_ASKED not in call.subtask_chain:
             try:
                 return await self._sources.ask(question, call)
             except TaskError as error:
                 return AssociativeMatchResult(error=error.message)
-        shown = [{"path": path, "text": text} for path, text in global_index.items()]
-        result = await self.run_task(
-            "atomic",
-            f"associative_matching:{question.matching_strategy}",
-            {
-                "query": question.text,
-                "metadata": to_json(shown),
-                "inputs": dict(question.inputs),
-                "inherited_context": question.inherited_context,
-                "previous_outputs": question.previous_outputs,
-                "max_results": question.max_results,
-            },
-            call,
+        inputs: dict[str, Any] = {
+            "query": question.text,
+            "metadata": to_json([{"path": path, "text": text} for path, text in global_index.items()]),
+            "inputs": dict(question.inputs),
+            "inherited_context": question.inherited_context,
+            "previous_outputs": question.previous_outputs,
+            "max_results": question.max_results,
+            "context_input": dict(question),
+            "global_index": dict(global_index),
+        }
+        compiled = compiled or self._registry.find(names[0])
+        assert compiled is not None, "the template is built in"
+        request = SubtaskRequest(
+            subtype=compiled.template.subtype,
+            name=compiled.name,
+            inputs={key: value for key, value in inputs.items() if key in compiled.template.params},
         )
+        try:
+            result = await self._runner.run(compiled, request, call, self._options())
+        except (LimitExceeded, SessionBusy):
+            raise
+        except Exception as error:  # noqa: BLE001 - as in run_directly
+            result = _unexpected(error)
         return match_result(result, global_index, question.max_results)
 
 

@@ -266,6 +266,19 @@ async def memory_asks_a_model_to_rank(house: House) -> None:
     assert "The hive holds honey." in house.sent()
 
 
+async def one_bad_entry_does_not_void_the_others(house: House) -> None:
+    answer = [{"path": house.bees, "score": 0.5, "relevance": ""}, {"path": str(house.root / "fish.txt")}]
+    house.replies += [json.dumps(answer)] * 4  # each is sent back once for its second entry
+    ranker = LlmRanker(house.flow.solver.executor.run_template)
+    async with FileMemory(roots=[house.root], ranker=ranker) as memory, house.call() as call:
+        result = await memory.find(ContextGenerationInput(query="honey fish"), call)
+    assert result.error is None and [match.score for match in result.matches if match.path == house.bees] == [0.5]
+    tasks = TaskSystem(prompts=house.flow.handler.prompts)
+    index = {house.bees: "bees", str(house.root / "fish.txt"): "fish"}
+    found = await tasks.generate_context_for_memory_system(ContextGenerationInput(query="honey"), index)
+    assert found.error is None and found.file_paths[0] == house.bees
+
+
 async def memory_system_ranks_for_the_host(house: House) -> None:
     answer = json.dumps([{"path": house.bees, "score": 0.25, "relevance": ""}])
     house.replies += [answer, answer]
@@ -473,6 +486,7 @@ PAIRS = [
     Pair("ContextFinder", "DataContexts", FileMemory, handler_primes_from_memory),
     Pair("ContextFinder", "MemorySystem", FileMemory, memory_system_ranks_for_the_host),
     Pair("Ranker", "FileMemory", LlmRanker, memory_asks_a_model_to_rank),
+    Pair("Ranker", "FileMemory", LlmRanker, one_bad_entry_does_not_void_the_others),
     Pair("Ranker", "FileMemory", LexicalRanker, memory_ranks_by_words),
     Pair("FilePort", "AtomicTaskExecutor", FileAccessManager, task_reads_files),
     Pair("FilePort", "SystemTools", FileAccessManager, tools_read_write_and_list),

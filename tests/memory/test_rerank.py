@@ -94,6 +94,12 @@ async def test_an_answer_that_is_no_ranking_is_asked_for_once_more(bad: str) -> 
     assert caught.value.code == "memory/rerank" and caught.value.reason == "context_matching_failure"
 
 
+async def test_one_bad_entry_does_not_void_the_others() -> None:
+    """Entries without a number or of another shape are left out; the rest is the ranking, without a second question."""
+    model = Model([{"path": "a", "score": 0.5}, {"path": "b", "score": "much"}, 7, {"path": "c", "score": 0.9}])
+    assert await rank(model, "a", "b", "c") == [("c", 0.9), ("a", 0.5)] and len(model.asked) == 1
+
+
 async def test_a_failed_task_is_reported_and_limits_pass() -> None:
     """A FAILED result becomes RerankFailed with its message; a limit of the run goes through as it is."""
     failed = TaskResult.failure("llm_error", "no credit left")

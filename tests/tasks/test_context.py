@@ -10,7 +10,7 @@ import pytest
 
 from agentflow.core.call import current_call
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext, MatchItem
-from agentflow.core.errors import LimitExceeded, TaskError
+from agentflow.core.errors import DataError, LimitExceeded, TaskError
 from agentflow.core.events import ContextFinished, ContextStarted, Warning
 from agentflow.core.messages import DocumentPart, ImagePart, TextPart
 from agentflow.core.requests import SubtaskRequest
@@ -198,6 +198,22 @@ async def test_fresh_context_is_looked_up_and_read(root: Path) -> None:
     assert house.run.unbalanced() == []
 
 
+@pytest.mark.parametrize("fields", [{"description": "Work on {{x}}"}, {"instructions": "Work on {{x}}"}])
+async def test_a_lookup_asks_with_the_values_in_the_description(root: Path, fields: dict[str, str]) -> None:
+    """Memory is asked about the task as it will run: about its description, or else its prompt, filled in."""
+    memory = FakeMemory(["a.py"])
+    house = House(root, memory)
+    house.task(context_management={"fresh_context": "enabled"}, **{"description": "", **fields})
+    await house.ask()
+    assert memory.asked[0].template_description == "Work on it"
+
+
+def test_a_description_names_declared_parameters_only(root: Path) -> None:
+    """A slot in a description is checked like one in the prompt, when the template is registered."""
+    with pytest.raises(DataError, match="which is no declared parameter"):
+        House(root).task(description="Work on {{y}}")
+
+
 async def test_a_file_is_given_once(root: Path) -> None:
     """Named twice, by the request, the template, the parent and memory, a file is one element."""
     house = House(root, FakeMemory([str(root / "a.py"), "b.py"]))
@@ -340,6 +356,20 @@ async def test_sources_are_united_in_order(root: Path) -> None:
     memory = FakeMemory(["cat.py"])
     assert await system.resolve_file_paths(template, memory, None) == ([str(root / "cat.py")], None)
     assert memory.asked[0].query == "about cats"
+
+
+async def test_a_memory_may_answer_descriptions_in_its_own_way(root: Path) -> None:
+    """A description source asks ``get_relevant_context_with_description`` of a memory that has it."""
+
+    class Described(FakeMemory):
+        async def get_relevant_context_with_description(self, query: str, context: str = "") -> Any:
+            assert query == "about cats" and current_call.get() is not None
+            return AssociativeMatchResult(matches=[MatchItem(path="cat.py")])
+
+    memory = Described(["other.py"])
+    template = {"file_paths_source": {"type": "description", "description": "about cats"}}
+    found = await TaskSystem(files=DirectoryFiles(root)).resolve_file_paths(template, memory, None)
+    assert found == ([str(root / "cat.py")], None) and memory.asked == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow.core.call import current_call
-from agentflow.core.context import ContextGenerationInput
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -383,6 +383,41 @@ async def test_context_generation_asks_the_model_without_memory(strategy: Any) -
     assert found.skipped[0]["path"] == "/etc/passwd" and "a.py: much" in found.context_summary
     assert "find it" in prompts.text and "alpha" in prompts.text
     assert prompts.prompts[0].history == HistoryConfig(use_session_history=False, record_in_session_history=False)
+
+
+CHOOSER = {
+    "name": "chooser",
+    "subtype": "associative_matching",
+    "params": "query, global_index",
+    "instructions": "Choose for {{query}} out of {{global_index}}",
+}
+
+
+@pytest.mark.parametrize("memory", [None, FakeMemory(["from memory"])])
+@pytest.mark.parametrize("strategy", ["content", "metadata"])
+async def test_a_registered_template_chooses_the_context(memory: Any, strategy: Any) -> None:
+    """A host's ``atomic:associative_matching`` runs instead of memory's own way and of the built-in templates."""
+    prompts = FakePrompts('["b.py"]')
+    tasks = TaskSystem(None, memory, prompts=prompts)
+    tasks.register_template(CHOOSER)
+    asked = ContextGenerationInput(query="bees", matching_strategy=strategy)
+    found = await tasks.generate_context_for_memory_system(asked, {"a.py": "alpha", "b.py": "beta"})
+    assert found.error is None and found.file_paths == ["b.py"]
+    assert "Choose for bees" in prompts.text and "beta" in prompts.text
+
+
+async def test_a_memory_may_have_the_task_system_choose() -> None:
+    """A memory that answers through ``generate_context_for_memory_system`` is not asked again by it: a model is."""
+
+    class Delegating(FakeMemory):
+        async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
+            self.asked.append(input)
+            return await tasks.generate_context_for_memory_system(input, {"a.py": "alpha"})
+
+    memory = Delegating()
+    tasks = TaskSystem(None, memory, prompts=FakePrompts([{"path": "a.py", "score": 1, "relevance": ""}]))
+    found = await tasks.generate_context_for_memory_system(ContextGenerationInput(query="q"), {})
+    assert found.file_paths == ["a.py"] and len(memory.asked) == 1
 
 
 async def test_the_executor_runs_built_in_templates_alone() -> None:
