@@ -114,6 +114,10 @@ class ToolPort(Protocol):
         """All names, sorted."""
         ...
 
+    def ordinary(self) -> tuple[ToolSpec, ...]:
+        """The specs of all tools that are not built in, sorted by name: what a model is offered by default."""
+        ...
+
     def describe(self, name: str) -> NameInfo | None:
         """The arguments of the tool called ``name``; the same object until it is registered again."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from agentflow.core.context import DataContext
 from agentflow.core.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart
@@ -67,15 +66,13 @@ def _attribute(text: str) -> str:
 
 def answer_message(response: ModelResponse) -> Message:
     """The answer as stored in history: verbatim, but with a stand-in where a strict server would refuse empty text."""
+    parts: list[Part] = []
+    says = False
     for part in response.parts:
-        if isinstance(part, ToolCallPart | OtherPart) or (isinstance(part, TextPart) and part.text.strip()):
-            return Message("assistant", _without_blank(response.parts))
-    kept = _without_blank(response.parts)
-    return Message("assistant", (*kept, TextPart(NO_ANSWER)))
-
-
-def _without_blank(parts: Sequence[Part]) -> tuple[Part, ...]:
-    for part in parts:
         if isinstance(part, TextPart) and not part.text.strip():
-            return tuple(part for part in parts if not (isinstance(part, TextPart) and not part.text.strip()))
-    return tuple(parts)
+            continue
+        parts.append(part)
+        says = says or isinstance(part, TextPart | ToolCallPart | OtherPart)
+    if not says:
+        parts.append(TextPart(NO_ANSWER))
+    return Message("assistant", tuple(parts))

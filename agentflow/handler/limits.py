@@ -53,14 +53,14 @@ def estimate(messages: Iterable[Message]) -> int:
 
 
 class ContextGuard:
-    """Watches how much of its model's context window a prompt uses. Does nothing if the window is unknown."""
+    """Watches how much of its model's context window a prompt uses. ``window`` is its size in tokens."""
 
     __slots__ = ("_adapter", "_call", "_covered", "_known", "_profile", "_warned", "_window")
 
-    def __init__(self, adapter: ProviderAdapter, profile: ModelProfile, call: CallContext) -> None:
+    def __init__(self, adapter: ProviderAdapter, profile: ModelProfile, window: int, call: CallContext) -> None:
         self._adapter = adapter
         self._profile = profile
-        self._window = profile.context_window
+        self._window = window
         self._call = call
         self._known = 0
         self._covered = 0
@@ -69,8 +69,6 @@ class ContextGuard:
     async def before(self, request: ModelRequest) -> None:
         """Check a request before it is sent. Raises ResourceExhausted if it cannot fit."""
         window = self._window
-        if window is None:
-            return
         used = self._known + estimate(request.messages[self._covered :])
         if not self._known:
             used += len(request.system) // CHARACTERS_PER_TOKEN
@@ -78,7 +76,7 @@ class ContextGuard:
             return
         if not self._known and self._profile.counts_tokens:
             used = await self._count(request, used)
-        self._look(used, window)
+        self._look(used)
         if used >= window:
             raise ResourceExhausted(
                 f"the prompt needs about {used:,} tokens, {self._profile.model} has a context window of {window:,}",
@@ -97,16 +95,14 @@ class ContextGuard:
 
     def after(self, response: ModelResponse, messages: Sequence[Message]) -> None:
         """Record the provider's figures; ``messages`` are all messages so far, including the answer."""
-        window = self._window
-        if window is None:
-            return
         usage = response.usage
         if usage.input_tokens:
             self._known = usage.input_tokens + usage.output_tokens
             self._covered = len(messages)
-            self._look(self._known, window)
+            self._look(self._known)
 
-    def _look(self, used: int, window: int) -> None:
+    def _look(self, used: int) -> None:
+        window = self._window
         if used >= window * WARN_AT and not self._warned:
             self._warned = True
             self._call.warn(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import aclosing
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import IncompleteStream
@@ -17,46 +19,34 @@ from agentflow.core.events import (
 from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice
 from agentflow.core.ports import ProviderAdapter
 from agentflow.core.scope import Scope
-from agentflow.handler.answer import PartialAnswer
+from agentflow.handler.answer import OutputSchema, PartialAnswer
 
 
-async def model_turn(
-    adapter: ProviderAdapter, request: ModelRequest, call: CallContext, turn: int, partial: PartialAnswer | None
-) -> ModelResponse:
-    """Make one model call within ``call`` and return the complete answer.
+def model_turn(
+    adapter: ProviderAdapter, request: ModelRequest, call: CallContext, turn: int, shape: OutputSchema | None
+) -> Coroutine[Any, Any, ModelResponse]:
+    """Make one model call within ``call`` (to be awaited); gives the complete answer, which ``shape`` describes.
 
     Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
     provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
     """
-    run = call.run
+    if call.run.watched:
+        return _watched(adapter, request, call, turn, shape)
+    call.next_path()  # paths do not depend on whether anybody watches
+    return _answer(adapter, request, None)
+
+
+async def _watched(
+    adapter: ProviderAdapter, request: ModelRequest, call: CallContext, turn: int, shape: OutputSchema | None
+) -> ModelResponse:
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
-        progress = _Progress(scope.call, partial)
-        response: ModelResponse | None = None
+        progress = _Progress(scope.call, shape)
         try:
-            async with aclosing(adapter.stream(request)) as stream:
-                async for delta in stream:
-                    if delta.response is not None:
-                        response = delta.response
-                    elif delta.attempt is not None:
-                        progress.attempt(delta.attempt)
-                    elif delta.notice is not None:
-                        progress.notice(delta.notice)
-                    elif run.streaming:
-                        progress.show(delta)
-                        if run.congested:
-                            await run.room()
+            response = await _answer(adapter, request, progress)
         except BaseException as error:
             progress.ended(error)
             raise
         progress.ended()
-        if response is None:
-            raise IncompleteStream(
-                "the model's stream ended without an answer",
-                provider=type(adapter).__name__,
-                model=request.model,
-            )
-        if not run.watched:
-            return response
         scope.set(
             model=response.model or request.model,
             stop_reason=response.stop_reason,
@@ -69,20 +59,45 @@ async def model_turn(
         return response
 
 
+async def _answer(adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None) -> ModelResponse:
+    """The answer with which a model call ends; ``progress`` is shown what comes before it."""
+    response: ModelResponse | None = None
+    async with aclosing(adapter.stream(request)) as stream:
+        async for delta in stream:
+            if delta.response is not None:
+                response = delta.response
+            elif progress is not None:
+                progress.show(delta)
+                if progress.run.congested:
+                    await progress.run.room()
+    if response is None:
+        raise IncompleteStream(
+            "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
+        )
+    return response
+
+
 class _Progress:
     """Publishes a provider's deltas as events."""
 
-    __slots__ = ("_attempt", "_call", "_names", "_partial")
+    __slots__ = ("_attempt", "_call", "_names", "_partial", "run")
 
-    def __init__(self, call: CallContext, partial: PartialAnswer | None) -> None:
+    def __init__(self, call: CallContext, shape: OutputSchema | None) -> None:
+        self.run = call.run
         self._call = call
-        self._partial = partial
+        self._partial = PartialAnswer(shape) if shape is not None and self.run.streaming else None
         self._names: dict[str, str] = {}
         self._attempt: Scope[CallContext] | None = None
 
     def show(self, delta: ModelDelta) -> None:
         call = self._call
-        if delta.text:
+        if delta.attempt is not None:
+            self._show_attempt(delta.attempt)
+        elif delta.notice is not None:
+            self._show_notice(delta.notice)
+        elif not self.run.streaming:
+            return
+        elif delta.text:
             call.emit(TextDelta, text=delta.text)
             if self._partial is not None:
                 value = self._partial.feed(delta.text)
@@ -97,15 +112,13 @@ class _Progress:
             name = self._names.get(delta.tool_call_id, "")
             call.emit(ToolArgumentsDelta, call_id=delta.tool_call_id, name=name, text=delta.arguments)
 
-    def notice(self, notice: Notice) -> None:
+    def _show_notice(self, notice: Notice) -> None:
         if notice.code:
             self._call.warn(notice.code, notice.message, **notice.details)
         else:
             self._call.log(notice.message, "debug")
 
-    def attempt(self, attempt: Attempt) -> None:
-        if not self._call.run.watched:
-            return  # nothing but events is numbered below a model call
+    def _show_attempt(self, attempt: Attempt) -> None:
         if attempt.outcome is None:
             self.ended()
             self._attempt = self._call.scope(

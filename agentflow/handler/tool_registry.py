@@ -14,7 +14,7 @@ from agentflow.core.call import ApprovalRequest, CallContext
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.host_code import HostCode
-from agentflow.core.messages import TextPart
+from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
@@ -46,7 +46,7 @@ class ToolRegistry:
         self.specs: dict[str, dict[str, Any]] = {}
         self.executors: dict[str, Callable[..., Any]] = {}
         self._tools: dict[str, Tool] = {}
-        self._sorted: list[str] = []
+        self._ordinary: tuple[ToolSpec, ...] | None = None
         self._schemas: dict[str, Schema | None] = {}
         self._infos: dict[str, NameInfo] = {}
 
@@ -73,7 +73,7 @@ class ToolRegistry:
         shown = tool.spec
         self._tools[tool.name] = tool
         self._infos.pop(tool.name, None)
-        self._sorted = []
+        self._ordinary = None
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
         self.specs[tool.name] = spec or {
             "name": shown.name,
@@ -83,7 +83,7 @@ class ToolRegistry:
 
     def remove(self, name: str) -> bool:
         """Remove a tool. Returns whether there was one."""
-        self._sorted = []
+        self._ordinary = None
         self._infos.pop(name, None)
         self.specs.pop(name, None)
         self.executors.pop(name, None)
@@ -102,9 +102,14 @@ class ToolRegistry:
 
     def names(self) -> list[str]:
         """All names, sorted."""
-        if len(self._sorted) != len(self._tools):
-            self._sorted = sorted(self._tools)
-        return list(self._sorted)
+        return sorted(self._tools)
+
+    def ordinary(self) -> tuple[ToolSpec, ...]:
+        """The specs of all tools that are not built in, sorted by name."""
+        if self._ordinary is None:
+            tools = [self._tools[name] for name in self.names()]
+            self._ordinary = tuple([tool.spec for tool in tools if not tool.builtin])
+        return self._ordinary
 
     async def execute(
         self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None
@@ -151,8 +156,7 @@ class ToolRegistry:
         return _capped(result, call.run.limits.output_chars)
 
     def _visible(self, call: CallContext) -> list[str]:
-        names = self.names()
-        return names if call.grants is None else [name for name in names if name in call.grants]
+        return [name for name in self.names() if call.grants is None or name in call.grants]
 
 
 def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> TaskResult | None:

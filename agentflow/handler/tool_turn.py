@@ -7,52 +7,27 @@ from collections.abc import Sequence
 from typing import cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import LimitExceeded, ProtocolError, clip
-from agentflow.core.messages import ModelResponse, ToolCallPart, ToolResultPart, ToolSpec
+from agentflow.core.errors import LimitExceeded, clip
+from agentflow.core.messages import ToolCallPart, ToolResultPart
 from agentflow.core.ports import ToolPort
 from agentflow.core.results import NO_USAGE, TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
 
-
-def check_calls(response: ModelResponse) -> None:
-    """Refuse tool calls that cannot be answered: a missing or duplicate id, arguments that are not an object.
-
-    Raises ProtocolError, before any tool has run.
-    """
-    seen: set[str] = set()
-    for part in response.tool_calls:
-        problem = None
-        if not part.id:
-            problem = f"the call of '{clip(part.name, 80)}' has no id"
-        elif part.id in seen:
-            problem = f"two tool calls have the id '{clip(part.id, 80)}'"
-        elif not isinstance(part.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - adapters are foreign code
-            problem = f"the arguments of '{clip(part.name, 80)}' are no object"
-        if problem:
-            raise ProtocolError(
-                f"the model's tool calls cannot be answered: {problem}",
-                request_id=response.request_id,
-                provider=response.provider,
-                model=response.model,
-                partial=response.text,
-                hint="the server is at fault; no tool was run",
-            )
-        seen.add(part.id)
+NO_TOOLS = frozenset[str]()
 
 
 class ToolTurn:
     """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
-    Parameters: ``tools`` the registry, ``offered`` the specs the model was shown, ``call`` a call whose grants are
-    exactly those tools. ``usage`` is the sum of what the tools' own model calls used.
+    Parameters: ``tools`` the registry, ``call`` a call whose grants are exactly the tools the model was shown. ``usage`` is the sum of what the tools' own model calls used.
     """
 
     __slots__ = ("_call", "_offered", "_tools", "usage")
 
-    def __init__(self, tools: ToolPort, offered: Sequence[ToolSpec], call: CallContext) -> None:
+    def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
-        self._offered = {spec.name for spec in offered}
+        self._offered = call.grants or NO_TOOLS
         self._call = call
         self.usage = NO_USAGE
 
