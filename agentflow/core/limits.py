@@ -12,7 +12,8 @@ from agentflow.core.errors import ConfigurationError
 class Limits:
     """Limits of a run and of everything it starts. ``None`` means unlimited.
 
-    Program: ``steps`` (function calls and loop iterations), ``wall_s`` seconds, ``depth`` nested calls,
+    Program: ``steps`` (function calls, loop iterations, and the size of what primitives touch: one for 64 elements, 1 KiB
+    of text or 4 Kbit of an integer), ``wall_s`` seconds, ``depth`` nested calls,
     ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
     ``source_bytes``, ``nesting`` and ``nodes`` (forms, names and literals; five of quoted data count as one) of program
     text, ``effects`` (task, tool and host calls), ``concurrency`` branches of one ``pmap`` or ``parallel`` at once,
@@ -27,9 +28,9 @@ class Limits:
     steps: int | None = 10_000_000
     wall_s: float | None = None
     depth: int = 10_000
-    collection: int = 10_000_000
-    string: int = 64_000_000
-    integer_bits: int = 1_000_000
+    collection: int = 1_000_000
+    string: int = 8_000_000
+    integer_bits: int = 200_000
     source_bytes: int = 4_000_000
     nesting: int = 200
     nodes: int = 15_000

@@ -33,7 +33,7 @@ class SharedList:
         self.length = count + len(base) - start
 
     @classmethod
-    def of(cls, elements: list[Any]) -> SharedList:
+    def of(cls, elements: list[Any] | tuple[Any, ...]) -> SharedList:
         """A list with these elements, which are copied: somebody else may change theirs."""
         return cls([], 0, list(elements), 0)
 

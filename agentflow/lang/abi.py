@@ -66,6 +66,13 @@ class Runtime(Protocol):
         """Begin the next slice of steps. Raises LimitExceeded."""
         ...
 
+    def charge(self, steps: int) -> None:
+        """Take ``steps`` for work that is larger than a step, before it is done. Raises LimitExceeded.
+
+        Sizes are turned into steps by :mod:`agentflow.lang.charging`.
+        """
+        ...
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:

@@ -102,9 +102,13 @@ class MacroStrand:
 
     async def tick(self) -> None:
         """The steps are used up."""
-        raise LimitExceeded(
-            f"a macro's template took more than {MACRO_STEPS:,} steps", limit="macro_steps", allowed=MACRO_STEPS
-        )
+        raise _too_many_steps()
+
+    def charge(self, steps: int) -> None:
+        """Steps for the size of operands."""
+        self.fuel -= steps
+        if self.fuel < 0:
+            raise _too_many_steps()
 
     def pick(self, function: Any, count: int, d: int) -> Code:
         """The code behind a closure or primitive."""
@@ -181,6 +185,12 @@ class MacroStrand:
     def check_owner(self, owner: Any, name: str) -> None:
         """A variable that an earlier expansion made."""
         self.refuse()
+
+
+def _too_many_steps() -> LimitExceeded:
+    return LimitExceeded(
+        f"a macro's template took more than {MACRO_STEPS:,} steps", limit="macro_steps", allowed=MACRO_STEPS
+    )
 
 
 def _too_deep() -> LimitExceeded:

@@ -21,6 +21,7 @@ from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
+from agentflow.lang.charging import ELEMENTS_PER_STEP, Bounded, charge_string
 from agentflow.lang.closure import Closure
 
 MAX_DIGITS = 4_300
@@ -162,21 +163,15 @@ def as_data(value: Any) -> Any:
     return value
 
 
-def write_json(value: object, *, indent: int | None = None, allowed: int | None = None) -> str:
+def write_json(value: object, *, indent: int | None = None, rt: Bounded | None = None) -> str:
     """``value`` as JSON; models and dataclasses are objects of their declared fields, symbols strings.
 
-    ``allowed`` is the maximum number of characters, checked before the text is built (``limits/string``).
-    Raises SexpEvaluationError (``json/unrepresentable``) for infinities and procedures, LimitExceeded
-    (``limits/depth``) past 1,000 levels.
+    The text is charged to ``rt``, before it is built (``limits/string``). Raises SexpEvaluationError
+    (``json/unrepresentable``) for infinities and procedures, LimitExceeded (``limits/depth``) past 1,000 levels.
     """
-    size, depth = measure(value, data=True)
-    if allowed is not None and size > allowed:
-        raise LimitExceeded(
-            f"to-json would make a text of {size if size < 10**18 else 'more than 10^18'} characters; "
-            f"at most {allowed} are allowed",
-            limit="string",
-            allowed=allowed,
-        )
+    size, depth = measure(value, data=True, charge=None if rt is None else rt.charge)
+    if rt is not None:
+        charge_string(rt, size, "to-json")
     if depth <= _PLAIN_JSON_DEPTH:
         return _SURROGATE.sub(
             lambda match: f"\\u{ord(match.group()):04x}",
@@ -202,11 +197,12 @@ def _plain_json(value: Any) -> Any:
     return value
 
 
-def measure(value: object, *, data: bool = False) -> tuple[int, int]:
+def measure(value: object, *, data: bool = False, charge: Callable[[int], None] | None = None) -> tuple[int, int]:
     """The minimum number of characters to print ``value``, and its nesting depth.
 
     A shared part is measured once, so a value that would print as 10^18 characters is recognised at once. With
-    ``data``, models count as dicts of their fields. Raises LimitExceeded past 1,000 levels.
+    ``data``, models count as dicts of their fields; with ``charge``, the elements gone over are charged.
+    Raises LimitExceeded past 1,000 levels.
     """
     sizes: dict[int, tuple[int, int]] = {}
     keep: list[Any] = []  # keeps objects alive, so that no id in `sizes` is reused
@@ -223,6 +219,8 @@ def measure(value: object, *, data: bool = False) -> tuple[int, int]:
                 if size is None:
                     if len(stack) > MAX_DATA_DEPTH:
                         raise _too_deep()
+                    if charge is not None and len(child) >= ELEMENTS_PER_STEP:
+                        charge(len(child) // ELEMENTS_PER_STEP)
                     keep.append(child)
                     stack.append((child, _parts(child), [2, 1]))
                     break

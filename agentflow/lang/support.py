@@ -7,8 +7,8 @@ from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.lang.abi import Runtime
-from agentflow.lang.builtins.registry import charge_bits
 from agentflow.lang.calling import TAIL
+from agentflow.lang.charging import check_bits, touch_bits
 from agentflow.lang.printer import print_value
 from agentflow.lang.trace import too_early
 
@@ -44,7 +44,8 @@ def rounds(value: Any) -> range:
 def bounded(rt: Runtime, value: Any, who: str) -> Any:
     """``value``, which may be an integer of more than 256 bits. Raises LimitExceeded if it is too large."""
     if type(value) is int:
-        charge_bits(rt, value.bit_length(), who)
+        check_bits(rt, value.bit_length(), who)
+        touch_bits(rt, value)
     return value
 
 

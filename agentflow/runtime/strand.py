@@ -184,24 +184,31 @@ class Strand(Naming):
             self._slice = max(1, int(self._slice * turn / taken))
         elif taken < turn / 2 and self._slice < SLICE:
             self._slice = min(SLICE, self._slice * 2)
-        self.fuel = 0
+        owed, self.fuel = -self.fuel, 0
         try:
-            granted = self.budget.grant(self._slice, None)
+            self.fuel = self.budget.grant(self._slice + owed - 1, None)
             self.budget.check_time(None)
+            if now - self._paused > turn:
+                root.pausing += 1
+                try:
+                    await asyncio.sleep(0)  # another strand may reclaim what was granted
+                finally:
+                    root.pausing -= 1
+                self._paused = now = time.monotonic()
+            self.charge(owed)
         except LimitExceeded as error:
             error.at(calling_span(1))
             raise
-        if now - self._paused > turn:
-            self.fuel = granted
-            root.pausing += 1
-            try:
-                await asyncio.sleep(0)
-            finally:
-                root.pausing -= 1
-            granted = self.fuel if self.fuel > 0 else self.budget.grant(1, None)
-            self._paused = now = time.monotonic()
         self._ticked = now
-        self.fuel = granted - 1
+
+    def charge(self, steps: int) -> None:
+        """Take ``steps`` for work that is larger than a step, before it is done. Raises LimitExceeded.
+
+        What the slice does not hold is taken from the budget at once, and the next step looks at the clock.
+        """
+        self.fuel -= steps
+        while self.fuel < 0:
+            self.fuel += self.budget.grant(-self.fuel, None)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

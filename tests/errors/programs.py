@@ -89,6 +89,7 @@ PROGRAMS: dict[str, str] = {
     "list/empty": "(first nil)",
     "list/index": "(nth '(a b) 2)",
     "list/range": "(range 1 5 0)",
+    "dict/key": "(dict 2305843009213693952 'x)",
     "dict/odd": '(dict "a")',
     "format/place": '(format "{x.y}" {"x" 1})',
     "format/values": '(format "{} and {}" 1)',

@@ -16,17 +16,12 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value
 from agentflow.lang.reader import read_datum_nodes
 from agentflow.lang.syntax import datum
+from tests.support.bounds import Bounds
 from tests.support.oracle import Raised, evaluate
 from tests.support.programs import sequential
 from tests.support.world import World
 
 LIMITS = Limits(steps=200_000, integer_bits=100_000)
-
-
-class Bounds:
-    """What primitives see of a strand."""
-
-    limits = LIMITS
 
 
 def show(value: Any) -> str:
@@ -49,9 +44,10 @@ def by_the_book(text: str) -> tuple[str, list[str]]:
         return values[0]
 
     scope: dict[str, Any] = {"note": note}
+    rt = Bounds(LIMITS)
     try:
         for node in read_datum_nodes(Source("<oracle>", text)):
-            value = evaluate(datum(node), (scope,), Bounds)
+            value = evaluate(datum(node), (scope,), rt)
         return show(value), effects
     except Raised:
         return "error", effects

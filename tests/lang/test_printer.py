@@ -16,6 +16,7 @@ from agentflow.lang.equality import equal
 from agentflow.lang.printer import measure, print_value, write_json
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import datum
+from tests.support.bounds import Bounds
 from tests.support.data import DATA, same
 
 
@@ -80,7 +81,7 @@ def test_deep_data_is_printed_or_refused() -> None:
 def test_shared_structure_is_measured_before_it_is_written() -> None:
     """Sixty doublings would write out to 10^18 characters: refused at once, and compared at once."""
     with pytest.raises(LimitExceeded) as caught:
-        write_json(doubled(60), allowed=1_000_000)
+        write_json(doubled(60), rt=Bounds())
     assert caught.value.code == "limits/string"
     assert equal(doubled(60), doubled(60))
     assert not equal(doubled(60), doubled(61))

@@ -6,8 +6,9 @@ from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.lang.builtins.numbers import integer
-from agentflow.lang.builtins.registry import Bounded, primitive, wrong_type
+from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.builtins.strings import string
+from agentflow.lang.charging import Bounded, touch_text
 from agentflow.lang.printer import write_json
 
 MAX_INDENT = 16
@@ -24,6 +25,7 @@ def parse_json(rt: Bounded, text: Any) -> Any:
     import jiter
 
     source = string("parse-json", 1, text)
+    touch_text(rt, len(source))
     try:
         return jiter.from_json(source.encode(), allow_inf_nan=False, cache_mode="none")
     except UnicodeEncodeError:
@@ -56,4 +58,4 @@ def to_json(rt: Bounded, value: Any, indent: Any = None) -> str:
     spaces = None if indent is None else integer("to-json", 2, indent)
     if spaces is not None and not 0 <= spaces <= MAX_INDENT:
         wrong_type("to-json", 2, f"an indentation from 0 to {MAX_INDENT}", indent)
-    return write_json(value, indent=spaces, allowed=rt.limits.string)
+    return write_json(value, indent=spaces, rt=rt)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SHARED_FROM, SharedList, as_list
 from agentflow.lang.builtins.numbers import integer
-from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_element, wrong_type
+from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
+from agentflow.lang.charging import Bounded, charge_collection, check_collection, touch_elements
 from agentflow.lang.equality import equal
+
+_PART = 4_096
+"""Elements that are searched at a time."""
 
 
 def items(who: str, position: int, value: Any) -> list[Any]:
@@ -27,8 +32,13 @@ def items(who: str, position: int, value: Any) -> list[Any]:
     wrong_type(who, position, "a list", value, hint=hint)
 
 
-def _not_empty(who: str, value: object) -> list[Any]:
-    elements = items(who, 1, value)
+def _elements(who: str, value: Any) -> list[Any] | tuple[Any, ...]:
+    """The elements of a list that is not shared, without a copy."""
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else items(who, 1, value)
+
+
+def _not_empty(who: str, value: object) -> list[Any] | tuple[Any, ...]:
+    elements = _elements(who, value)
     if not elements:
         raise SexpEvaluationError(
             f"{who} of the empty list", code="list/empty", hint=f"test first: (if (null? x) ... ({who} x))"
@@ -37,7 +47,7 @@ def _not_empty(who: str, value: object) -> list[Any]:
 
 
 def _size(value: Any) -> int:
-    return value.length if isinstance(value, SharedList) else len(items("cddr", 1, value))
+    return value.length if isinstance(value, SharedList) else len(_elements("cddr", value))
 
 
 def _at(who: str, value: Any, index: int) -> Any:
@@ -47,8 +57,8 @@ def _at(who: str, value: Any, index: int) -> Any:
         index -= 1
     if isinstance(value, SharedList):
         return value.first()
-    elements = items(who, 1, value)
-    return _not_empty(who, elements[index:])[0]
+    elements = _elements(who, value)
+    return elements[index] if index < len(elements) else _not_empty(who, [])[0]
 
 
 @primitive("list", usage="(list value ...)", arity=(0, None))
@@ -61,7 +71,7 @@ def make_list(*values: Any) -> list[Any]:
 def cons(rt: Bounded, value: Any, rest: Any) -> list[Any] | SharedList:
     """A new list: the value, then the elements of the list. There are no dotted pairs."""
     if isinstance(rest, SharedList):
-        charge_collection(rt, rest.length + 1, "cons")
+        check_collection(rt, rest.length + 1, "cons")
         return rest.after(value)
     tail = items("cons", 2, rest)
     size = len(tail) + 1
@@ -77,13 +87,16 @@ def first(value: Any) -> Any:
     return value.first() if isinstance(value, SharedList) else _not_empty("first", value)[0]
 
 
-@primitive("rest", usage="(rest list)", arity=(1, 1), aliases=("cdr",))
-def rest(value: Any) -> list[Any] | SharedList:
+@primitive("rest", usage="(rest list)", arity=(1, 1), needs_rt=True, aliases=("cdr",))
+def rest(rt: Bounded, value: Any) -> list[Any] | SharedList:
     """A list of all elements but the first. An empty list is the error ``list/empty``."""
     if isinstance(value, SharedList):
         return value.rest()
     elements = _not_empty("rest", value)
-    return elements[1:] if len(elements) <= SHARED_FROM else SharedList.of(elements).rest()
+    if len(elements) <= SHARED_FROM:
+        return elements[1:] if isinstance(elements, list) else list(elements[1:])
+    touch_elements(rt, len(elements))
+    return SharedList.of(elements).rest()
 
 
 @primitive("cadr", usage="(cadr list)", arity=(1, 1))
@@ -98,16 +111,19 @@ def third(value: Any) -> Any:
     return _at("caddr", value, 2)
 
 
-@primitive("cddr", usage="(cddr list)", arity=(1, 1))
-def after_second(value: Any) -> list[Any] | SharedList:
+@primitive("cddr", usage="(cddr list)", arity=(1, 1), needs_rt=True)
+def after_second(rt: Bounded, value: Any) -> list[Any] | SharedList:
     """A list of all elements but the first two. A shorter list is the error ``list/empty``."""
-    return rest(rest(value)) if _size(value) > 1 else _not_empty("cddr", [])
+    return rest(rt, rest(rt, value)) if _size(value) > 1 else list(_not_empty("cddr", []))
 
 
-@primitive("nth", usage="(nth list index [default])", arity=(2, 3))
-def nth(value: Any, index: Any, *default: Any) -> Any:
+@primitive("nth", usage="(nth list index [default])", arity=(2, 3), needs_rt=True)
+def nth(rt: Bounded, value: Any, index: Any, *default: Any) -> Any:
     """The element at an index counted from 0. Outside the list: the default, or the error ``list/index``."""
-    elements = items("nth", 1, value)
+    if isinstance(value, SharedList):
+        touch_elements(rt, value.length)
+        value = value.plain()
+    elements = _elements("nth", value)
     at = integer("nth", 2, index)
     if 0 <= at < len(elements):
         return elements[at]
@@ -141,7 +157,9 @@ def append(rt: Bounded, *lists: Any) -> list[Any] | SharedList:
     *before, last = lists or ([],)
     parts = [items("append", position, each) for position, each in enumerate(before, 1)]
     if isinstance(last, SharedList):
-        charge_collection(rt, sum(map(len, parts)) + last.length, "append")
+        added = sum(map(len, parts))
+        check_collection(rt, added + last.length, "append")
+        touch_elements(rt, added)
         for part in reversed(parts):
             for element in reversed(part):
                 last = last.after(element)
@@ -151,10 +169,12 @@ def append(rt: Bounded, *lists: Any) -> list[Any] | SharedList:
     return [element for each in parts for element in each]
 
 
-@primitive("reverse", usage="(reverse list)", arity=(1, 1))
-def reverse(value: Any) -> list[Any]:
+@primitive("reverse", usage="(reverse list)", arity=(1, 1), needs_rt=True)
+def reverse(rt: Bounded, value: Any) -> list[Any]:
     """A new list with the elements in reverse order."""
-    return items("reverse", 1, value)[::-1]
+    elements = items("reverse", 1, value)
+    touch_elements(rt, len(elements))
+    return elements[::-1]
 
 
 @primitive("range", usage="(range [start] end [step])", arity=(1, 3), needs_rt=True)
@@ -173,33 +193,44 @@ def integer_range(rt: Bounded, *bounds: Any) -> list[int]:
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _index(value: Any, elements: list[Any]) -> int:
-    if type(value) in _PLAIN:
-        try:
-            return elements.index(value)
-        except ValueError:
-            return -1
-    return next((at for at, each in enumerate(elements) if equal(each, value)), -1)
+def _index(rt: Bounded, value: Any, elements: list[Any]) -> int:
+    """Where the first element is that equals ``value``; -1 if none does. What is searched is charged, in parts."""
+    plain = type(value) in _PLAIN
+    for start in range(0, len(elements), _PART):
+        end = min(start + _PART, len(elements))
+        touch_elements(rt, end - start)
+        if plain:
+            with contextlib.suppress(ValueError):
+                return elements.index(value, start, end)
+        else:
+            for at in range(start, end):
+                if equal(elements[at], value, rt.charge):
+                    return at
+    return -1
 
 
-@primitive("member", usage="(member value list)", arity=(2, 2), aliases=("memq", "memv"))
-def member(value: Any, within: Any) -> Any:
+@primitive("member", usage="(member value list)", arity=(2, 2), needs_rt=True, aliases=("memq", "memv"))
+def member(rt: Bounded, value: Any, within: Any) -> Any:
     """The part of the list from the first element equal to the value; false if there is none."""
     elements = items("member", 2, within)
-    at = _index(value, elements)
+    at = _index(rt, value, elements)
     return elements[at:] if at >= 0 else False
 
 
-@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2), aliases=("assq", "assv"))
-def assoc(key: Any, pairs: Any) -> Any:
+@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2), needs_rt=True, aliases=("assq", "assv"))
+def assoc(rt: Bounded, key: Any, pairs: Any) -> Any:
     """The first pair ``(key value)`` of a list whose key is equal; false if there is none."""
-    entries = items("assoc", 2, pairs)
-    for position, pair in enumerate(entries):
-        parts = as_list(pair)
-        if not parts:
+    for position, pair in enumerate(items("assoc", 2, pairs)):
+        if position % _PART == 0:
+            touch_elements(rt, min(_PART, len(pairs) - position))
+        if isinstance(pair, SharedList):
+            name = pair.first()
+        elif isinstance(pair, list | tuple) and pair:
+            name = cast("list[Any]", pair)[0]
+        else:
             wrong_element("assoc", position, "pair", pair)
-        if equal(parts[0], key):
-            return pair
+        if equal(name, key, rt.charge):
+            return cast("Any", pair)
     return False
 
 
@@ -215,8 +246,11 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, list | tuple | SharedList) and len(cast("list[Any]", value)) > 0
 
 
-@primitive("zip", usage="(zip list ...)", arity=(1, None))
-def zip_lists(*lists: Any) -> list[list[Any]]:
+@primitive("zip", usage="(zip list ...)", arity=(1, None), needs_rt=True)
+def zip_lists(rt: Bounded, *lists: Any) -> list[list[Any]]:
     """A list of lists: the first elements of all lists, then the second ones, up to the shortest list."""
     columns = [items("zip", position, each) for position, each in enumerate(lists, 1)]
+    rows = min(map(len, columns))
+    charge_collection(rt, rows, "zip")
+    touch_elements(rt, rows * len(columns))
     return [list(row) for row in zip(*columns, strict=False)]

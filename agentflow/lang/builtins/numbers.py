@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.lang.builtins.registry import Bounded, charge_bits, primitive, wrong_type
+from agentflow.lang.builtins.registry import primitive, wrong_type
+from agentflow.lang.charging import Bounded, check_bits, touch_bits, touch_product
 
 Number = int | float
 
@@ -61,7 +62,8 @@ def add(rt: Bounded, *numbers: Any) -> Number:
         except OverflowError:
             raise _overflow("+") from None
     if type(total) is int and total.bit_length() > 64:
-        charge_bits(rt, total.bit_length(), "+")
+        check_bits(rt, total.bit_length(), "+")
+        touch_bits(rt, total)
     return total
 
 
@@ -76,7 +78,8 @@ def subtract(rt: Bounded, a: Any, b: Any = None) -> Number:
     except OverflowError:
         raise _overflow("-") from None
     if type(difference) is int and difference.bit_length() > 64:
-        charge_bits(rt, difference.bit_length(), "-")
+        check_bits(rt, difference.bit_length(), "-")
+        touch_bits(rt, difference)
     return difference
 
 
@@ -89,7 +92,8 @@ def multiply(rt: Bounded, *numbers: Any) -> Number:
         if isinstance(product, int) and isinstance(factor, int):
             bits = product.bit_length() + factor.bit_length()
             if bits > 64:
-                charge_bits(rt, bits, "*")
+                check_bits(rt, bits, "*")
+                touch_product(rt, product, factor)
         try:
             product = product * factor
         except OverflowError:
@@ -97,8 +101,8 @@ def multiply(rt: Bounded, *numbers: Any) -> Number:
     return product
 
 
-@primitive("/", usage="(/ number number ...)", arity=(1, None))
-def divide(*numbers: Any) -> Number:
+@primitive("/", usage="(/ number number ...)", arity=(1, None), needs_rt=True)
+def divide(rt: Bounded, *numbers: Any) -> Number:
     """The first divided by the others; with one argument, 1 divided by it.
 
     Integers that divide without remainder give an integer, other numbers a float. Division by zero is the error
@@ -109,9 +113,11 @@ def divide(*numbers: Any) -> Number:
     for divisor in values[1:] if len(values) > 1 else values:
         if divisor == 0:
             raise _by_zero("/")
-        if isinstance(result, int) and isinstance(divisor, int) and result % divisor == 0:
-            result = result // divisor
-            continue
+        if isinstance(result, int) and isinstance(divisor, int):
+            touch_product(rt, result, divisor)
+            if result % divisor == 0:
+                result = result // divisor
+                continue
         try:
             result = result / divisor
         except OverflowError:
@@ -119,31 +125,35 @@ def divide(*numbers: Any) -> Number:
     return result
 
 
-@primitive("quotient", usage="(quotient integer integer)", arity=(2, 2))
-def quotient(a: Any, b: Any) -> int:
-    """The integer quotient, rounded towards zero: ``(quotient -7 2)`` is -3."""
-    left, right = integer("quotient", 1, a), integer("quotient", 2, b)
+def _divided(rt: Bounded, who: str, a: Any, b: Any) -> tuple[int, int]:
+    """The operands of an integer division."""
+    left, right = integer(who, 1, a), integer(who, 2, b)
     if right == 0:
-        raise _by_zero("quotient")
+        raise _by_zero(who)
+    if left.bit_length() > 64:
+        touch_product(rt, left, right)
+    return left, right
+
+
+@primitive("quotient", usage="(quotient integer integer)", arity=(2, 2), needs_rt=True)
+def quotient(rt: Bounded, a: Any, b: Any) -> int:
+    """The integer quotient, rounded towards zero: ``(quotient -7 2)`` is -3."""
+    left, right = _divided(rt, "quotient", a, b)
     whole = abs(left) // abs(right)
     return whole if (left < 0) == (right < 0) else -whole
 
 
-@primitive("modulo", usage="(modulo integer integer)", arity=(2, 2))
-def modulo(a: Any, b: Any) -> int:
+@primitive("modulo", usage="(modulo integer integer)", arity=(2, 2), needs_rt=True)
+def modulo(rt: Bounded, a: Any, b: Any) -> int:
     """The remainder with the sign of the divisor: ``(modulo -7 2)`` is 1."""
-    left, right = integer("modulo", 1, a), integer("modulo", 2, b)
-    if right == 0:
-        raise _by_zero("modulo")
+    left, right = _divided(rt, "modulo", a, b)
     return left % right
 
 
-@primitive("remainder", usage="(remainder integer integer)", arity=(2, 2))
-def remainder(a: Any, b: Any) -> int:
+@primitive("remainder", usage="(remainder integer integer)", arity=(2, 2), needs_rt=True)
+def remainder(rt: Bounded, a: Any, b: Any) -> int:
     """The remainder with the sign of the dividend: ``(remainder -7 2)`` is -1."""
-    left, right = integer("remainder", 1, a), integer("remainder", 2, b)
-    if right == 0:
-        raise _by_zero("remainder")
+    left, right = _divided(rt, "remainder", a, b)
     rest = abs(left) % abs(right)
     return -rest if left < 0 else rest
 

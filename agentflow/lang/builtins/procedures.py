@@ -12,8 +12,9 @@ from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.values import Symbol, as_text
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
-from agentflow.lang.builtins.registry import charge_string, primitive
+from agentflow.lang.builtins.registry import primitive
 from agentflow.lang.calling import TAIL
+from agentflow.lang.charging import charge_string, touch_elements
 from agentflow.lang.support import bounce
 
 
@@ -99,6 +100,7 @@ async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
 async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Calls the procedure with the arguments, followed by the elements of the list."""
     arguments = [*rest[:-1], *items("apply", len(rest) + 1, rest[-1])]
+    touch_elements(rt, len(arguments))
     value = await rt.pick(procedure, len(arguments), d)(rt, d + 1, *arguments)
     return value if value is not TAIL else await bounce(rt, d)
 
@@ -110,6 +112,7 @@ async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
     Equal elements keep their order.
     """
     values = items("sort", 1, elements)
+    touch_elements(rt, len(values) * len(values).bit_length())
     if before:
         return await _merge_sort(rt, d, values, before[0])
     if all(isinstance(each, str | Symbol) for each in values):

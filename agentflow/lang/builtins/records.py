@@ -12,8 +12,11 @@ from pydantic import BaseModel
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.records import Record, is_dict
 from agentflow.core.values import Symbol
-from agentflow.lang.builtins.registry import Bounded, charge_collection, primitive, wrong_type
+from agentflow.lang.builtins.registry import primitive, wrong_type
+from agentflow.lang.charging import Bounded, charge_collection, touch_elements
 
+_KEY_RANGE = (2**60 - 1, 2.0**53)
+"""The largest integer and the largest float that are keys: of larger ones several share a hash."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -38,6 +41,22 @@ def dict_key(who: str, position: int, value: object) -> Any:
     wrong_type(who, position, "a key (a string, symbol or number)", value)
 
 
+def _new_key(who: str, position: int, value: object) -> Any:
+    """``value`` as the key of an entry that a program makes.
+
+    Numbers are hashed by a rule that anybody can work out; those that can share a hash are refused (``dict/key``), since
+    a dict of many such keys takes time by the square of their number.
+    """
+    key = dict_key(who, position, value)
+    if isinstance(key, int | float) and not -_KEY_RANGE[type(key) is float] <= key <= _KEY_RANGE[type(key) is float]:
+        raise SexpEvaluationError(
+            f"{who}: the number given as argument {position} is too large for a key",
+            code="dict/key",
+            hint="keys are integers of at most 60 bits, floats up to 2^53, and strings: (number->string n) makes one",
+        )
+    return key
+
+
 def _entries(who: str, start: int, items: tuple[Any, ...]) -> dict[Any, Any]:
     if len(items) % 2:
         raise SexpEvaluationError(
@@ -45,12 +64,13 @@ def _entries(who: str, start: int, items: tuple[Any, ...]) -> dict[Any, Any]:
             code="dict/odd",
             hint=f'keys and values alternate: ({who} ... "name" value)',
         )
-    return {dict_key(who, start + at, items[at]): items[at + 1] for at in range(0, len(items), 2)}
+    return {_new_key(who, start + at, items[at]): items[at + 1] for at in range(0, len(items), 2)}
 
 
-@primitive("dict", usage="(dict key value ...)", arity=(0, None))
-def make_dict(*entries: Any) -> dict[Any, Any]:
+@primitive("dict", usage="(dict key value ...)", arity=(0, None), needs_rt=True)
+def make_dict(rt: Bounded, *entries: Any) -> dict[Any, Any]:
     """A new dict of alternating keys and values, like ``{"key" value}``. The last of duplicate keys wins."""
+    touch_elements(rt, len(entries))
     return _entries("dict", 1, entries)
 
 
@@ -75,16 +95,20 @@ def put(rt: Bounded, record: Any, *entries: Any) -> dict[Any, Any]:
     return {**original, **added}
 
 
-@primitive("keys", usage="(keys dict)", arity=(1, 1))
-def keys(record: Any) -> list[Any]:
+@primitive("keys", usage="(keys dict)", arity=(1, 1), needs_rt=True)
+def keys(rt: Bounded, record: Any) -> list[Any]:
     """A list of the keys, in insertion order."""
-    return list(mapping("keys", 1, record))
+    entries = mapping("keys", 1, record)
+    touch_elements(rt, len(entries))
+    return list(entries)
 
 
-@primitive("values", usage="(values dict)", arity=(1, 1))
-def values(record: Any) -> list[Any]:
+@primitive("values", usage="(values dict)", arity=(1, 1), needs_rt=True)
+def values(rt: Bounded, record: Any) -> list[Any]:
     """A list of the values, in the order of the keys."""
-    return list(mapping("values", 1, record).values())
+    entries = mapping("values", 1, record)
+    touch_elements(rt, len(entries))
+    return list(entries.values())
 
 
 @primitive("merge", usage="(merge dict ...)", arity=(0, None), needs_rt=True)

@@ -10,10 +10,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError
-from agentflow.core.limits import Limits
+from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
@@ -24,21 +23,15 @@ Arity = tuple[int, int | None]
 _MARK = "__primitives__"
 
 
-class Bounded(Protocol):
-    """The part of the strand that allocating primitives use."""
-
-    @property
-    def limits(self) -> Limits: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Primitive:
     """A procedure that is part of the language; a first-class value of programs.
 
     ``name`` is its name in programs; ``function`` the Python function; ``usage`` the form of a call and ``doc`` its
-    documentation; ``arity`` the minimum and maximum number of arguments (None: any number); with ``needs_rt`` the
-    function takes the strand first, for its limits; with ``is_async`` it is ``async def f(rt, d, *arguments)`` and may
-    call procedures. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
+    documentation; ``arity`` the minimum and maximum number of arguments (None: any number). With ``needs_rt`` the
+    function takes the strand first, since its work grows with its operands: it charges for their size and keeps to the
+    limits. Without, it takes about the same time whatever it is called with. With ``is_async`` it is
+    ``async def f(rt, d, *arguments)`` and may call procedures. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -181,47 +174,3 @@ def _show(value: Any) -> str:
         size = len(cast("list[Any]", value))
         return f"{article} {kind} of {size}" if size else f"an empty {kind}"
     return f"{article} {kind}"
-
-
-def charge_collection(rt: Bounded, size: int, who: str) -> None:
-    """Raise ``limits/collection`` if ``size`` elements exceed the limit. Call it before building the collection."""
-    allowed = rt.limits.collection
-    if size > allowed:
-        raise LimitExceeded(
-            f"{who} would make a collection of {_count(size)} elements; at most {allowed} are allowed",
-            limit="collection",
-            allowed=allowed,
-            used=_figure(size),
-        )
-
-
-def charge_string(rt: Bounded, size: int, who: str) -> None:
-    """Raise ``limits/string`` if ``size`` characters exceed the limit. Call it before building the string."""
-    allowed = rt.limits.string
-    if size > allowed:
-        raise LimitExceeded(
-            f"{who} would make a string of {_count(size)} characters; at most {allowed} are allowed",
-            limit="string",
-            allowed=allowed,
-            used=_figure(size),
-        )
-
-
-def charge_bits(rt: Bounded, bits: int, who: str) -> None:
-    """Raise ``limits/integer-bits`` if ``bits`` exceed the limit. Call it before computing the integer."""
-    allowed = rt.limits.integer_bits
-    if bits > allowed:
-        raise LimitExceeded(
-            f"{who} would make an integer of {_count(bits)} bits; at most {allowed} are allowed",
-            limit="integer_bits",
-            allowed=allowed,
-            used=_figure(bits),
-        )
-
-
-def _count(size: int) -> str:
-    return str(size) if size.bit_length() <= 64 else "more than 10^19"
-
-
-def _figure(size: int) -> float:
-    return size if size.bit_length() <= 64 else float("inf")

@@ -11,13 +11,15 @@ from agentflow.core.records import is_dict
 from agentflow.core.values import Symbol
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
-from agentflow.lang.builtins.registry import (
+from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
+from agentflow.lang.charging import (
     Bounded,
     charge_collection,
     charge_string,
-    primitive,
-    wrong_element,
-    wrong_type,
+    check_string,
+    touch_bits,
+    touch_elements,
+    touch_text,
 )
 from agentflow.lang.printer import MAX_DIGITS, print_value, write_json, write_number
 
@@ -37,22 +39,32 @@ def string(who: str, position: int, value: Any) -> str:
     wrong_type(who, position, "a string", value, hint=hint)
 
 
-@primitive("string=?", usage="(string=? a b)", arity=(2, 2))
-def string_equal(a: Any, b: Any) -> bool:
+def _both(rt: Bounded, who: str, a: Any, b: Any) -> tuple[str, str]:
+    """Two strings to be compared."""
+    left, right = string(who, 1, a), string(who, 2, b)
+    touch_text(rt, min(len(left), len(right)))
+    return left, right
+
+
+@primitive("string=?", usage="(string=? a b)", arity=(2, 2), needs_rt=True)
+def string_equal(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether two strings are equal. Use ``equal?`` for other values."""
-    return string("string=?", 1, a) == string("string=?", 2, b)
+    left, right = _both(rt, "string=?", a, b)
+    return left == right
 
 
-@primitive("string<?", usage="(string<? a b)", arity=(2, 2))
-def string_less(a: Any, b: Any) -> bool:
+@primitive("string<?", usage="(string<? a b)", arity=(2, 2), needs_rt=True)
+def string_less(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether the first string comes before the second, by code point; the order of ``sort``."""
-    return string("string<?", 1, a) < string("string<?", 2, b)
+    left, right = _both(rt, "string<?", a, b)
+    return left < right
 
 
-@primitive("string>?", usage="(string>? a b)", arity=(2, 2))
-def string_greater(a: Any, b: Any) -> bool:
+@primitive("string>?", usage="(string>? a b)", arity=(2, 2), needs_rt=True)
+def string_greater(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether the first string comes after the second, by code point."""
-    return string("string>?", 1, a) > string("string>?", 2, b)
+    left, right = _both(rt, "string>?", a, b)
+    return left > right
 
 
 @primitive("string-length", usage="(string-length string)", arity=(1, 1))
@@ -83,6 +95,7 @@ def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> str:
         wrong_type("string-join", 1, "a list", strings, hint=hint)
     parts = items("string-join", 1, strings)
     between = string("string-join", 2, separator)
+    touch_elements(rt, len(parts))
     for at, part in enumerate(parts):
         if not isinstance(part, str):
             hint = 'make texts of them first: (map (lambda (x) (format "{}" x)) list)'
@@ -95,8 +108,11 @@ def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> str:
 def string_split(rt: Bounded, text: Any, separator: Any = None) -> list[str]:
     """The parts of a string between separators; without a separator, its words."""
     source = string("string-split", 1, text)
+    touch_text(rt, len(source))
     if separator is None:
-        return source.split()
+        words = source.split()
+        charge_collection(rt, len(words), "string-split")
+        return words
     mark = string("string-split", 2, separator)
     if not mark:
         raise _empty("string-split", "separator")
@@ -114,14 +130,17 @@ def string_replace(rt: Bounded, text: Any, old: Any, new: Any) -> str:
     source, before, after = (string("string-replace", at, each) for at, each in enumerate((text, old, new), 1))
     if not before:
         raise _empty("string-replace", "text to replace")
+    touch_text(rt, len(source))
     charge_string(rt, len(source) + source.count(before) * (len(after) - len(before)), "string-replace")
     return source.replace(before, after)
 
 
-@primitive("string-trim", usage="(string-trim string)", arity=(1, 1))
-def string_trim(text: Any) -> str:
+@primitive("string-trim", usage="(string-trim string)", arity=(1, 1), needs_rt=True)
+def string_trim(rt: Bounded, text: Any) -> str:
     """The string without leading and trailing white space."""
-    return string("string-trim", 1, text).strip()
+    source = string("string-trim", 1, text)
+    touch_text(rt, len(source))
+    return source.strip()
 
 
 @primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), needs_rt=True)
@@ -140,8 +159,8 @@ def string_downcase(rt: Bounded, text: Any) -> str:
     return source.lower()
 
 
-@primitive("substring", usage="(substring string start [end])", arity=(2, 3))
-def substring(text: Any, start: Any, end: Any = None) -> str:
+@primitive("substring", usage="(substring string start [end])", arity=(2, 3), needs_rt=True)
+def substring(rt: Bounded, text: Any, start: Any, end: Any = None) -> str:
     """The characters from start up to, not including, end (default: the string's end). Outside: ``string/index``."""
     source = string("substring", 1, text)
     first = integer("substring", 2, start)
@@ -152,25 +171,32 @@ def substring(text: Any, start: Any, end: Any = None) -> str:
             code="string/index",
             hint="(length string) gives the length; (min end (length string)) stays inside",
         )
+    touch_text(rt, last - first)
     return source[first:last]
 
 
-@primitive("string-contains?", usage="(string-contains? string part)", arity=(2, 2))
-def string_contains(text: Any, part: Any) -> bool:
+@primitive("string-contains?", usage="(string-contains? string part)", arity=(2, 2), needs_rt=True)
+def string_contains(rt: Bounded, text: Any, part: Any) -> bool:
     """Whether the part occurs in the string. Case matters."""
-    return string("string-contains?", 2, part) in string("string-contains?", 1, text)
+    sought, source = string("string-contains?", 2, part), string("string-contains?", 1, text)
+    touch_text(rt, len(source) + len(sought))
+    return sought in source
 
 
-@primitive("number->string", usage="(number->string number)", arity=(1, 1))
-def number_to_string(value: Any) -> str:
+@primitive("number->string", usage="(number->string number)", arity=(1, 1), needs_rt=True)
+def number_to_string(rt: Bounded, value: Any) -> str:
     """The number as text that reads as the same number. More than 4,300 digits are refused."""
-    return write_number(number("number->string", 1, value))
+    exact = number("number->string", 1, value)
+    touch_bits(rt, exact)
+    return write_number(exact)
 
 
-@primitive("string->number", usage="(string->number string)", arity=(1, 1))
-def string_to_number(text: Any) -> Any:
+@primitive("string->number", usage="(string->number string)", arity=(1, 1), needs_rt=True)
+def string_to_number(rt: Bounded, text: Any) -> Any:
     """The number that a text denotes, ignoring surrounding white space; false if none. At most 4,300 digits."""
-    source = string("string->number", 1, text).strip()
+    source = string("string->number", 1, text)
+    touch_text(rt, len(source))
+    source = source.strip()
     if source in _NOT_FINITE:
         return _NOT_FINITE[source]
     match = _NUMBER.fullmatch(source)
@@ -203,10 +229,10 @@ def string_to_symbol(text: Any) -> Symbol:
     return Symbol(string("string->symbol", 1, text))
 
 
-def text_of(value: object, allowed: int) -> str:
+def text_of(rt: Bounded, value: object) -> str:
     """``value`` as text inside a sentence: text unchanged, a symbol's name, none as nothing, data as JSON.
 
-    A value without a JSON form is printed. ``allowed`` is the maximum number of characters.
+    A value without a JSON form is printed.
     """
     if isinstance(value, str):
         return value
@@ -217,9 +243,9 @@ def text_of(value: object, allowed: int) -> str:
     if isinstance(value, int | float):
         return write_number(value)
     try:
-        return write_json(value, allowed=allowed)
+        return write_json(value, rt=rt)
     except SexpEvaluationError:
-        return print_value(value, limit=allowed)
+        return print_value(value, limit=rt.limits.string)
 
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -235,6 +261,7 @@ def format_text(rt: Bounded, template: Any, *values: Any) -> str:
     else: no index, attribute or width. Too few or too many values are ``format/values``.
     """
     text = string("format", 1, template)
+    touch_text(rt, len(text))
     slots = list(_PLACE.finditer(text))
     names = [slot[1] for slot in slots if slot[1]]
     last = values[-1] if values else None
@@ -249,12 +276,12 @@ def format_text(rt: Bounded, template: Any, *values: Any) -> str:
         elif filled == "{}":
             if used >= len(positional):
                 raise _values(f"the template has more {{}} than values were given, which is {len(positional)}")
-            filled = text_of(positional[used], rt.limits.string)
+            filled = text_of(rt, positional[used])
             used += 1
         else:
-            filled = text_of(_named(slot, text, named), rt.limits.string)
+            filled = text_of(rt, _named(slot, text, named))
         size += slot.start() - at + len(filled)
-        charge_string(rt, size, "format")
+        check_string(rt, size, "format")
         out += (text[at : slot.start()], filled)
         at = slot.end()
     if used != len(positional):

@@ -1,0 +1,97 @@
+"""Charges work by its size: in steps, before it is done.
+
+A step pays for 64 elements, 1 KiB of text or 4 Kbit of an integer, rounded down: small operands cost nothing beyond the
+step of the call around them. What is built is also held against its limit.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.limits import Limits
+
+ELEMENTS_PER_STEP = 64
+CHARACTERS_PER_STEP = 1_024
+BITS_PER_STEP = 4_096
+
+
+class Bounded(Protocol):
+    """The part of the strand that primitives use whose work grows with their operands."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the run may use."""
+        ...
+
+    def charge(self, steps: int) -> None:
+        """Take steps. Raises LimitExceeded."""
+        ...
+
+
+def touch_elements(rt: Bounded, count: int) -> None:
+    """Charge for going over ``count`` elements. Raises LimitExceeded."""
+    if count >= ELEMENTS_PER_STEP:
+        rt.charge(count // ELEMENTS_PER_STEP)
+
+
+def touch_text(rt: Bounded, characters: int) -> None:
+    """Charge for going over so many characters. Raises LimitExceeded."""
+    if characters >= CHARACTERS_PER_STEP:
+        rt.charge(characters // CHARACTERS_PER_STEP)
+
+
+def touch_bits(rt: Bounded, *numbers: float) -> None:
+    """Charge for arithmetic in linear time on these numbers. Raises LimitExceeded."""
+    bits = sum(each.bit_length() for each in numbers if isinstance(each, int))
+    if bits >= BITS_PER_STEP:
+        rt.charge(bits // BITS_PER_STEP)
+
+
+def touch_product(rt: Bounded, a: float, b: float) -> None:
+    """Charge for multiplying ``a`` by ``b``, which takes time by the product of their sizes. Raises LimitExceeded."""
+    touch_bits(rt, a, b)
+    if isinstance(a, int) and isinstance(b, int):
+        steps = a.bit_length() * b.bit_length() // BITS_PER_STEP**2
+        if steps:
+            rt.charge(steps)
+
+
+def check_collection(rt: Bounded, size: int, who: str) -> None:
+    """Refuse a collection of ``size`` elements, before it is built. Raises LimitExceeded (``limits/collection``)."""
+    if size > rt.limits.collection:
+        raise _too_large(who, "a collection", size, "elements", "collection", rt.limits.collection)
+
+
+def charge_collection(rt: Bounded, size: int, who: str) -> None:
+    """Charge for building a collection of ``size`` elements, and refuse one that is too large. Raises LimitExceeded."""
+    check_collection(rt, size, who)
+    touch_elements(rt, size)
+
+
+def check_string(rt: Bounded, size: int, who: str) -> None:
+    """Refuse a string of ``size`` characters, before it is built. Raises LimitExceeded (``limits/string``)."""
+    if size > rt.limits.string:
+        raise _too_large(who, "a string", size, "characters", "string", rt.limits.string)
+
+
+def charge_string(rt: Bounded, size: int, who: str) -> None:
+    """Charge for building a string of ``size`` characters, and refuse one that is too large. Raises LimitExceeded."""
+    check_string(rt, size, who)
+    touch_text(rt, size)
+
+
+def check_bits(rt: Bounded, bits: int, who: str) -> None:
+    """Refuse an integer of too many ``bits``, before it is computed. Raises LimitExceeded (``limits/integer-bits``)."""
+    if bits > rt.limits.integer_bits:
+        raise _too_large(who, "an integer", bits, "bits", "integer_bits", rt.limits.integer_bits)
+
+
+def _too_large(who: str, what: str, size: int, unit: str, limit: str, allowed: int) -> LimitExceeded:
+    huge = size.bit_length() > 64
+    return LimitExceeded(
+        f"{who} would make {what} of {'more than 10^19' if huge else size} {unit}; at most {allowed} are allowed",
+        limit=limit,
+        allowed=allowed,
+        used=float("inf") if huge else size,
+    )
