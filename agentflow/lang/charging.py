@@ -60,7 +60,8 @@ def touch_product(rt: Bounded, a: float, b: float) -> None:
 def check_collection(rt: Bounded, size: int, who: str) -> None:
     """Refuse a collection of ``size`` elements, before it is built. Raises LimitExceeded (``limits/collection``)."""
     if size > rt.limits.collection:
-        raise _too_large(who, "a collection", size, "elements", "collection", rt.limits.collection)
+        message = _too_large(who, "a collection", size, "elements", rt.limits.collection)
+        raise LimitExceeded(message, limit="collection", allowed=rt.limits.collection, used=_figure(size))
 
 
 def charge_collection(rt: Bounded, size: int, who: str) -> None:
@@ -72,7 +73,8 @@ def charge_collection(rt: Bounded, size: int, who: str) -> None:
 def check_string(rt: Bounded, size: int, who: str) -> None:
     """Refuse a string of ``size`` characters, before it is built. Raises LimitExceeded (``limits/string``)."""
     if size > rt.limits.string:
-        raise _too_large(who, "a string", size, "characters", "string", rt.limits.string)
+        message = _too_large(who, "a string", size, "characters", rt.limits.string)
+        raise LimitExceeded(message, limit="string", allowed=rt.limits.string, used=_figure(size))
 
 
 def charge_string(rt: Bounded, size: int, who: str) -> None:
@@ -84,14 +86,14 @@ def charge_string(rt: Bounded, size: int, who: str) -> None:
 def check_bits(rt: Bounded, bits: int, who: str) -> None:
     """Refuse an integer of too many ``bits``, before it is computed. Raises LimitExceeded (``limits/integer-bits``)."""
     if bits > rt.limits.integer_bits:
-        raise _too_large(who, "an integer", bits, "bits", "integer_bits", rt.limits.integer_bits)
+        message = _too_large(who, "an integer", bits, "bits", rt.limits.integer_bits)
+        raise LimitExceeded(message, limit="integer_bits", allowed=rt.limits.integer_bits, used=_figure(bits))
 
 
-def _too_large(who: str, what: str, size: int, unit: str, limit: str, allowed: int) -> LimitExceeded:
-    huge = size.bit_length() > 64
-    return LimitExceeded(
-        f"{who} would make {what} of {'more than 10^19' if huge else size} {unit}; at most {allowed} are allowed",
-        limit=limit,
-        allowed=allowed,
-        used=float("inf") if huge else size,
-    )
+def _too_large(who: str, what: str, size: int, unit: str, allowed: int) -> str:
+    shown = size if size.bit_length() <= 64 else "more than 10^19"
+    return f"{who} would make {what} of {shown} {unit}; at most {allowed} are allowed"
+
+
+def _figure(size: int) -> float:
+    return size if size.bit_length() <= 64 else float("inf")
