@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
 from agentflow.lib.tokens import Tokeniser
-from agentflow.memory.git import GitFailed, GitRepository
+from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
-from agentflow.memory.store import Known, NewFile, Store
+from agentflow.memory.store import Known, NewFile, PastCommit, Store
 from agentflow.memory.symbols import symbols
 from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, too_large, walk
 
@@ -105,6 +105,9 @@ class Builder:
             except GitFailed as failure:
                 note = str(failure)
             root_id = self._store.root(root)
+            history = self._new_history(repository, root_id, tally)
+            for new, old in history.renames():
+                self._store.rename(root_id, old, new)
             indexed = self._store.known(root_id)
             first = not indexed
             listed = self._listed(repository, reader, tally)
@@ -117,7 +120,7 @@ class Builder:
             self._store.remove(gone.id for gone in indexed.values())
             tally.removed += len(indexed)
             self._store.set_skips(root_id, tally.skips)
-            commits = self._history(repository, root_id, tally)
+            commits = self._remember(history, root_id)
         if first and tally.added > _BATCH // 5:
             self._store.optimise()
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
@@ -237,40 +240,67 @@ class Builder:
             },
         )
 
-    def _history(self, repository: GitRepository | None, root: int, tally: _Tally) -> int:
-        """Read the log if the checked-out commit or the set of files changed. Returns the number of indexed commits."""
-        known_head, known_count = self._store.head(root)
+    def _new_history(self, repository: GitRepository | None, root: int, tally: _Tally) -> _History:
+        """The commits that the index does not have yet; all of them where those it has are no part of the history."""
+        head, count = self._store.head(root)
         if repository is None or not self._rules.history:
-            if known_head:
-                self._store.clear_history(root)
-            return 0
-        head = repository.head()
-        if head == known_head and not tally.added:
-            return known_count
+            return _History("", 0, (), anew=bool(head))
+        now = repository.head()
+        if now == head:
+            return _History(head, count, ())
         try:
-            log = repository.log(self._rules.max_commits)
+            if head and repository.descends_from(head):
+                return _History(now, count, tuple(repository.log(self._rules.max_commits, since=head)))
+            return _History(now, 0, tuple(repository.log(self._rules.max_commits)), anew=True)
         except GitFailed as failure:
             tally.skip(".git", str(failure))
-            return known_count
-        self._store.clear_history(root)
-        ids = {path: entry.id for path, entry in self._store.known(root).items()}
+            return _History(head, count, ())
+
+    def _remember(self, history: _History, root: int) -> int:
+        """Add ``history`` to the index. Returns the number of commits it holds then."""
+        if history.anew:
+            self._store.clear_history(root)
+        ids = {path: entry.id for path, entry in self._store.known(root).items()} if history.commits else {}
+        now_called: dict[str, str] = {}
+        added: list[tuple[PastCommit, dict[str, int], list[int]]] = []
         messages: dict[int, Counter[str]] = {}
-        recency: dict[int, float] = {}
-        for age, commit in enumerate(log):
+        times: dict[int, list[float]] = {}
+        total = history.count + len(history.commits)
+        for age, commit in enumerate(history.commits):
             self._check()
-            files = sorted({ids[path] for path in commit.paths if path in ids})
+            names = {now_called.get(path, path) for path in commit.paths}
+            for new, old in commit.renames.items():
+                now_called[old] = now_called.get(new, new)
+            files = sorted(ids[name] for name in names if name in ids)
             if not files or len(commit.paths) > self._rules.max_files_per_commit:
                 continue
             bag = self._tokeniser.bag(commit.subject)
-            self._store.add_commit(root, bag, files)
+            added.append((PastCommit(root, commit.digest, commit.time, commit.subject), bag, files))
             for file in files:
                 messages.setdefault(file, Counter()).update(bag)
-                recency[file] = recency.get(file, 0.0) + 0.5 ** (age / _HALF_LIFE_COMMITS)
-        top = max(recency.values(), default=1.0)
+                times.setdefault(file, []).append((total - age) / _HALF_LIFE_COMMITS)
+        for past, bag, files in reversed(added):
+            self._store.add_commit(past, bag, files)
         for file, bag in messages.items():
-            self._store.set_file_history(file, bag, recency[file] / top)
-        self._store.set_head(root, head, len(log))
-        return len(log)
+            self._store.add_file_history(file, bag, times[file])
+        if history.commits or history.anew:
+            self._store.set_head(root, history.head, total)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What to add to an index: ``commits``, newest first, after ``count`` that it has; ``anew``: instead of those."""
+
+    head: str
+    count: int
+    commits: tuple[Commit, ...]
+    anew: bool = False
+
+    def renames(self) -> Iterator[tuple[str, str]]:
+        """``(new path, old path)``, oldest first."""
+        for commit in reversed(self.commits):
+            yield from commit.renames.items()
 
 
 def _untouched(entry: Known, stamp: Stamp) -> bool:

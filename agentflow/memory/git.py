@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,15 +56,21 @@ _HARDENED: tuple[str, ...] = (
 )
 _TIMEOUT_S = 60.0
 _MAX_OUTPUT = 256 * 1024 * 1024
-_RECORD = "\x1e"
+_RECORD = b"\x1e"
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit: its subject line and the files it touched, relative to the root, ``/`` between names."""
+    """One commit: hash, time (unix seconds), subject line, and the files it touched.
 
+    Paths are relative to the root, ``/`` between names; ``renames`` maps new paths to old ones.
+    """
+
+    digest: str
+    time: int
     subject: str
-    paths: tuple[str, ...]
+    paths: Sequence[str]
+    renames: Mapping[str, str]
 
 
 class GitFailed(Exception):
@@ -119,16 +125,27 @@ class GitRepository:
             _path(entry.partition(b"\t")[2]) for entry in staged.split(b"\0") if entry.startswith(b"160000 ")
         )
 
-    def log(self, max_commits: int) -> list[Commit]:
-        """The last ``max_commits`` commits without merges, newest first, with the files they touched below the root."""
+    def descends_from(self, commit: str) -> bool:
+        """Whether the checked-out commit has ``commit`` (a hash) among its ancestors, itself included."""
+        try:
+            self._run("merge-base", "--is-ancestor", commit, "HEAD")
+        except GitFailed:
+            return False
+        return True
+
+    def log(self, max_commits: int, since: str = "") -> list[Commit]:
+        """The last ``max_commits`` commits without merges, newest first, with the files they touched below the root.
+
+        With ``since``, a commit's hash, only those that it does not lead to.
+        """
         if not self.head():
             return []
-        records = self._run(
-            "log", f"--max-count={max_commits}", "--no-merges", "--no-renames", "--name-only", "-z", "--relative",
+        log = self._run(
+            "log", f"--max-count={max_commits}", "--no-merges", "--find-renames", "--name-status", "-z", "--relative",
             "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-color", "--no-notes", "--encoding=UTF-8",
-            f"--format=format:{_RECORD}%s", "HEAD", "--", ".",
+            "--format=format:%x1e%H %ct %s", *([f"^{since}"] if since else []), "HEAD", "--", ".",
         )  # fmt: skip
-        return [_commit(record) for record in records.split(_RECORD.encode())[1:]]
+        return _commits(log)
 
     def _run(self, *arguments: str) -> bytes:
         command = [self._git, *_HARDENED, "-C", self._root, *arguments]
@@ -222,12 +239,29 @@ def _worktree_is_mutual(marker: Path) -> bool:
     return any(os.path.realpath(target / pointer) == os.path.realpath(marker.parent) for pointer in moved)
 
 
-def _commit(record: bytes) -> Commit:
-    subject, _, names = record.partition(b"\n")
-    if not names:
-        subject, _, names = record.partition(b"\0")
-    paths = tuple(_path(name) for name in names.split(b"\0") if name)
-    return Commit(subject.decode("utf-8", "replace").strip("\0 \n"), paths)
+def _commits(log: bytes) -> list[Commit]:
+    """The commits of ``git log -z --name-status``: read by position, since a message or a name may hold anything.
+
+    The first status follows the subject after a newline, which a subject cannot hold; all else ends with a NUL.
+    """
+    commits: list[Commit] = []
+    paths: list[str] = []
+    renames: dict[str, str] = {}
+    words = iter(log.split(b"\0"))
+    for word in words:
+        if word.startswith(_RECORD):
+            line, _, word = word.partition(b"\n")
+            digest, time_s, subject = line[1:].decode("utf-8", "replace").split(" ", 2)
+            paths, renames = [], {}
+            commits.append(Commit(digest, int(time_s), subject.strip(), paths, renames))
+        if word:
+            path = _path(next(words))
+            if word[:1] in b"RC":
+                old, path = path, _path(next(words))
+                if word[:1] == b"R":
+                    renames[path] = old
+            paths.append(path)
+    return commits
 
 
 def _path(name: bytes) -> str:

@@ -7,6 +7,7 @@ text's size.
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from agentflow.core.errors import DataError
 from agentflow.lib.private_files import make_private_file
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
@@ -32,13 +33,16 @@ CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT
     mode TEXT NOT NULL DEFAULT '', commits INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
-    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, recency REAL NOT NULL DEFAULT 0,
+    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, recency REAL,
     UNIQUE (root, path));
+CREATE INDEX files_by_recency ON files (root, recency);
 CREATE TABLE skips (root INTEGER NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (root, path))
     WITHOUT ROWID;
 CREATE TABLE touches (commit_id INTEGER NOT NULL, file INTEGER NOT NULL, PRIMARY KEY (commit_id, file)) WITHOUT ROWID;
 CREATE INDEX touches_by_file ON touches (file, commit_id);
-CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, files INTEGER NOT NULL);
+CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, digest TEXT NOT NULL, time INTEGER NOT NULL,
+    subject TEXT NOT NULL);
+CREATE INDEX past_by_root ON past (root);
 CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii');
@@ -73,6 +77,16 @@ class Known:
     inode: int
     digest: bytes
     seen_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastCommit:
+    """A commit in the history of ``root`` (its id): hash, time (unix seconds) and subject line."""
+
+    root: int
+    digest: str
+    time: int
+    subject: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,19 +266,40 @@ class Store:
         run(f"DELETE FROM commits WHERE rowid IN {mine}", (root,))
         run("DELETE FROM past WHERE root = ?", (root,))
         run("DELETE FROM messages WHERE rowid IN (SELECT id FROM files WHERE root = ?)", (root,))
-        run("UPDATE files SET recency = 0 WHERE root = ?", (root,))
+        run("UPDATE files SET recency = NULL WHERE root = ?", (root,))
         run("UPDATE roots SET head = '', commits = 0 WHERE id = ?", (root,))
 
-    def add_commit(self, root: int, bag: Mapping[str, int], files: Sequence[int]) -> None:
-        """Add a commit by its message's terms and the files it touched. Newest first, so that ids rise with age."""
-        cursor = self._db.execute("INSERT INTO past (root, files) VALUES (?, ?)", (root, len(files)))
+    def add_commit(self, commit: PastCommit, bag: Mapping[str, int], files: Sequence[int]) -> None:
+        """Add a commit with its message's terms and the files it touched. Oldest first, so that ids rise with time."""
+        cursor = self._db.execute(
+            "INSERT INTO past (root, digest, time, subject) VALUES (?, ?, ?, ?)",
+            (commit.root, commit.digest, commit.time, commit.subject),
+        )
         self._db.execute("INSERT INTO commits (rowid, t) VALUES (?, ?)", (cursor.lastrowid, _text(bag)))
         self._db.executemany("INSERT INTO touches VALUES (?, ?)", ((cursor.lastrowid, file) for file in files))
 
-    def set_file_history(self, file: int, bag: Mapping[str, int], recency: float) -> None:
-        """Set the terms of all messages of commits that touched ``file``, and its recency in 0..1."""
-        self._db.execute("INSERT OR REPLACE INTO messages (rowid, t) VALUES (?, ?)", (file, _text(bag)))
-        self._db.execute("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
+    def add_file_history(self, file: int, bag: Mapping[str, int], touched_at: Sequence[float]) -> None:
+        """Add the terms of messages of commits that touched ``file``, and their times in half-lives.
+
+        A file's recency is the sum of 2 ** time over the commits that touched it, stored as its logarithm: a later
+        commit adds to it and leaves every other file alone.
+        """
+        run = self._db.execute
+        before = run("SELECT t FROM messages WHERE rowid = ?", (file,)).fetchone()
+        text = _text(bag) if before is None else f"{before[0]} {_text(bag)}"
+        run("INSERT OR REPLACE INTO messages (rowid, t) VALUES (?, ?)", (file, text))
+        recency = run("SELECT recency FROM files WHERE id = ?", (file,)).fetchone()[0]
+        for time in touched_at:
+            high, low = (time, recency) if recency is None or time > recency else (recency, time)
+            recency = high if low is None else high + math.log2(1 + 2 ** (low - high))
+        run("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
+
+    def rename(self, root: int, old: str, new: str) -> None:
+        """Let the file ``old`` be the file ``new``, to be read anew, with the history it has. Nothing if it is there."""
+        self._db.execute(
+            "UPDATE OR IGNORE files SET path = ?, digest = x'', seen_ns = 0 WHERE root = ? AND path = ?",
+            (new, root, old),
+        )
 
     def set_head(self, root: int, head: str, commits: int) -> None:
         """Record the commit up to which history is indexed."""
@@ -315,9 +350,15 @@ class Store:
     def file_commits(self, file: int, limit: int) -> list[int]:
         """The newest ``limit`` commits that touched ``file``."""
         rows = self._db.execute(
-            "SELECT commit_id FROM touches WHERE file = ? ORDER BY commit_id LIMIT ?", (file, limit)
+            "SELECT commit_id FROM touches WHERE file = ? ORDER BY commit_id DESC LIMIT ?", (file, limit)
         )
         return [commit for (commit,) in rows]
+
+    def subjects(self, commits: Sequence[int]) -> list[str]:
+        """The subject lines of these commits, newest first."""
+        marks = ",".join("?" * len(commits))
+        rows = self._db.execute(f"SELECT subject FROM past WHERE id IN ({marks}) ORDER BY id DESC", tuple(commits))
+        return [subject for (subject,) in rows]
 
     def rows(self, files: Sequence[int]) -> dict[int, FileRow]:
         """The files with these ids, by id."""
@@ -348,15 +389,17 @@ class Store:
 
 
 _FILE_ROWS = (
-    "SELECT files.id, roots.path, files.path, language, lines, symbols, recency"
+    "SELECT files.id, roots.path, files.path, language, lines, symbols,"
+    " recency - (SELECT max(recency) FROM files AS others WHERE others.root = files.root)"
     " FROM files JOIN roots ON roots.id = files.root"
 )
 
 
-def _file_row(row: tuple[int, str, str, str, int, str, float]) -> FileRow:
+def _file_row(row: tuple[int, str, str, str, int, str, float | None]) -> FileRow:
     id, root, path, language, lines, symbols, recency = row
     names = tuple(symbols.split("\n")) if symbols else ()
-    return FileRow(id, root, path, language, lines, names, recency, _TEST.search(path) is not None, bare_name(path))
+    share = 0.0 if recency is None else 2.0**recency
+    return FileRow(id, root, path, language, lines, names, share, _TEST.search(path) is not None, bare_name(path))
 
 
 _TEST = re.compile(r"(?:^|/)(?:tests?|testing|spec)/|(?:^|/)test_[^/]*$|[_.-](?:tests?|spec)\.\w+$")
