@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, SkipValidation
 
 from agentflow.core.models import MappingModel
+from agentflow.core.notes import FailedPart
 
 MEMORY_ASKED = "memory:"
 """In the subtask chain of the calls that a host's memory makes while it answers."""
@@ -98,12 +99,16 @@ class AssociativeMatchResult(MappingModel):
 
 
 class DataContext(MappingModel):
-    """Material that precedes every prompt of a session until it is cleared."""
+    """Material that precedes every prompt of a session until it is cleared.
+
+    ``failed_parts`` are the files it was to hold by name and that could not be read; they are not kept with a session.
+    """
 
     source_query: str | None = None
     items: list[MatchItem] = Field(default_factory=list[MatchItem])
     overall_summary: str = ""
     retrieved_at: float = Field(default_factory=time.time)
+    failed_parts: tuple[SkipValidation[FailedPart], ...] = Field(default=(), exclude=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

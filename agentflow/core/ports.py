@@ -286,6 +286,14 @@ class HostCommandPort(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """The output of a command that finds files: absolute ``paths`` of existing files, or none and the ``error``."""
+
+    paths: tuple[str, ...] = ()
+    error: str | None = None
+
+
 class CommandPort(Protocol):
     """Commands, under policy and sandbox."""
 
@@ -304,6 +312,10 @@ class CommandPort(Protocol):
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
         """Absolute paths of the existing files the output names, one a line."""
+        ...
+
+    async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
+        """Run a command that names files, which may not write, with the authority of ``call`` (None: the host's)."""
         ...
 
 

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from agentflow.core.call import ApprovalRequest, CallContext
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
-from agentflow.core.ports import CommandResult
+from agentflow.core.ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.policy import CommandPolicy, split_command
+from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
 from agentflow.executors.process import run_process
 from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
@@ -57,6 +57,8 @@ TOOL = "system:execute_shell_command"
 _MAX_ARGUMENTS = 131_072
 _SHORT_TEXT = 2_000
 _GIT_LOOKUP_S = 10.0
+_LISTING_BYTES = 8_000_000
+"""Bytes kept of the head and of the tail of a list of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,31 @@ class CommandExecutor:
         the first root); ``timeout`` seconds; ``call`` whose authority the command has, None being the host's. Refusals,
         failures and time-outs are results with ``reason`` and ``code`` set, not exceptions.
         """
+        return await self._execute(command, cwd, timeout, call)
+
+    async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
+        """Run a command that names files, one per line, and return those that exist within the roots.
+
+        The workspace is read-only to it; unconfined (``sandbox="none"``) only the commands of
+        :func:`~agentflow.executors.policy.only_reads` are run. ``call`` is as for :meth:`execute_command_safely`. A
+        command that is refused, fails or takes too long gives no paths and the ``error``.
+        """
+        ended = await self._execute(command, None, None, call, read_only=True)
+        if not ended.success:
+            said = f": {ended.stderr.strip()[:500]}" if ended.stderr.strip() else ""
+            return FoundFiles(error=f"{ended.error or 'the command failed'}{said}")
+        return FoundFiles(tuple(await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)))
+
+    async def _execute(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None,
+        timeout: float | None,
+        call: CallContext | None,
+        *,
+        read_only: bool = False,
+    ) -> CommandResult:
+        """:meth:`execute_command_safely`; a ``read_only`` command cannot write in the workspace."""
         began = time.perf_counter()
         try:
             limit = self._timeout(timeout)
@@ -189,10 +216,12 @@ class CommandExecutor:
             argv, shell = await asyncio.to_thread(self._split, command) if long else self._split(command)
             sandbox = await self._sandbox.get()
             resolved = await asyncio.to_thread(self._resolve, argv, cwd, shell)
+            if read_only and not sandbox.confines and not only_reads(argv):
+                raise _may_write(argv)
             approval = await self._decide(resolved, call)
             gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(int(self._limits.concurrency)))
             async with gate:
-                return await self._run(resolved, limit, sandbox, approval)
+                return await self._run(resolved, limit, sandbox, approval, read_only)
         except (AgentflowError, OSError) as error:
             return _failure(error, time.perf_counter() - began)
 
@@ -303,7 +332,7 @@ class CommandExecutor:
     # -- starting -----------------------------------------------------------------------------------------------
 
     async def _run(
-        self, resolved: Resolved, timeout: float, sandbox: Sandbox, approval: Approval | None
+        self, resolved: Resolved, timeout: float, sandbox: Sandbox, approval: Approval | None, read_only: bool
     ) -> CommandResult:
         scratch, cwd_fd = await run_or_undo(asyncio.to_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
@@ -321,13 +350,14 @@ class CommandExecutor:
                 stdout=-1,
                 stderr=-1,
                 executed=approval.executed if approval is not None else (),
+                read_only=read_only,
             )
             if git_hardening.is_git(resolved.real):
                 spawn = await self._harden_git(spawn, sandbox)
             if approval is not None:
                 # last of all: the command may have waited for its turn since it was approved
                 await asyncio.to_thread(self._check_unchanged, resolved, approval)
-            return await run_process(spawn, sandbox, timeout)
+            return await run_process(spawn, sandbox, timeout, keep=_LISTING_BYTES if read_only else None)
         finally:
             await run_to_completion(asyncio.to_thread(_clear, (scratch, cwd_fd)))
 
@@ -366,13 +396,13 @@ class CommandExecutor:
         """
         base = Path(self._files.absolute(cwd if cwd is not None else "."))
         paths: dict[str, None] = {}
-        for line in output.splitlines():
+        for line in output.split("\n"):
             name = line.strip()
             if not name:
                 continue
             try:
                 path = self._files.absolute(str(base / name))
-                if path not in paths and self._files.exists_now(path):
+                if path not in paths and self._files.is_file_now(path):
                     paths[path] = None
             except (PathDenied, FileFailure):
                 continue
@@ -395,6 +425,14 @@ def _checked(argv: tuple[str, ...]) -> tuple[str, ...]:
     if size > _MAX_ARGUMENTS:
         raise _too_long(size)
     return argv
+
+
+def _may_write(argv: tuple[str, ...]) -> CommandDenied:
+    return CommandDenied(
+        f"{escape(shlex.join(argv))}: without a sandbox a command that finds files may only read, and this one might write",
+        code="commands/may-write",
+        hint=f"use one of {', '.join(sorted(READING))}, or sandbox='auto', in which the workspace is read-only to it",
+    )
 
 
 def _too_long(size: int) -> CommandDenied:

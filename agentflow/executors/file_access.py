@@ -225,17 +225,25 @@ class FileAccessManager:
 
     async def exists(self, path: str) -> bool:
         """Whether ``path`` is a file or directory below the roots. Raises PathDenied for a refused path."""
-        return await asyncio.to_thread(self.exists_now, path)
+        return await asyncio.to_thread(self._mode, path) is not None
 
-    def exists_now(self, path: str) -> bool:
-        """:meth:`exists`, for callers on a worker thread."""
+    def is_file_now(self, path: str) -> bool:
+        """Whether ``path`` is a regular file below the roots, for callers on a worker thread. Raises PathDenied."""
+        mode = self._mode(path)
+        return mode is not None and stat.S_ISREG(mode)
+
+    def _mode(self, path: str) -> int | None:
+        """The mode of what ``path`` leads to; None if there is nothing."""
         root, parts = self._locate(path)
         flags = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
         try:
-            os.close(root.open(parts, flags, path, links=True, check=self._checker(path)))
+            fd = root.open(parts, flags, path, links=True, check=self._checker(path))
         except OSError:
-            return False
-        return True
+            return None
+        try:
+            return os.fstat(fd).st_mode
+        finally:
+            os.close(fd)
 
     async def list(self, path: str) -> list[str]:
         """The names in a directory, sorted; bytes that are not UTF-8 are written ``\\xNN``, which :meth:`read` understands.

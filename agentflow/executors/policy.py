@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from agentflow.core.errors import ConfigurationError
@@ -54,6 +55,21 @@ DENIED: tuple[str, ...] = (
     "unshare *",
 )
 """Commands that no call may run, not even the host's, unless the host passes another list."""
+
+READING: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "cat": (),
+        "echo": (),
+        "find": ("-delete", "-exec*", "-fls", "-fprint*", "-ok*"),
+        "git": (),
+        "grep": (),
+        "head": (),
+        "ls": (),
+        "rg": ("--hostname-bin*", "--pre*"),
+        "tail": (),
+    }
+)
+"""Programs that only read, and the arguments with which they would not (``git``: with ``ls-files`` alone)."""
 
 _ROOTS = ("/", "/*", "/.", "/..", "~", "~/", "$HOME")
 
@@ -134,6 +150,15 @@ def _removes_everything(executable: str, argv: Sequence[str]) -> bool:
         for word in argv[1:]
     )
     return recursive and any(word in _ROOTS or os.path.normpath(word) in ("/", "//") for word in argv[1:])
+
+
+def only_reads(argv: Sequence[str]) -> bool:
+    """Whether a command can write nothing, whatever the files say: one of :data:`READING`, found in the search path."""
+    program, *arguments = argv
+    refused = READING.get(program)
+    if refused is None or (program == "git" and arguments[:1] != ["ls-files"]):
+        return False
+    return not any(fnmatchcase(word, pattern) for word in arguments for pattern in refused)
 
 
 _OPERATORS = frozenset("|&;<>()")

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied
+from agentflow.core.errors import FileFailure, LimitExceeded, PathDenied
 from agentflow.core.events import ContextStarted
 from agentflow.core.messages import ToolSpec
-from agentflow.core.notes import FailedPart
+from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.ports import CommandPort, ContextFinder, DataContextPort, FilePort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
@@ -145,15 +145,16 @@ class SystemTools:
             primed = await self._contexts.prime(query, files, call)
         except LimitExceeded:
             raise
-        except AgentflowError as error:
+        except Exception as error:  # noqa: BLE001 - any object may be the handler; document 4 wants its failure as a result
             return TaskResult.from_error(error, reason="context_priming_failure")
         count = len(primed.items)
-        return TaskResult.complete(
+        result = TaskResult.complete(
             f"the data context holds {count} item{'' if count == 1 else 's'}",
             None,
             item_count=count,
             context_summary=primed.overall_summary,
         )
+        return result.with_notes(failed_parts=primed.failed_parts) if primed.failed_parts else result
 
     # -- files ------------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class SystemTools:
             except (PathDenied, FileFailure) as error:
                 skipped.append(path)
                 errors.append({"path": path, "code": error.code, "message": error.message})
-                failed.append(FailedPart.of_exception(path, error))
+                failed.append(FailedPart(path, _file_error(error), exception=error))
                 continue
             digests[path] = file.digest
             texts.append(f'<file path="{_attribute(path)}">\n{_FILE_TAG.sub("&lt;", file.text)}\n</file>')
@@ -186,7 +187,7 @@ class SystemTools:
         try:
             names = await self._files.list(params["directory_path"])
         except (PathDenied, FileFailure) as error:
-            return TaskResult.from_error(error)
+            return TaskResult("FAILED", error.message, notes=Notes(error=_file_error(error)), exception=error)
         return TaskResult.complete(to_json(names), names, directory_contents=names)
 
     async def _write_file(self, params: dict[str, Any], call: CallContext) -> TaskResult:
@@ -199,7 +200,7 @@ class SystemTools:
                 expected_digest=params.get("expected_digest"),
             )
         except (PathDenied, FileFailure) as error:
-            return TaskResult.from_error(error)
+            return TaskResult("FAILED", error.message, notes=Notes(error=_file_error(error)), exception=error)
         return TaskResult.complete(f"wrote {len(content.encode())} bytes to {path}", None, file_path=path)
 
     # -- commands ---------------------------------------------------------------------------------------------------
@@ -224,6 +225,12 @@ class SystemTools:
         if ended.exit_code is not None and ended.stderr.strip():
             return replace(result, content=ended.stderr)
         return result
+
+
+def _file_error(error: PathDenied | FileFailure) -> ErrorInfo:
+    """A file operation that was refused or failed; the details say which."""
+    info = ErrorInfo.of_exception(error, "tool_execution_error")
+    return replace(info, details={"cause": "refused" if isinstance(error, PathDenied) else "failed", **info.details})
 
 
 def _nothing(answer: AssociativeMatchResult) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
-from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, TaskError
+from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied, TaskError
+from agentflow.core.notes import ErrorInfo, FailedPart
 from agentflow.core.ports import ContextFinder, FilePort
 
 MAX_CHARACTERS = 400_000
@@ -47,29 +48,46 @@ async def gather(
     """Look up ``query`` in memory and read ``paths``; files requested by name come first, without duplicates.
 
     Raises TaskError (reason ``context_priming_failure``) if both are missing, if memory fails, or if nothing could be
-    found or read. Otherwise the summary names the files that cannot be read.
+    found or read. Otherwise the summary names what is left out; files of ``paths`` that cannot be read are the
+    ``failed_parts``, those of memory a Warning.
     """
     if not query and not paths:
         raise _failure("there is nothing to prime with", hint="give a query, or initial_files, or both")
     answer = await _look_up(memory, query, paths, call) if query else AssociativeMatchResult()
+    failed: list[FailedPart] = []
     skipped: list[str] = []
     items: dict[str, MatchItem] = {}
     for path in paths or ():
-        item = await _read(files, MatchItem(path=path, score=1.0), skipped)
-        if item is not None:
-            items.setdefault(path, item)
+        try:
+            items.setdefault(_identity(files, path), await _read(files, MatchItem(path=path, score=1.0)))
+        except AgentflowError as error:
+            failed.append(FailedPart(path, ErrorInfo.of_exception(error, "tool_execution_error"), exception=error))
     for match in answer.matches:
-        if match.path not in items:
-            item = match if match.content else await _read(files, match, skipped)
-            if item is not None:
-                items[match.path or f"match {len(items)}"] = item
-    if not items and skipped:
-        raise _failure(f"nothing could be read: {'; '.join(skipped[:5])}")
-    kept = _within(list(items.values()), max_characters, skipped)
-    summary = answer.context_summary
+        identity = _identity(files, match.path) if match.path else f"match {len(items)}"
+        if identity in items:
+            continue
+        try:
+            items[identity] = match if match.content else await _read(files, match)
+        except AgentflowError as error:
+            skipped.append(f"{match.path} ({error.message})")
+    left_out = [f"{each.part} ({each.error.message})" for each in failed] + skipped
+    if not items and left_out:
+        raise _failure(f"nothing could be read: {'; '.join(left_out[:5])}")
+    kept = _within(list(items.values()), max_characters, left_out)
     if skipped:
-        summary = f"{summary}\nLeft out: {'; '.join(skipped[:20])}".strip()
-    return DataContext(source_query=query, items=kept, overall_summary=summary)
+        call.warn("handler/priming-skipped", f"the data context lacks {'; '.join(skipped[:20])}")
+    summary = answer.context_summary
+    if left_out:
+        summary = f"{summary}\nLeft out: {'; '.join(left_out[:20])}".strip()
+    return DataContext(source_query=query, items=kept, overall_summary=summary, failed_parts=tuple(failed))
+
+
+def _identity(files: FilePort | None, path: str) -> str:
+    """The absolute form of a path, in which a file that is found twice is one; as it is written if it is refused."""
+    try:
+        return files.absolute(path) if files is not None else path
+    except PathDenied:
+        return path
 
 
 async def _look_up(
@@ -80,29 +98,25 @@ async def _look_up(
     question = ContextGenerationInput(query=query, target_files=list(paths or ()))
     try:
         answer = await memory.find(question, call)
-    except TaskError:
+    except (LimitExceeded, TaskError):
         raise
-    except AgentflowError as error:
-        raise _failure(f"the lookup of '{query[:200]}' failed: {error.message}") from error
+    except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
+        said = error.message if isinstance(error, AgentflowError) else f"{type(error).__name__}: {error}"
+        raise _failure(f"the lookup of '{query[:200]}' failed: {said}") from error
     if answer.error and not answer.matches:
         raise _failure(f"the lookup of '{query[:200]}' failed: {answer.error}")
     return answer
 
 
-async def _read(files: FilePort | None, item: MatchItem, skipped: list[str]) -> MatchItem | None:
+async def _read(files: FilePort | None, item: MatchItem) -> MatchItem:
+    """``item`` with its text. Raises PathDenied and FileFailure."""
     if files is None:
         if not item.relevance:
-            skipped.append(f"{item.path} (this handler has no file access)")
-            return None
+            raise FileFailure("this handler has no file access", code="handler/priming")
         return item
-    try:
-        text = await files.read(item.path)
-    except (PathDenied, FileFailure) as error:
-        skipped.append(f"{item.path} ({error.message})")
-        return None
+    text = await files.read(item.path)
     if text.binary:
-        skipped.append(f"{item.path} (binary)")
-        return None
+        raise FileFailure(f"{item.path} is binary", code="files/binary")
     return item.model_copy(update={"content": text.text})
 
 

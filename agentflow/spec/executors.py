@@ -103,14 +103,14 @@ class SystemExecutorFunctions:
     async def execute_list_directory(self, params: dict[str, Any]) -> TaskResult:
         """The names in ``directory_path``: content is the JSON list, ``notes.directory_contents`` the list itself.
 
-        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
+        FAILED: input_validation_failure, tool_execution_error (also for a path that is refused: ``details.cause``).
         """
         return await self._run("system:list_directory", params)
 
     async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
         """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing it.
 
-        FAILED: input_validation_failure (also for a path that is refused), tool_execution_error.
+        FAILED: input_validation_failure, tool_execution_error (also for a path that is refused: ``details.cause``).
         """
         return await self._run("system:write_file", params)
 
@@ -130,7 +130,7 @@ class SystemExecutorFunctions:
     async def execute_prime_handler_data_context(self, params: dict[str, Any]) -> TaskResult:
         """Fill the handler's data context from ``query`` and ``initial_files``.
 
-        COMPLETE: ``notes`` has item_count and context_summary. FAILED: input_validation_failure, dependency_error,
-        context_priming_failure.
+        COMPLETE: ``notes`` has item_count and context_summary; an initial file that cannot be read is one of the
+        ``failed_parts``. FAILED: input_validation_failure, dependency_error, context_priming_failure.
         """
         return await self._run("system:prime_handler_data_context", params, self._session())

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext
-from agentflow.core.errors import ConfigurationError, TaskError
+from agentflow.core.errors import ConfigurationError, TaskError, clip
 from agentflow.core.events import Event, ModelStarted, TextDelta
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Message
@@ -321,14 +321,20 @@ class BaseHandler:
     # -- commands and logs ---------------------------------------------------------------------------------------------
 
     async def execute_file_path_command(self, command: str) -> list[str]:
-        """Absolute paths of the existing files that a command's output names; empty if the command fails."""
+        """Absolute paths of the existing files that a command's output names, one per line.
+
+        The command may only read: the workspace is read-only to it, and unconfined only the commands of
+        :func:`~agentflow.executors.policy.only_reads` are run. Empty, with a Warning event, if it is refused, fails or
+        takes too long.
+        """
         executor = commands_of(self.command_executor)
         assert executor is not None
-        result = await executor.execute_command_safely(command, call=executing_call())
-        if not result.success or result.exit_code != 0:
-            self.log_debug(f"command gave no paths: {result.error or result.stderr[:500]}")
-            return []
-        return await asyncio.to_thread(executor.parse_file_paths_from_output, result.stdout)
+        async with in_run(self.joint.engine, "handler.execute_file_path_command") as call:
+            files = await executor.find_files(command, call)
+            if files.error is not None:
+                self.log_debug(f"command gave no paths: {files.error}")
+                call.warn("commands/no-files", f"a command that finds files gave none: {clip(files.error, 500)}")
+        return list(files.paths)
 
     def log_debug(self, message: str) -> None:
         """Log ``[DEBUG] message`` (level DEBUG, logger ``agentflow.spec.handler``) if debug mode is on.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +14,7 @@ from agentflow.core.ports import (
     CommandPort,
     CommandResult,
     ContextFinder,
+    FoundFiles,
     HandlerPort,
     HostCommandPort,
     MemoryPort,
@@ -68,6 +71,14 @@ class HostCommands:
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
         """The paths that the output names."""
         return self._commands.parse_file_paths_from_output(output, cwd)
+
+    async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
+        """Run a command that names files. Whether it may write is up to the host's executor."""
+        ended = await self.execute_command_safely(command, call=call)
+        if not ended.success or ended.exit_code != 0:
+            return FoundFiles(error=ended.error or ended.stderr[:500] or f"exit code {ended.exit_code}")
+        paths = await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)
+        return FoundFiles(tuple(await asyncio.to_thread(lambda: [path for path in paths if os.path.isfile(path)])))
 
 
 class HandlerContexts:

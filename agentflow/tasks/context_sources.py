@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
-from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError
+from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError, clip
 from agentflow.core.events import ContextStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.models import validation_messages
@@ -153,11 +152,11 @@ class ContextSources:
             raise _bad_source("a command source has no 'command'")
         if self.commands is not None:
             # A program cannot define such a source: the command is the host's, and so is its authority.
-            done = await self.commands.execute_command_safely(command)
-            if not done.success:
-                why = done.error or f"exit code {done.exit_code}: {done.stderr.strip()[:500]}"
-                raise _lookup_failed(f"the command {command!r} failed: {why}")
-            return await asyncio.to_thread(self.commands.parse_file_paths_from_output, done.stdout)
+            files = await self.commands.find_files(command)
+            if files.error is not None:
+                call.warn("commands/no-files", f"a command that finds files gave none: {clip(files.error, 500)}")
+                raise _lookup_failed(f"the command {command!r} failed: {files.error}")
+            return list(files.paths)
         if runner is None:
             raise TaskError(
                 "a command source needs something that runs commands",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,12 +100,99 @@ async def test_the_environment_is_an_allow_list(commands: CommandExecutor) -> No
     assert result.success and gone(scratch)
 
 
+WRITES: dict[str, str | list[str]] = {
+    "remove": "rm -f a.py",
+    "truncate": "truncate -s 0 sub/f",
+    "create": "touch new",
+    "append": ["sh", "-c", "echo x >> a.py"],
+    "append as a text": "echo x >> a.py",
+    "move": "mv a.py b.py",
+    "directory": "mkdir d",
+    "mode": "chmod 777 a.py",
+    "time": "touch -d 2001-01-01 a.py",
+    "link": "ln a.py b.py",
+    "link out": ["sh", "-c", "ln a.py $TMPDIR/x && echo x > $TMPDIR/x"],
+    "symbolic link": ["sh", "-c", "ln -s $PWD/a.py $TMPDIR/x; echo x > $TMPDIR/x"],
+    "executed": ["sh", "-c", "echo x > .github/workflows/ci.yml; echo x > .github/new"],
+    "git": ["sh", "-c", "git add a.py; git config a.b c; touch .git/x .git/hooks/x"],
+    "find -delete": "find . -name a.py -delete",
+    "find -exec": r"find . -name a.py -exec rm {} \;",
+    "find -fprint": "find . -fprint out",
+    "python": ["/usr/bin/python3", "-c", "open('a.py', 'w')"],
+}
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Mode, time and content of all there is below ``root``."""
+    listed = {str(path.relative_to(root)): path for path in sorted(root.rglob("*"))}
+    return {
+        name: (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for name, path in listed.items()
+    }
+
+
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_command_that_finds_files_cannot_write(name: str, commands: CommandExecutor, tmp_path: Path) -> None:
+    """Whatever it tries, the workspace is afterwards as it was before; unconfined it is not run at all."""
+    (tmp_path / "a.py").write_text("print(1)\n")
+    (tmp_path / "sub" / "f").write_text("f")
+    (tmp_path / ".github" / "workflows").mkdir(parents=True)
+    (tmp_path / ".github" / "workflows" / "ci.yml").touch()
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
+    before = snapshot(tmp_path)
+    port: CommandPort = commands
+    await port.find_files(WRITES[name])
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("ls", ["a.py"]),
+        ("find . -name '*.py'", ["a.py", "sub/b.py"]),
+        ("grep -rl print", ["a.py"]),
+        ("grep -rl nothing-like-it", None),
+        ("no-such-program", None),
+        (["ls", "-d", "sub", "gone.py", "/etc/passwd"], None),
+    ],
+)
+async def test_files_are_found(
+    command: str | list[str], names: list[str] | None, commands: CommandExecutor, tmp_path: Path
+) -> None:
+    """A command that reads gives the files it names, no directories; one that fails says why it gives none."""
+    (tmp_path / "a.py").write_text("print(1)\n")
+    (tmp_path / "sub" / "b.py").touch()
+    found = await commands.find_files(command)
+    assert sorted(found.paths) == [str(tmp_path / name) for name in names or []] and bool(found.error) == (
+        names is None
+    )
+
+
+async def test_a_long_list_of_files_is_whole(commands: CommandExecutor, tmp_path: Path) -> None:
+    """The middle of the output counts here, as it does not where a model reads it."""
+    for index in range(1_500):
+        (tmp_path / "sub" / f"{index:04}-{'x' * 90}.py").touch()
+    assert len((await commands.find_files("find sub -name '*.py'")).paths) == 1_500
+
+
+async def test_without_a_sandbox_only_reading_commands_run(tmp_path: Path) -> None:
+    """A program of the workspace that is called like one of them is none of them, and the refusal names them."""
+    program = tmp_path / "ls"
+    program.write_text("#!/bin/sh\ntouch ran\n")
+    program.chmod(0o755)
+    async with CommandExecutor(tmp_path, sandbox="none") as executor:
+        for command in ("./ls", str(program), "sort -o out a", "git -C . ls-files", "git add ."):
+            found = await executor.find_files(command)
+            assert "find" in (found.error or "") and "sandbox='auto'" in (found.error or "")
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_paths_in_output(commands: CommandExecutor, tmp_path: Path) -> None:
     """Existing files within the roots, absolute, each once; anything else is left out."""
     (tmp_path / "sub" / "f").touch()
     output = f"sub/f\n./sub/f\nnope\n/etc/passwd\n../x\n\n  {tmp_path}/sub  \n\0\n"
     found = await asyncio.to_thread(commands.parse_file_paths_from_output, output)
-    assert found == [str(tmp_path / "sub/f"), str(tmp_path / "sub")]
+    assert found == [str(tmp_path / "sub/f")]
     assert commands.parse_file_paths_from_output("f", cwd="sub") == [str(tmp_path / "sub/f")]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded
 from agentflow.core.events import ContextFinished, ContextStarted
@@ -158,6 +159,23 @@ async def test_a_file_that_cannot_be_read_is_a_failed_part(executors: SystemExec
     assert error_of(wrong)["reason"] == "input_validation_failure" and "'skip'" in wrong.content
 
 
+async def test_a_file_that_cannot_be_primed_with_is_a_failed_part(tmp_path: Path, memory: Memory) -> None:
+    """As when reading: files named by the caller are failed parts; the rest is primed. Memory's failure is FAILED."""
+    (tmp_path / "a.txt").write_text("alpha")
+    async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path, memory=memory) as flow:
+        result = await flow.executors.execute_prime_handler_data_context({"initial_files": ["a.txt", "no", ".env"]})
+        assert result.status == "COMPLETE" and result.notes["item_count"] == 1
+        assert [(each.part, each.error.details["code"]) for each in result.failed_parts] == [
+            ("no", "files/not-found"),
+            (".env", "files/protected"),
+        ]
+        memory.answer = ZeroDivisionError("no index")
+        failed = await flow.executors.execute_prime_handler_data_context({"query": "q"})
+        assert error_of(failed)["reason"] == "context_priming_failure" and "no index" in failed.content
+        in_program = await flow.eval('(system:prime_handler_data_context (query "q"))')
+        assert error_of(in_program)["reason"] == "context_priming_failure"
+
+
 async def test_nothing_readable_is_complete(executors: SystemExecutorFunctions) -> None:
     """With no readable file the count is 0."""
     result = await executors.execute_read_files({"file_paths": ["no"]})
@@ -172,7 +190,8 @@ async def test_directories_are_listed(executors: SystemExecutorFunctions) -> Non
         error_of(await executors.execute_list_directory({"directory_path": "no"}))["reason"] == "tool_execution_error"
     )
     outside = error_of(await executors.execute_list_directory({"directory_path": "/etc"}))
-    assert outside["reason"] == "input_validation_failure" and outside["details"]["code"] == "files/outside"
+    assert outside["reason"] == "tool_execution_error"
+    assert outside["details"]["cause"] == "refused" and outside["details"]["code"] == "files/outside"
 
 
 async def test_files_are_written(executors: SystemExecutorFunctions, tmp_path: Path) -> None:
@@ -183,6 +202,8 @@ async def test_files_are_written(executors: SystemExecutorFunctions, tmp_path: P
     assert (tmp_path / "a.txt").read_text() == "alpha"
     assert not (await executors.execute_write_file({**again, "expected_digest": digest_of(b"alpha")})).failed
     assert not (await executors.execute_write_file({**again, "overwrite": True})).failed
+    refused = error_of(await executors.execute_write_file({"file_path": "../x", "content": ""}))
+    assert (refused["reason"], refused["details"]["cause"]) == ("tool_execution_error", "refused")
 
 
 async def test_commands_have_their_notes(executors: SystemExecutorFunctions) -> None:

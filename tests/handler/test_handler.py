@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from pydantic import BaseModel
 
 from agentflow.core.call import current_call
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.errors import FileFailure, Overloaded, PathDenied, SessionBusy, TaskError
-from agentflow.core.events import ModelFinished
+from agentflow.core.errors import FileFailure, LimitExceeded, Overloaded, PathDenied, SessionBusy, TaskError
+from agentflow.core.events import ModelFinished, Warning
 from agentflow.core.messages import ToolResultPart
 from agentflow.core.ports import CommandResult, FileText
 from agentflow.core.requests import SubtaskRequest
@@ -56,7 +57,11 @@ class Files:
     def __init__(self, **files: str) -> None:
         self.files = files
 
+    def absolute(self, path: str) -> str:
+        return path if path.startswith("/") else f"/{path.removeprefix('./')}"
+
     async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:
+        path = path.removeprefix("./").removeprefix("/")
         if path.startswith(".."):
             raise PathDenied(f"{path} is outside")
         if path not in self.files:
@@ -280,6 +285,18 @@ class TestDataContext:
         data = await made.prime_data_context(None, ["a.txt", "b.bin", "../x", "gone"])
         assert [item.path for item in data.items] == ["a.txt"]
         assert all(name in data.overall_summary for name in ("b.bin", "../x", "gone"))
+        assert [each.part for each in data.failed_parts] == ["b.bin", "../x", "gone"]
+        assert {each.error.reason for each in data.failed_parts} == {"tool_execution_error"}
+        assert "failed_parts" not in json.loads(made.session.to_json())["data_context"]
+
+    async def test_twice(self) -> None:
+        """A file that is named in two ways, or named and found, is one item, as it was named first."""
+        memory = Memory(
+            AssociativeMatchResult(matches=[MatchItem(path=path) for path in ("/a.txt", "b.txt", "/b.txt")])
+        )
+        made = handler(memory=memory, file_manager=Files(**{"a.txt": "A", "b.txt": "B"}))
+        data = await made.prime_data_context("bees", ["a.txt", "./a.txt", "/a.txt"])
+        assert [item.path for item in data.items] == ["a.txt", "b.txt"]
 
     @pytest.mark.parametrize(
         ("query", "files", "memory"),
@@ -289,6 +306,7 @@ class TestDataContext:
             (None, ["gone"], None),
             ("q", None, Memory(AssociativeMatchResult(error="index broken"))),
             ("q", None, Memory(PathDenied("no"))),
+            ("q", None, Memory(ZeroDivisionError("no"))),
         ],
     )
     async def test_failures(self, query: Any, files: Any, memory: Any) -> None:
@@ -299,6 +317,13 @@ class TestDataContext:
             await made.prime_data_context(query, files)
         assert caught.value.reason == "context_priming_failure" and made.data_context is old
 
+    async def test_limits_pass(self) -> None:
+        """A limit of the run that memory meets is no failure of the priming."""
+        limit = LimitExceeded("too many tokens", limit="tokens", allowed=1)
+        with pytest.raises(LimitExceeded) as caught:
+            await handler(memory=Memory(limit), file_manager=Files()).prime_data_context("q")
+        assert caught.value is limit
+
 
 class TestCommands:
     """File paths from commands."""
@@ -306,15 +331,24 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("result", "paths"),
         [
-            (CommandResult(True, 0, "/a /b", ""), ["/a", "/b"]),
-            (CommandResult(False, 1, "/a", "no"), []),
-            (CommandResult(True, 3, "/a", ""), []),
+            (CommandResult(True, 0, "a.txt sub gone b.txt", ""), ["a.txt", "b.txt"]),
+            (CommandResult(False, 1, "a.txt", "no"), []),
+            (CommandResult(True, 3, "a.txt", ""), []),
             (CommandResult(False, None, "", "", error="unsafe"), []),
         ],
     )
-    async def test_paths(self, result: CommandResult, paths: list[str]) -> None:
-        """Only a command that succeeded gives paths."""
-        assert await handler(command_executor=Commands(result)).execute_file_path_command("ls") == paths
+    async def test_paths(
+        self, result: CommandResult, paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only a command that succeeded gives paths, of existing files; another gives a Warning as well."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "sub").mkdir()
+        for name in ("a.txt", "b.txt"):
+            (tmp_path / name).touch()
+        made, warnings = handler(command_executor=Commands(result)), list[str]()
+        made.joint.engine.subscribe(lambda event: warnings.append(event.code) if isinstance(event, Warning) else None)
+        assert await made.execute_file_path_command("ls") == paths
+        assert warnings == ([] if paths else ["commands/no-files"])
 
     async def test_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A handler built alone has a file manager and a command executor over the working directory."""

@@ -12,7 +12,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, SexpEvaluationError
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
-from agentflow.core.ports import CommandResult, FileText, Prompt, PromptOutcome
+from agentflow.core.ports import CommandResult, FileText, FoundFiles, Prompt, PromptOutcome
 from agentflow.lib.json_schema import check
 
 
@@ -144,6 +144,10 @@ class FakeCommands:
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
         return [line for line in output.splitlines() if line]
+
+    async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
+        ended = await self.execute_command_safely(command, call=call)
+        return FoundFiles(tuple(self.parse_file_paths_from_output(ended.stdout)), ended.error)
 
 
 class FakeChecker:

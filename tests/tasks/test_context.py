@@ -341,9 +341,9 @@ async def test_accumulated_data_reaches_the_task_only_when_asked_for(root: Path)
 
 async def test_sources_are_united_in_order(root: Path) -> None:
     """Literal paths, then _context_input, description and command: absolute, each once."""
-    system = TaskSystem(
-        memory_system=FakeMemory(["b.py", "c.py"]), files=DirectoryFiles(root), commands=FakeCommands("d.py\na.py")
-    )
+    (root / "d.py").touch()
+    listed = FakeCommands(f"{root}/d.py\n{root}/a.py\n{root}\n{root}/gone.py")  # of which two are files
+    system = TaskSystem(memory_system=FakeMemory(["b.py", "c.py"]), files=DirectoryFiles(root), commands=listed)
     template = {
         "file_paths": ["a.py"],
         "_context_input": {"query": "q"},

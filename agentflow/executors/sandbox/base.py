@@ -97,7 +97,8 @@ class Spawn:
     ``executable`` absolute path; ``argv`` and ``env`` complete; ``cwd`` absolute path and ``cwd_fd`` the same directory
     held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
     ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to; ``executed`` the
-    files of the workspace that were approved with their contents, which a back-end that can shows the command unchanged.
+    files of the workspace that were approved with their contents, which a back-end that can shows the command unchanged;
+    ``read_only`` keeps the workspace from being written.
     """
 
     executable: str
@@ -113,6 +114,7 @@ class Spawn:
     stdout: int
     stderr: int
     executed: tuple[ProgramFile, ...] = ()
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Bubblewrap:
             gate = Gate()
             opened.append(gate.inner)
             arguments = await asyncio.to_thread(_walls, spawn, opened)
-            absent = await asyncio.to_thread(_redirections, spawn.workspace)
+            absent = [] if spawn.read_only else await asyncio.to_thread(_redirections, spawn.workspace)
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 *arguments,
@@ -158,8 +158,7 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
     else:
         options += ["--bind", spawn.scratch, spawn.scratch]
     for path in spawn.workspace:
-        options += ["--bind", path, path]
-        options += _masks(path)
+        options += _bound(path, spawn.read_only)
     for file in spawn.executed:
         if file.content is not None:
             opened.append(_memory_file(file.content))
@@ -180,8 +179,8 @@ def _memory_file(content: bytes) -> int:
     return descriptor
 
 
-def _masks(root: str) -> list[str]:
-    """The options that hide the secrets at the top of a workspace and protect what other programs obey.
+def _bound(root: str, read_only: bool) -> list[str]:
+    """The options that show a workspace, hide the secrets at its top and protect what other programs obey.
 
     A directory that holds something read-only is a mount itself: it could otherwise be moved away and replaced by a
     copy that is not.
@@ -193,7 +192,7 @@ def _masks(root: str) -> list[str]:
             if entry.is_symlink() or not protected.covers(entry.name):
                 continue
             if entry.name == ".git" and entry.is_dir():
-                masked |= dict.fromkeys(_git_parts(entry.path), False)
+                masked |= dict.fromkeys(() if read_only else _git_parts(entry.path), False)
             else:
                 masked[entry.path] = confidential.covers(entry.name)
     for pattern in (*PROTECTED, *EXECUTED):
@@ -203,9 +202,10 @@ def _masks(root: str) -> list[str]:
     if os.path.commonpath((root, sys.prefix)) == root:
         # the environment of this very process: changes to it would next run outside the sandbox
         masked[sys.prefix] = False
-    options: list[str] = []
+    bind = "--ro-bind" if read_only else "--bind"
+    options = [bind, root, root]
     for directory in sorted({above for path in masked for above in _between(root, path)}):
-        options += ["--bind", directory, directory]
+        options += [bind, directory, directory]
     for path, hidden in masked.items():
         if not hidden:
             options += ["--ro-bind", path, path]
