@@ -67,6 +67,9 @@ class AgentflowError(Exception):
     default_code: ClassVar[str] = "internal/error"
     default_reason: ClassVar[Reason] = "unexpected_error"
 
+    recorded_cause: str | None = None
+    """The :attr:`cause_text` of an error that was read back from a record, where its cause is not at hand."""
+
     def __init__(
         self,
         message: str,
@@ -89,6 +92,12 @@ class AgentflowError(Exception):
     def reason(self) -> Reason:
         """The reason of this error in a FAILED result."""
         return self.default_reason
+
+    @property
+    def cause_text(self) -> str | None:
+        """Class and message of what lay beneath; None without a cause."""
+        cause = self.__cause__
+        return self.recorded_cause if cause is None else f"{type(cause).__name__}: {cause}"[:MAX_MESSAGE]
 
     def add_frame(self, name: str, span: Span | None) -> None:
         """Record that the error passed through a program call. Consecutive equal frames are kept once."""

@@ -46,19 +46,18 @@ class ErrorValue:
     value: Any
     irritants: list[Any]
     details: dict[str, Any]
-    _error: AgentflowError = field(repr=False)
+    _error: AgentflowError = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, error: AgentflowError) -> ErrorValue:
         """The value of an error."""
-        cause = error.__cause__
         value = error.value if isinstance(error, SexpEvaluationError) else None
         return cls(
             code=error.code,
             message=error.message,
             reason=error.reason,
             span=error.span.to_dict() if error.span is not None else None,
-            cause=None if cause is None else f"{type(cause).__name__}: {cause}"[:2_000],
+            cause=error.cause_text,
             value=value,
             irritants=list(getattr(error, "irritants", [])),
             details=dict(error.details),

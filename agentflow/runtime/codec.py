@@ -1,0 +1,392 @@
+"""Values of programs as JSON data that can be stored, and back: ``decode(encode(value)) == value``.
+
+Numbers, texts, booleans, null, lists and dicts stand for themselves, dicts with their keys in order. Everything else is an
+object of one key that begins with ``$``:
+
+========  ==================================================================
+``$s``    a symbol
+``$f``    a float that is not finite; ``$i`` an integer too long for JSON readers, in hexadecimal
+``$u``    a text in which two lone surrogates would be read as one character, cut between them
+``$d``    a dict some of whose keys are no texts, or begin with ``$``: its pairs
+``$r``    a TaskResult, ``$e`` an ErrorValue, ``$m`` a MatchItem, ``$q`` a SubtaskRequest
+``$c``    a procedure (see :mod:`agentflow.lang.portable`), ``$n`` a primitive by name
+``$p``    a pydantic model: the dict of its fields, which is what it becomes
+``$g``    data that is deep, or that shares much: its lists, dicts and objects one by one, ``$k`` one of these by number
+========  ==================================================================
+
+No class is ever looked up by a stored name, and nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from hashlib import blake2b
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from agentflow.core.context import MatchItem
+from agentflow.core.errors import AgentflowError
+from agentflow.core.message_json import CONTENT_PARTS
+from agentflow.core.messages import Usage
+from agentflow.core.names import Names
+from agentflow.core.notes import ErrorInfo, FailedPart, Notes
+from agentflow.core.records import is_dict
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import NO_USAGE, TaskResult
+from agentflow.core.shared_list import SharedList
+from agentflow.core.source import Source
+from agentflow.core.values import Symbol, plain
+from agentflow.lang.builtins import PRIMITIVES, Primitive
+from agentflow.lang.closure import Closure
+from agentflow.lang.portable import captured, dump_closure, load_closure
+from agentflow.runtime.error_codec import NotData, read_error, write_error
+from agentflow.runtime.recovery import ErrorValue
+
+MAX_DEPTH = 60
+"""Nesting from which on data is written one container at a time."""
+MAX_CONTAINERS = 20_000
+MAX_TEXT = 8_000_000
+"""Containers and characters from which on data is written so that what is shared is written once."""
+_LONG_TEXT = 1_000
+_INTEGER_BITS = 10_000
+_PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+_USAGE = tuple(field.name for field in fields(Usage))
+
+
+class _TooMuch(Exception):
+    """A value is too deep or too large to be written as it stands."""
+
+
+class Codec:
+    """Writes and reads values. ``names`` says what the free names of procedures that are read back mean."""
+
+    def __init__(self, names: Names | None = None) -> None:
+        self._names = names
+
+    def encode(self, value: Any) -> Any:
+        """``value`` as JSON data. Raises NotData, which says what in it is no data."""
+        return _Writer().write(value)
+
+    def decode(self, data: Any, source: Source | None = None) -> Any:
+        """The value that :meth:`encode` wrote. Spans of errors are read if they point into ``source``."""
+        return _Reader(self._names, source).read(data)
+
+    def encode_error(self, error: AgentflowError) -> Any:
+        """An error as JSON data. Raises NotData."""
+        return write_error(error, self.encode)
+
+    def decode_error(self, data: Any, source: Source | None = None) -> AgentflowError:
+        """The error that :meth:`encode_error` wrote."""
+        return read_error(data, _Reader(self._names, source).read, source)
+
+
+def fingerprint(kind: str, *content: Any) -> bytes:
+    """A digest of what an effect asks for: equal for equal content in every process, in whatever order its keys are.
+
+    What is no data counts by its type.
+    """
+    text = json.dumps(_Writer(lenient=True).write([kind, *content]), sort_keys=True)
+    return blake2b(text.encode("ascii"), digest_size=16).digest()
+
+
+def write_usage(usage: Usage) -> tuple[int, ...] | None:
+    """The fields of a usage in order; None for none."""
+    return None if usage is NO_USAGE else tuple([getattr(usage, name) for name in _USAGE])
+
+
+def read_usage(tokens: Iterable[int] | None) -> Usage:
+    """The usage that :func:`write_usage` wrote."""
+    return NO_USAGE if tokens is None else Usage(*tokens)
+
+
+class _Writer:
+    """Writes one value. ``lenient`` writes the type of what is no data, for a fingerprint."""
+
+    def __init__(self, *, lenient: bool = False) -> None:
+        self._lenient = lenient
+        self._containers = 0
+        self._text = 0
+
+    def write(self, value: Any) -> Any:
+        try:
+            try:
+                return self._any(value, 0)
+            except _TooMuch:
+                return self._graph(value)
+        except RecursionError:
+            raise NotData("objects nested in objects without end") from None
+
+    def _any(self, value: Any, depth: int) -> Any:
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if kind is str:
+            return self._string(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return value if value.bit_length() <= _INTEGER_BITS else {"$i": hex(value)}
+        if kind is float:
+            return value if math.isfinite(value) else {"$f": repr(value)}
+        self._containers += 1
+        if depth > MAX_DEPTH or self._containers > MAX_CONTAINERS:
+            raise _TooMuch
+        return self._container(value, lambda each: self._any(each, depth + 1))
+
+    def _container(self, value: Any, write: Callable[[Any], Any]) -> Any:
+        """What is neither text nor number, its parts written by ``write``."""
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if kind is list or kind is tuple or kind is SharedList:
+            return [write(each) for each in value]
+        return self._dict(cast("dict[Any, Any]", value), write) if kind is dict else self._object(value, write)
+
+    def _string(self, value: str) -> Any:
+        self._text += len(value)
+        if self._text > MAX_TEXT and len(value) < self._text:
+            raise _TooMuch
+        if value.isascii():
+            return value
+        parts = _PAIR.split(value)
+        return value if len(parts) == 1 else {"$u": parts}
+
+    def _dict(self, value: Mapping[Any, Any], write: Callable[[Any], Any]) -> Any:
+        simple = True
+        for key in value:
+            if type(key) is str:
+                simple &= not key.startswith("$") and (key.isascii() or len(_PAIR.split(key)) == 1)
+            elif key is None or isinstance(key, Symbol | str | int | float):
+                simple = False
+            else:
+                self._foreign(f"a dict with a key of type {type(key).__qualname__}")
+                simple = False
+        if simple:
+            return {key: write(each) for key, each in value.items()}
+        return {"$d": [[write(key), write(each)] for key, each in value.items()]}
+
+    def _object(self, value: Any, write: Callable[[Any], Any]) -> Any:
+        """What is neither a plain text or number, nor a list, nor a Python dict."""
+        if isinstance(value, Symbol):
+            return {"$s": write(value.name)}
+        if isinstance(value, TaskResult):
+            return {"$r": self._result(value, write)}
+        if isinstance(value, MatchItem):
+            return {"$m": {name: write(getattr(value, name)) for name in MatchItem.model_fields}}
+        if isinstance(value, SubtaskRequest):
+            return {"$q": {name: write(_settings(getattr(value, name))) for name in _REQUEST}}
+        if isinstance(value, ErrorValue):
+            return {"$e": write_error(value.error, write)}
+        if isinstance(value, Closure):
+            return {"$c": self._closure(value)}
+        if isinstance(value, Primitive):
+            return {"$n": value.name}
+        if isinstance(value, BaseModel):
+            return {"$p": write(value.model_dump(mode="json"))}
+        if is_dict(value):
+            return self._dict(value, write)
+        # Subclasses (the members of enums, for example) are what they are in the language: numbers and texts.
+        if isinstance(value, str):
+            return write(str.__str__(value))
+        if isinstance(value, int):
+            return write(int(value))
+        if isinstance(value, float):
+            return write(float(value))
+        if isinstance(value, list | tuple):
+            return [write(each) for each in cast("list[Any]", value)]
+        return self._foreign(f"{type(value).__module__}.{type(value).__qualname__}")
+
+    def _foreign(self, what: str) -> Any:
+        if self._lenient:
+            return {"$?": what}
+        raise NotData(what)
+
+    def _result(self, value: TaskResult, write: Callable[[Any], Any]) -> Any:
+        return [
+            value.status,
+            write(value.content),
+            write(value.parsed_content),
+            write(value.criteria),
+            self._dict({name: _note(entry) for name, entry in value.notes.items()}, write),
+            write_usage(value.usage),
+            self._exception(value.exception, write),
+            [self._exception(part.exception, write) for part in value.notes.failed_parts or ()],
+        ]
+
+    def _exception(self, error: BaseException | None, write: Callable[[Any], Any]) -> Any:
+        return write_error(error, write) if isinstance(error, AgentflowError) and not self._lenient else None
+
+    def _closure(self, closure: Closure) -> Any:
+        if self._lenient:
+            return closure.info.text
+        name = _assigned(closure)
+        if name is not None:
+            raise NotData(f"a procedure that uses '{name}', which is changed with set!")
+        try:
+            return dump_closure(closure)
+        except AgentflowError as error:
+            raise NotData(f"a procedure that is no data ({error.message})") from error
+
+    def _graph(self, value: Any) -> Any:
+        """A value as a list of its containers, each written once, the parts of one before it."""
+        self._containers = self._text = -(1 << 62)  # each is counted once, so nothing is too much
+        nodes: list[Any] = []
+        numbers: dict[int, int] = {}
+        parts: dict[int, list[Any]] = {}
+        alive: list[Any] = []
+
+        def reference(each: Any) -> Any:
+            if not _shared(each):
+                return self._any(each, 0)
+            number = numbers.get(id(each))
+            return {"$k": number} if number is not None else self._foreign("data that contains itself")
+
+        pending: list[tuple[Any, bool]] = [(value, False)]
+        while pending:
+            item, ready = pending.pop()
+            if not _shared(item) or id(item) in numbers:
+                continue
+            if isinstance(item, str):
+                node = self._string(item)
+            elif ready:
+                written = iter(parts[id(item)])  # not what it asks for now: some parts are made when it is asked
+                node = self._container(item, lambda _, written=written: reference(next(written)))
+            else:
+                if id(item) not in parts:  # else it is open, and contains itself
+                    inner: list[Any] = []
+                    parts[id(item)] = inner
+                    alive.append(item)
+                    self._container(item, inner.append)
+                    pending.append((item, True))
+                    pending += [(part, False) for part in reversed(inner)]
+                continue
+            numbers[id(item)] = len(nodes)
+            nodes.append(node)
+        return {"$g": [*nodes, reference(value)]}
+
+
+def _shared(item: Any) -> bool:
+    """Whether an item is written by itself in a graph."""
+    if isinstance(item, str):
+        return len(item) > _LONG_TEXT
+    return item is not None and not isinstance(item, int | float | Symbol)
+
+
+_REQUEST = tuple(field.name for field in fields(SubtaskRequest))
+
+
+def _settings(value: Any) -> Any:
+    """A field of a request; its settings as the dicts they are read from."""
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+
+
+def _note(entry: Any) -> Any:
+    """An entry of notes as data from which :meth:`Notes.of` makes it again."""
+    if isinstance(entry, tuple):
+        items = cast("tuple[Any, ...]", entry)
+        if items and isinstance(items[0], FailedPart):
+            return [{"part": part.part, "error": dict(part.error)} for part in cast("tuple[FailedPart, ...]", items)]
+        return [plain(part) if isinstance(part, CONTENT_PARTS) else part for part in items]
+    return entry
+
+
+def _assigned(closure: Closure) -> str | None:
+    """A variable from outside, of a closure or of one it uses, that its program changes; None when there is none."""
+    pending, seen = [closure], {id(closure.code)}
+    while pending:
+        at = pending.pop()
+        text = at.info.source.text
+        for name, value in captured(at).items():
+            if "set!" in text and re.search(rf"set!\s+{re.escape(name)}[\s()\[\]]", text):
+                return name
+            if isinstance(value, Closure) and id(value.code) not in seen:
+                seen.add(id(value.code))
+                pending.append(value)
+    return None
+
+
+class _Reader:
+    """Reads one value."""
+
+    def __init__(self, names: Names | None, source: Source | None) -> None:
+        self._names = names
+        self._source = source
+        self._nodes: list[Any] = []
+
+    def read(self, data: Any) -> Any:
+        if isinstance(data, list):
+            return [self.read(each) for each in cast("list[Any]", data)]
+        if not isinstance(data, dict):
+            return data
+        entries = cast("dict[str, Any]", data)
+        if len(entries) == 1:
+            ((key, inner),) = entries.items()
+            if key.startswith("$"):
+                return self._marked(key, inner)
+        return {key: self.read(each) for key, each in entries.items()}
+
+    def _marked(self, key: str, inner: Any) -> Any:
+        match key:
+            case "$s":
+                return Symbol(self.read(inner))
+            case "$f":
+                return float(inner)
+            case "$i":
+                return int(inner, 16)
+            case "$u":
+                return "".join(inner)
+            case "$d":
+                return {self.read(key): self.read(each) for key, each in inner}
+            case "$r":
+                return self._result(inner)
+            case "$m":
+                return MatchItem(**self.read(inner))
+            case "$q":
+                return SubtaskRequest(**self.read(inner))
+            case "$e":
+                return ErrorValue.of(read_error(inner, self.read, self._source))
+            case "$c":
+                return load_closure(inner, names=self._names)
+            case "$n":
+                return PRIMITIVES[inner]
+            case "$p":
+                return self.read(inner)
+            case "$k":
+                return self._nodes[inner]
+            case "$g":
+                outer, self._nodes = self._nodes, []
+                try:
+                    for node in inner:
+                        self._nodes.append(self.read(node))
+                    return self._nodes[-1]
+                finally:
+                    self._nodes = outer
+            case _:
+                raise ValueError(f"no value is written as {key}")
+
+    def _result(self, data: list[Any]) -> TaskResult:
+        status, content, parsed, criteria, notes, usage, error, parts = data
+        entries = self.read(notes)
+        if entries.get("error") is not None:
+            entries["error"] = ErrorInfo(**entries["error"])
+        if parts:
+            entries["failed_parts"] = [
+                FailedPart(each["part"], ErrorInfo(**each["error"]), exception=self._error(shown))
+                for each, shown in zip(entries["failed_parts"], parts, strict=True)
+            ]
+        return TaskResult(
+            status,
+            self.read(content),
+            self.read(parsed),
+            self.read(criteria),
+            Notes.of(entries),
+            read_usage(usage),
+            self._error(error),
+        )
+
+    def _error(self, data: Any) -> AgentflowError | None:
+        return None if data is None else read_error(data, self.read, self._source)
+
+
+__all__ = ["Codec", "NotData", "fingerprint", "read_usage", "write_usage"]

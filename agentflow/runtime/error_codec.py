@@ -1,0 +1,98 @@
+"""Errors as JSON data, and back: class by a stable tag, then what the class says of the error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.core import errors
+from agentflow.core.errors import AgentflowError
+from agentflow.core.source import Source, Span
+from agentflow.core.values import plain
+
+
+class NotData(Exception):
+    """A value holds what no record can: an object of the host, or a procedure that changes a variable."""
+
+
+TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
+    {
+        "error": AgentflowError,
+        "syntax": errors.SexpSyntaxError,
+        "evaluation": errors.SexpEvaluationError,
+        "unbound": errors.UnboundSymbolError,
+        "limit": errors.LimitExceeded,
+        "configuration": errors.ConfigurationError,
+        "session-busy": errors.SessionBusy,
+        "data": errors.DataError,
+        "journal": errors.JournalError,
+        "path-denied": errors.PathDenied,
+        "file-failure": errors.FileFailure,
+        "command-denied": errors.CommandDenied,
+        "sandbox": errors.SandboxUnavailable,
+        "task": errors.TaskError,
+        "exhausted": errors.ResourceExhausted,
+        "invalid-output": errors.InvalidOutput,
+        "provider": errors.ProviderError,
+        "authentication": errors.AuthenticationFailed,
+        "permission": errors.PermissionDenied,
+        "bad-request": errors.BadRequest,
+        "rate-limited": errors.RateLimited,
+        "overloaded": errors.Overloaded,
+        "server-error": errors.ServerError,
+        "context-window": errors.ContextWindowExceeded,
+        "refused": errors.Refused,
+        "connection-lost": errors.ConnectionLost,
+        "connection-refused": errors.ConnectionRefused,
+        "connect-timeout": errors.ConnectTimeout,
+        "first-byte-timeout": errors.FirstByteTimeout,
+        "idle-timeout": errors.IdleTimeout,
+        "call-timeout": errors.CallTimeout,
+        "incomplete-stream": errors.IncompleteStream,
+        "protocol": errors.ProtocolError,
+    }
+)
+"""The class of each tag. A tag is never given to another class; an error of a class of the host counts as its base."""
+_CLASSES = {kind: tag for tag, kind in TAGS.items()}
+_STATE = (
+    *("message", "code", "hint", "__notes__"),
+    *("value", "irritants", "name", "kind", "_reason", "resource", "limit", "allowed", "used"),
+    *("status", "request_id", "partial", "provider", "model", "retry_after", "attempts"),
+)
+"""The attributes of errors that are stored, where an error has them."""
+
+
+def write_error(error: AgentflowError, write: Callable[[Any], Any]) -> Any:
+    """``error`` as JSON data; ``write`` writes the values in it."""
+    tag = next(_CLASSES[kind] for kind in type(error).__mro__ if kind in _CLASSES)
+    held = dict(vars(error))
+    if isinstance(error, NameError):
+        held["name"] = error.name
+    state = {name: write(held[name]) for name in _STATE if name in held}
+    state["details"] = _details(error, write)
+    span = error.span
+    return [tag, state, None if span is None else [span.source.digest, span.start, span.end], write(error.cause_text)]
+
+
+def _details(error: AgentflowError, write: Callable[[Any], Any]) -> Any:
+    """The details, which should be JSON data; those of a host may hold anything."""
+    try:
+        return write(error.details)
+    except NotData:
+        return write(plain(error.details))
+
+
+def read_error(data: Any, read: Callable[[Any], Any], source: Source | None) -> AgentflowError:
+    """The error that :func:`write_error` wrote; its span if it points into ``source``."""
+    tag, state, place, cause = data
+    kind = TAGS[tag]
+    error = kind.__new__(kind)
+    for name, value in state.items():
+        setattr(error, name, read(value))
+    Exception.__init__(error, error.message)
+    error.span = Span(source, place[1], place[2]) if place and source and source.digest == place[0] else None
+    error.frames = []
+    error.frames_dropped = 0
+    error.recorded_cause = read(cause)
+    return error
