@@ -43,12 +43,14 @@ class Runtime(Protocol):
 
     ``fuel`` is the rest of the current slice of steps: code that enters a function or goes round a loop takes one and calls
     :meth:`tick` when it is below zero. ``tail`` holds the code and the arguments of a call that a function left to its
-    caller (it returned TAIL), ``again`` the values of a loop's next round (AGAIN).
+    caller (it returned TAIL), ``again`` the values of a loop's next round (AGAIN). ``grants`` is the authority in force,
+    which a procedure created now keeps (None: the host's own).
     """
 
     fuel: int
     tail: tuple[Any, ...] | None
     again: tuple[Any, ...]
+    grants: frozenset[str] | None
 
     @property
     def limits(self) -> Limits:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
+from agentflow.lang.abi import Code, Runtime
+
 MAX_STACK_CALLS = 150
 """Maximum number of nested calls on one Python stack; the next one runs in a fresh task."""
 TAIL_NEST = 64
@@ -26,3 +31,39 @@ AGAIN = Sentinel("next round")
 """Returned by a nested part of a loop's body to start the next iteration; ``rt.again`` holds the new values."""
 NOTHING = Sentinel("nothing")
 """Stands for the closure of a procedure that is not defined yet."""
+
+
+async def bounce(rt: Runtime, d: int) -> Any:
+    """Make the tail call in ``rt.tail``, and those that it leaves in turn, in constant space."""
+    while True:
+        tail = rt.tail
+        assert tail is not None
+        rt.tail = None
+        result = await tail[0](rt, d + 1, *tail[1:])
+        if result is not TAIL:
+            return result
+
+
+def guard(code: Code, grants: frozenset[str]) -> Code:
+    """``code`` as others may call it when it was written by code that has ``grants``: with no more than those.
+
+    What it does runs with the intersection of ``grants`` and the caller's, its tail calls included; the caller's are in
+    force again however it ends.
+    """
+
+    def guarded(rt: Runtime, d: int, *arguments: Any) -> Coroutine[Any, Any, Any]:
+        caller = rt.grants
+        if caller is not None and (caller is grants or caller <= grants):
+            return code(rt, d, *arguments)  # Nothing narrows, so that tail calls stay the caller's, in constant space.
+        return _narrowed(rt, d, code, grants if caller is None else caller & grants, arguments)
+
+    return guarded
+
+
+async def _narrowed(rt: Runtime, d: int, code: Code, grants: frozenset[str], arguments: tuple[Any, ...]) -> Any:
+    caller, rt.grants = rt.grants, grants
+    try:
+        result = await code(rt, d, *arguments)
+        return await bounce(rt, d) if result is TAIL else result
+    finally:
+        rt.grants = caller

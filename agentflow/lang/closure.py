@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from agentflow.core.source import Source, Span
 from agentflow.lang.abi import Code
+from agentflow.lang.calling import guard
 from agentflow.lang.environment import SexpEnvironment
 
 
@@ -47,15 +48,21 @@ class LambdaInfo:
 class Closure:
     """A procedure created by ``lambda`` or ``define``: compiled code together with the variables it captured.
 
-    ``code`` is ``async (rt, d, *arguments)``; ``arity`` the number of arguments, -1 with a rest parameter. Prints as
-    its source; :func:`agentflow.lang.portable.dump_closure` converts it to JSON if it captured only data.
+    ``code`` is ``async (rt, d, *arguments)``; ``arity`` the number of arguments, -1 with a rest parameter. ``grants``
+    are those in force where it was created (None: the host's own authority): ``code`` narrows its caller's to them, and
+    ``raw`` is the code itself. Prints as its source; :func:`agentflow.lang.portable.dump_closure` converts it to JSON if
+    it captured only data.
     """
 
-    __slots__ = ("__weakref__", "arity", "code", "env", "info")
+    __slots__ = ("__weakref__", "arity", "code", "env", "grants", "info", "raw")
     is_procedure: ClassVar[bool] = True
 
-    def __init__(self, code: Code, arity: int, info: LambdaInfo, env: SexpEnvironment) -> None:
-        self.code = code
+    def __init__(
+        self, code: Code, arity: int, info: LambdaInfo, env: SexpEnvironment, grants: frozenset[str] | None = None
+    ) -> None:
+        self.raw = code
+        self.code = code if grants is None else guard(code, grants)
+        self.grants = grants
         self.arity = arity
         self.info = info
         self.env = env

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core import effects
 from agentflow.lang import ir
-from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST
+from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST, bounce
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.codegen import (
     RETURN,
@@ -21,7 +21,6 @@ from agentflow.lang.codegen import (
 )
 from agentflow.lang.emit_values import checked_global, environment, give, global_names
 from agentflow.lang.ir import IR, Lambda, Var
-from agentflow.lang.support import bounce
 
 _EFFECTS: dict[str, type[Any]] = {
     "task": effects.TaskCall,
@@ -98,7 +97,7 @@ def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
     count = -1 if node.rest else len(node.params)
     return g.call(
         g.const_param(Closure, "CL"),
-        [g.name(py), g.const(count), g.packed_constant(id(info), lambda: info), environment(g)],
+        [g.name(py), g.const(count), g.packed_constant(id(info), lambda: info), environment(g), g.rt("grants")],
     )
 
 

@@ -14,10 +14,9 @@ from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.builtins import PRIMITIVES, Primitive
-from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
+from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import Cell, SexpEnvironment, unbound
-from agentflow.lang.support import bounce
 from agentflow.lang.syntax import Form, Name, Node, datum, from_datum
 from agentflow.lang.trace import annotate
 
@@ -87,13 +86,14 @@ class MacroStrand:
     It is a :class:`~agentflow.lang.abi.Runtime` that refuses whatever would act, wait, or change a variable from outside.
     """
 
-    __slots__ = ("again", "fuel", "limits", "tail")
+    __slots__ = ("again", "fuel", "grants", "limits", "tail")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.fuel = MACRO_STEPS
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
+        self.grants: frozenset[str] | None = None
 
     @property
     def branch(self) -> bool:

@@ -1,8 +1,9 @@
 """Procedures as JSON: the text of a closure with what it captured, to be run elsewhere.
 
-``{"v": 1, "root": 0, "closures": [{"name", "source", "text", "bindings", "tasks"}]}``: each closure is its lambda's text,
-the values of the variables it uses from outside, lexical or of the environment, and the tasks that programs defined and
-its text names, as ``{name: {"fields", "grants"}}``. Numbers, strings, booleans, null, lists and
+``{"v": 2, "root": 0, "closures": [{"name", "source", "text", "grants", "bindings", "templates"}]}``: each closure is its
+lambda's text, the names it may call (null: the host's own authority), the values of the variables it uses from outside,
+lexical or of the environment, and the tasks that programs defined and its text names, as ``{name: {"fields", "grants"}}``.
+Version 1 said nothing of a closure's authority and called the templates ``tasks``. Numbers, strings, booleans, null, lists and
 objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``,
 ``{"$closure": index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the
 rest. Variables are copied: two closures that share one no longer do.
@@ -13,11 +14,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.errors import DataError, SexpEvaluationError
 from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo, Names, Template
+from agentflow.core.names import NameInfo, Names, Template, narrowed
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.source import Source
@@ -29,7 +31,7 @@ from agentflow.lang.printer import print_value
 from agentflow.lang.program import compile_program
 from agentflow.lang.trace import info_of
 
-VERSION = 1
+VERSION = 2
 
 
 def dump_closure(closure: Closure) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def dump_closure(closure: Closure) -> dict[str, Any]:
 
 def captured(closure: Closure) -> dict[str, Any]:
     """The variables from outside that a closure uses, with their present values; uninitialised ones are left out."""
-    code: Any = closure.code
+    code: Any = closure.raw
     info = info_of(code.__code__)
     found: dict[str, Any] = {}
     if info is None:
@@ -67,7 +69,7 @@ def captured(closure: Closure) -> dict[str, Any]:
             lam = info.lambdas[py]
             if lam.name:
                 count = -1 if lam.rest else len(lam.params)
-                found[lam.name] = Closure(cast(Any, value), count, lam, closure.env)
+                found[lam.name] = Closure(cast(Any, value), count, lam, closure.env, closure.grants)
         elif py in info.names and not py.startswith(("code_", "closure_")) and value is not UNBOUND:
             found[info.names[py]] = value
     return found
@@ -96,7 +98,7 @@ class _Dump:
 
     def index(self, closure: Closure) -> int:
         """The number of a closure; the same code with the same variables is the same closure."""
-        key = id(closure.code)
+        key = id(closure.raw)
         if key not in self.known:
             self.known[key] = len(self.closures)
             self.closures.append(closure)
@@ -113,8 +115,8 @@ class _Dump:
                 hint="write the expansion out, or call a procedure instead",
             )
         bindings = {name: self.encode(value, name, closure, 0) for name, value in captured(closure).items()}
-        tasks = {
-            name: {"fields": dict(task.fields), "grants": None if task.grants is None else sorted(task.grants)}
+        templates = {
+            name: {"fields": dict(task.fields), "grants": _listed(task.grants)}
             for name, task in _tasks_of(closure).items()
         }
         self.entries.append(
@@ -122,8 +124,9 @@ class _Dump:
                 "name": info.name,
                 "source": info.source.name,
                 "text": info.text,
+                "grants": _listed(closure.grants),
                 "bindings": bindings,
-                "tasks": tasks,
+                "templates": templates,
             }
         )
 
@@ -159,26 +162,34 @@ class _Dump:
         )
 
 
-def load_closure(data: Any, *, names: Names | None = None, limits: Limits | None = None) -> Closure:
-    """The closure that :func:`dump_closure` described.
+def load_closure(
+    data: Any, *, names: Names | None = None, limits: Limits | None = None, grants: Iterable[str] | None = None
+) -> Closure:
+    """The closure that :func:`dump_closure` described, with the authority it had.
 
-    ``names`` says what its free names are, and makes the tasks it carries (see compile_program). Raises DataError
-    (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
+    ``names`` says what its free names are, and makes the tasks it carries (see compile_program). ``grants`` narrow what
+    it and its tasks may call. A dump of version 1 does not say what its author was granted: it may call ``grants``, and
+    nothing without them. Raises DataError (``closure/data``) for what is no such description, and what compiling its
+    text or making its tasks raises.
     """
+    ceiling = None if grants is None else frozenset(grants)
     try:
-        if data["v"] != VERSION:
-            raise KeyError("v")
         entries: list[dict[str, Any]] = data["closures"]
+        if data["v"] == 1:
+            ceiling = ceiling or frozenset()
+            entries = [{**each, "grants": None, "templates": each.get("tasks") or {}} for each in entries]
+        elif data["v"] != VERSION:
+            raise KeyError("v")
         made: list[Closure] = []
         for entry in entries:
             env = SexpEnvironment()
             program = compile_program(
                 Source(str(entry["source"]), str(entry["text"])),
-                names=_with_tasks(env, entry.get("tasks") or {}, names),
+                names=_with_tasks(env, entry["templates"], names, ceiling),
                 limits=limits,
                 env_names=frozenset(cast("dict[str, Any]", entry["bindings"])),
             )
-            value = _run(program.link(env))
+            value = _run(program.link(env), narrowed(_granted(entry["grants"]), ceiling))
             if not isinstance(value, Closure):
                 raise TypeError("text")
             made.append(value)
@@ -195,8 +206,22 @@ def load_closure(data: Any, *, names: Names | None = None, limits: Limits | None
         ) from error
 
 
-def _with_tasks(env: SexpEnvironment, tasks: dict[str, Any], names: Names | None) -> Names | None:
-    """Define the tasks a closure brings in its environment; gives the names it finds then."""
+def _listed(grants: frozenset[str] | None) -> list[str] | None:
+    return None if grants is None else sorted(grants)
+
+
+def _granted(names: Any) -> frozenset[str] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all([isinstance(each, str) for each in cast("list[Any]", names)]):
+        raise TypeError("grants")
+    return frozenset(cast("list[str]", names))
+
+
+def _with_tasks(
+    env: SexpEnvironment, tasks: dict[str, Any], names: Names | None, ceiling: frozenset[str] | None
+) -> Names | None:
+    """Define the tasks a closure brings in its environment, within ``ceiling``; gives the names it finds then."""
     if not tasks:
         return names
     if names is None:
@@ -206,8 +231,7 @@ def _with_tasks(env: SexpEnvironment, tasks: dict[str, Any], names: Names | None
             hint="give names=, for example flow.engine.names()",
         )
     for task in tasks.values():
-        grants: list[str] | None = task["grants"]
-        env.define_task(names.prepare(task["fields"]).granted(None if grants is None else frozenset(grants)))
+        env.define_task(names.prepare(task["fields"]).granted(narrowed(_granted(task["grants"]), ceiling)))
     return _Brought(env, names)
 
 
@@ -227,9 +251,16 @@ class _Brought:
         return [*self._env.tasks(), *self._names.known_names()]
 
 
-def _run(main: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Author:
+    """All that creating a procedure asks of a strand: the authority it is created under."""
+
+    grants: frozenset[str] | None
+
+
+def _run(main: Any, grants: frozenset[str] | None) -> Any:
     """The value of a program that is one lambda: it neither waits nor needs a strand."""
-    work = main(None, 0)
+    work = main(_Author(grants), 0)
     try:
         work.send(None)
     except StopIteration as done:

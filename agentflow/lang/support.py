@@ -7,21 +7,10 @@ from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.lang.abi import Runtime
-from agentflow.lang.calling import TAIL
+from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.charging import check_bits, touch_bits
 from agentflow.lang.printer import print_value
 from agentflow.lang.trace import too_early
-
-
-async def bounce(rt: Runtime, d: int) -> Any:
-    """Make the tail call in ``rt.tail``, and those that it leaves in turn, in constant space."""
-    while True:
-        tail = rt.tail
-        assert tail is not None
-        rt.tail = None
-        result = await tail[0](rt, d + 1, *tail[1:])
-        if result is not TAIL:
-            return result
 
 
 async def apply(rt: Runtime, function: Any, arguments: Sequence[Any], d: int) -> Any:

@@ -18,9 +18,9 @@ from agentflow.core.session import Session
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Runtime
-from agentflow.lang.calling import TAIL
+from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
-from agentflow.lang.support import apply, bounce
+from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
 from agentflow.runtime.definitions import Overlay
 from agentflow.runtime.strand import Strand

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
 from agentflow.core.errors import SexpEvaluationError, UnboundSymbolError
-from agentflow.core.names import Definitions, Names, Template, permitted
+from agentflow.core.names import Definitions, Names, Template, narrowed, permitted
 from agentflow.core.values import Symbol, name_of
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
@@ -30,12 +30,13 @@ class EffectHandler(Names, Protocol):
 class Naming:
     """The names of a strand, which is the one thing that inherits from this.
 
-    ``call`` says what is granted, ``performer`` what the flow has. ``env`` is the environment of the program, ``overlay``
+    ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run), ``performer`` knows what
+    the flow has. ``env`` is the environment of the program, ``overlay``
     the tasks that branches defined and have not joined, ``outer`` the definitions around the program; ``publish`` is
     told of what the program defines. ``branch`` says whether strands may run beside this one, which ``parent`` waits for.
     """
 
-    __slots__ = ("branch", "call", "env", "outer", "overlay", "parent", "performer", "publish")
+    __slots__ = ("branch", "call", "env", "grants", "outer", "overlay", "parent", "performer", "publish")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Naming:
         branch: bool,
     ) -> None:
         self.call = call
+        self.grants = call.grants if parent is None else narrowed(parent.grants, call.grants)
         self.performer = performer
         self.parent = parent
         self.branch = branch
@@ -87,7 +89,7 @@ class Naming:
         raise self._no_such_operator(name, env)
 
     def _no_such_operator(self, name: str, env: SexpEnvironment | None = None) -> UnboundSymbolError:
-        if self.call.grants is not None and self.names(env).describe(name) is not None:
+        if self.grants is not None and self.names(env).describe(name) is not None:
             return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
         return unbound(
             name,
@@ -111,7 +113,7 @@ class Naming:
 
     def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool"] | None:
         """What a call of ``name`` from ``env`` calls: a task before a tool; None when nothing, or nothing granted."""
-        grants = self.call.grants
+        grants = self.grants
         defined = self.definitions(env)
         template = defined.task(name) if defined is not None else None
         if template is not None and permitted(template, grants):

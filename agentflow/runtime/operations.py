@@ -7,13 +7,14 @@ from typing import Any
 
 from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.names import Template
+from agentflow.core.names import DEFINE, Template, narrowed
 from agentflow.core.source import Span
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value
 from agentflow.lang.program import compile_program
 from agentflow.runtime import branches, director, recovery
+from agentflow.runtime.authority import not_granted
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.strand import Operations, Strand
@@ -27,7 +28,9 @@ async def define_task(
         template = rt.performer.prepare(definition) if isinstance(definition, dict) else definition
     except AgentflowError as error:
         raise SexpEvaluationError(f"defatom: {error.message}", code="defatom/invalid", span=span) from error
-    rt.define(env, template.granted(rt.call.grants))
+    if rt.grants is not None and DEFINE not in rt.grants:
+        raise not_granted(DEFINE, rt.grants, span)
+    rt.define(env, template.granted(rt.grants))
     return Symbol(template.name)
 
 
@@ -76,7 +79,7 @@ async def eval_program(
             span=span,
         )
     text = program if isinstance(program, str) else print_value(program)
-    call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=frozenset(allow))
+    call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=narrowed(rt.grants, frozenset(allow)))
     env = SexpEnvironment(bindings)
     outer = rt.definitions(here)
     compiled = compile_program(

@@ -109,7 +109,7 @@ class EffectRunner:
         if template is None or not permitted(template, call.grants):
             if self.tools.find(effect.name) is not None:
                 return await self.tools.execute(effect.name, self._tool_arguments(effect), call)
-            return self._no_task(effect.name, template is not None, call)
+            return self._no_task(effect.name, call)
         request = self.request_from_arguments(template.template, effect.arguments)
         try:
             return await self.tasks.run_request(request, call)
@@ -133,13 +133,7 @@ class EffectRunner:
                 converted[name] = arguments[name] if entries is None else entries
         return converted
 
-    def _no_task(self, name: str, exists: bool, call: CallContext) -> TaskResult:
-        if exists:
-            return TaskResult.failure(
-                "input_validation_failure",
-                f"the task '{name}' is not granted to this program",
-                details={"cause": "not_granted", "code": "name/not-granted"},
-            )
+    def _no_task(self, name: str, call: CallContext) -> TaskResult:
         defined = call.definitions.tasks() if call.definitions is not None else ()
         return TaskResult.failure(
             "input_validation_failure",
@@ -161,13 +155,6 @@ class EffectRunner:
             ) from error
 
     async def _context(self, effect: GetContext, call: CallContext, span: Span | None) -> Any:
-        if call.grants is not None and not call.grants & {"get_context", "system:get_context"}:
-            raise SexpEvaluationError(
-                "get_context is not granted to this program",
-                code="name/not-granted",
-                span=span,
-                hint="grant it by name: allow=['get_context', ...]",
-            )
         request = context_input(effect.arguments, span)
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)

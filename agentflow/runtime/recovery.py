@@ -15,9 +15,8 @@ from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code
-from agentflow.lang.calling import TAIL
+from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
-from agentflow.lang.support import bounce
 from agentflow.lang.trace import annotate
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.strand import Strand

@@ -20,11 +20,11 @@ from agentflow.core.source import Span
 from agentflow.core.values import name_of
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.builtins import PRIMITIVES, Primitive
-from agentflow.lang.calling import MAX_STACK_CALLS, TAIL
+from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache
-from agentflow.lang.support import bounce
+from agentflow.runtime.authority import missing_grant, refuse
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import (
     calling_span,
@@ -283,14 +283,19 @@ class Strand(Naming):
         return await self.perform(effect, span)
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
-        """Carry out an effect (to be awaited). Numbers it, then charges it to the budget, before anything else."""
+        """Carry out an effect (to be awaited) with the authority in force. Numbers it, then charges it to the budget."""
         call = self.call
         if type(effect) is LogMessage:
             call.span = span
         else:
             call = call.start(span, type(effect).__name__, effect)
+            call.grants = self.grants
             call.definitions = self.definitions(getattr(effect, "env", None))
         self.budget.charge_effect(span)
+        if self.grants is not None:
+            missing = missing_grant(effect, call)
+            if missing is not None:
+                return refuse(effect, missing, call)
         return self.performer.perform(effect, call)
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:

@@ -70,7 +70,19 @@ async def test_a_closure_made_by_a_macro_is_refused() -> None:
     assert caught.value.code == "closure/macro"
 
 
-@pytest.mark.parametrize("data", [{}, {"v": 2}, {"v": 1, "root": 0, "closures": [{}]}, [], None, "x"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"v": 2},
+        {"v": 3, "root": 0, "closures": []},
+        {"v": 1, "root": 0, "closures": [{}]},
+        {"v": 2, "root": 0, "closures": [{}]},
+        [],
+        None,
+        "x",
+    ],
+)
 def test_other_data_is_refused(data: Any) -> None:
     """Anything that dump_closure did not write is a DataError, never another exception."""
     with pytest.raises(DataError):

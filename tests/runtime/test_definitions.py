@@ -123,7 +123,7 @@ async def test_a_dump_brings_its_tasks(tmp_path: Path) -> None:
     async with flow_of(tmp_path) as flow:
         closure = await flow.eval(f"{task('A')} {prompt} {unused} (lambda (x) (content (outer (x x))))")
         data = json.loads(json.dumps(dump_closure(closure)))
-    assert sorted(data["closures"][0]["tasks"]) == ["outer", "s"]
+    assert sorted(data["closures"][0]["templates"]) == ["outer", "s"]
     async with flow_of(tmp_path) as other:
         again = load_closure(data, names=other.engine.names())
         assert await other.call(again, "1") == "<A 1>"

@@ -13,9 +13,8 @@ from agentflow.core.values import Symbol, as_text
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.registry import primitive
-from agentflow.lang.calling import TAIL
+from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.charging import charge_string, touch_elements
-from agentflow.lang.support import bounce
 
 
 @primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)

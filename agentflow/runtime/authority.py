@@ -1,0 +1,64 @@
+"""Whether the authority in force suffices for an effect, and what code is told whose authority does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import CallWorkflow, Effect, GetContext, Solve, TaskCall, ToolCall
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.names import permitted
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Span
+
+_CONTEXT = frozenset({"get_context", "system:get_context"})
+
+
+def missing_grant(effect: Effect, call: CallContext) -> str | None:
+    """The name that the grants of ``call`` lack for ``effect``; None when they suffice."""
+    grants = call.grants
+    if grants is None:
+        return None
+    match effect:
+        case TaskCall() | ToolCall():
+            template = call.definitions.task(effect.name) if call.definitions is not None else None
+            if template is not None and permitted(template, grants):
+                return None
+            name = effect.name
+        case CallWorkflow():
+            name = effect.name
+        case Solve():
+            name = "solve"
+        case GetContext():
+            if grants & _CONTEXT or (effect.items and "get-context-items" in grants):
+                return None
+            name = "get_context"
+        case _:
+            return None
+    return None if name in grants else name
+
+
+async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
+    """What an effect gives that lacks the grant ``name``: a FAILED result where it gives a result, else an error."""
+    call.warn("name/not-granted", f"'{name}' was called, and is not granted to this program", name=name)
+    if isinstance(effect, GetContext):
+        raise not_granted(name, call.grants, call.span)
+    return TaskResult.failure(
+        "input_validation_failure",
+        f"'{name}' is not granted to this program; granted are {_listed(call.grants)}",
+        details={"cause": "not_granted", "code": "name/not-granted", "name": name},
+    )
+
+
+def not_granted(name: str, grants: frozenset[str] | None, span: Span | None) -> SexpEvaluationError:
+    """The error for what code asks for without the grant ``name``."""
+    return SexpEvaluationError(
+        f"'{name}' is not granted to this program",
+        code="name/not-granted",
+        span=span,
+        hint=f"grant it by name: allow=['{name}', ...]; granted are {_listed(grants)}",
+    )
+
+
+def _listed(grants: frozenset[str] | None) -> str:
+    return ", ".join(sorted(grants or ())[:20]) or "none"
