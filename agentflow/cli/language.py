@@ -19,7 +19,7 @@ from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.formatter import format_text
 from agentflow.lang.program import diagnose
 from agentflow.lib.terminal import clean
-from agentflow.tasks.registry import CompiledTemplate, prepare_template
+from agentflow.tasks.registry import CompiledTemplate, prepare_definition
 
 Reader = Callable[[str], tuple[str, str]]
 
@@ -88,7 +88,7 @@ class _ShippedNames:
         return self._tools.get(name)
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
-        return prepare_template(fields)
+        return prepare_definition(fields)
 
     def known_names(self) -> Iterable[str]:
         return [*self._known, *self._tools]

@@ -84,6 +84,11 @@ class Template(Protocol):
         ...
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the tasks that its texts call, as ``{{f(x)}}``."""
+        ...
+
+    @property
     def fields(self) -> Mapping[str, Any]:
         """JSON data from which the template can be prepared again."""
         ...

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.names import DEFINE, Template, narrowed
+from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
 from agentflow.core.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.environment import SexpEnvironment
@@ -21,17 +22,54 @@ from agentflow.runtime.strand import Operations, Strand
 
 
 async def define_task(
-    rt: Strand, d: int, span: Span, definition: Template | dict[str, Any], env: SexpEnvironment
+    rt: Strand,
+    d: int,
+    span: Span,
+    definition: Template | dict[str, Any],
+    computed: tuple[tuple[str, Span], ...],
+    env: SexpEnvironment,
+    *values: Any,
 ) -> Symbol:
-    """``(defatom ...)``: bind the template, made ready when the program was compiled or now, and give its name."""
-    try:
-        template = rt.performer.prepare(definition) if isinstance(definition, dict) else definition
-    except AgentflowError as error:
-        raise SexpEvaluationError(f"defatom: {error.message}", code="defatom/invalid", span=span) from error
+    """``(defatom ...)``: bind the template, made ready when the program was compiled or now, and give its name.
+
+    ``computed`` are the fields whose ``values`` the program has just evaluated.
+    """
+    if isinstance(definition, dict):
+        definition = _prepare(rt, span, definition, computed, values)
     if rt.grants is not None and DEFINE not in rt.grants:
         raise not_granted(DEFINE, rt.grants, span)
-    rt.define(env, template.granted(rt.grants))
-    return Symbol(template.name)
+    rt.define(env, definition.granted(rt.grants))
+    return Symbol(definition.name)
+
+
+def _prepare(
+    rt: Strand, span: Span, fields: dict[str, Any], computed: tuple[tuple[str, Span], ...], values: tuple[Any, ...]
+) -> Template:
+    fields = dict(fields)
+    for (key, at), value in zip(computed, plain_lists(values), strict=True):
+        if key == "file_paths":
+            fields[key] = [
+                *fields.get(key, ()),
+                *_texts(key, at, cast("list[Any]", value) if isinstance(value, list) else [value]),
+            ]
+        else:
+            (fields[key],) = _texts(key, at, [value])
+    try:
+        return rt.performer.prepare(fields)
+    except AgentflowError as error:
+        field = error.details.get("field", ("",))[0]
+        at = next((at for key, at in computed if key == field), span)
+        raise SexpEvaluationError(
+            f"defatom: {error.message}", code="defatom/invalid", span=at, hint=error.hint
+        ) from error
+
+
+def _texts(key: str, span: Span, values: list[Any]) -> list[str]:
+    texts = [name_of(each) for each in values]
+    if None in texts:
+        shown = print_value(values[texts.index(None)], limit=80)
+        raise SexpEvaluationError(f"'{key}' of a task is text, and this is {shown}", code="defatom/option", span=span)
+    return cast("list[str]", texts)
 
 
 async def solve(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -47,6 +48,22 @@ class CompiledTemplate:
     context: ContextSettings | None
     info: NameInfo
     grants: frozenset[str] | None = None
+
+    @property
+    def texts(self) -> tuple[tuple[str, CompiledText], ...]:
+        """Its parsed texts, each with the field it stands in."""
+        return (
+            ("instructions", self.prompt),
+            ("description", self.described),
+            ("system", self.system),
+            *(("file_paths", path) for path in self.file_paths),
+            *(("file_paths_source", text) for _, text in self.source),
+        )
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the templates that its texts call."""
+        return tuple(dict.fromkeys(name for _, text in self.texts for name in text.functions))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -111,7 +128,11 @@ def read_template(source: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
     try:
         return TaskTemplate.model_validate(fields)
     except ValidationError as error:
-        raise DataError(f"{label}: {'; '.join(validation_messages(error)[:5])}", code="tasks/template") from error
+        raise DataError(
+            f"{label}: {'; '.join(validation_messages(error)[:5])}",
+            code="tasks/template",
+            details={"field": list(error.errors(include_url=False, include_context=False)[0]["loc"])},
+        ) from error
 
 
 def _normalise(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,27 +166,36 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
         )
     for parameter, declared in template.params.items():
         if _PARAMETER.fullmatch(parameter) is None:
-            raise DataError(f"template '{name}': '{parameter}' is no parameter name", code="tasks/template")
+            raise DataError(
+                f"template '{name}': '{parameter}' is no parameter name",
+                code="tasks/template",
+                details={"field": ["params", parameter]},
+            )
         try:
             parse_type(declared.type)
             if declared.default is not None:
                 convert(declared.default, declared.type)
         except ValueError as error:
-            raise DataError(f"template '{name}', parameter '{parameter}': {error}", code="tasks/template") from error
+            raise DataError(
+                f"template '{name}', parameter '{parameter}': {error}",
+                code="tasks/template",
+                details={"field": ["params", parameter]},
+            ) from error
     source = template.file_paths_source or {}
-    output = output_spec(template)
-    described = parse_text(template.description, f"description of {name}") if template.description else None
-    prompt = parse_text(template.instructions, f"template {name}") if template.instructions else described
+    with _in_field("output_format"):
+        output = output_spec(template)
+    described = _parsed("description", template.description, f"description of {name}") if template.description else None
+    prompt = _parsed("instructions", template.instructions, f"template {name}") if template.instructions else described
     prompt = prompt or parse_text("")
     compiled = CompiledTemplate(
         name,
         template,
         prompt,
         described or prompt,
-        parse_text(template.system, f"system prompt of {name}"),
-        tuple(parse_text(path, f"file_paths of {name}") for path in template.file_paths),
+        _parsed("system", template.system, f"system prompt of {name}"),
+        tuple(_parsed("file_paths", path, f"file_paths of {name}") for path in template.file_paths),
         tuple(
-            (key, parse_text(text, f"file_paths_source of {name}"))
+            (key, _parsed("file_paths_source", text, f"file_paths_source of {name}"))
             for key, text in sorted(source.items())
             if isinstance(text, str)
         ),
@@ -177,6 +207,21 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
     )
     _check_places(compiled)
     return compiled
+
+
+@contextmanager
+def _in_field(field: str) -> Generator[None]:
+    """Errors raised inside say, in their details, which field of the template is at fault."""
+    try:
+        yield
+    except DataError as error:
+        error.details.setdefault("field", [field])
+        raise
+
+
+def _parsed(field: str, text: str, name: str) -> CompiledText:
+    with _in_field(field):
+        return parse_text(text, name)
 
 
 def _context_settings(template: TaskTemplate) -> ContextSettings | None:
@@ -192,16 +237,25 @@ def prepare_template(source: Mapping[str, Any] | TaskTemplate) -> CompiledTempla
     return compile_template(read_template(source))
 
 
+def prepare_definition(fields: Mapping[str, Any]) -> CompiledTemplate:
+    """The template of a program's definition, in which no call could repair a contradiction.
+
+    Raises DataError whose details name the ``field`` that is at fault.
+    """
+    compiled = prepare_template(fields)
+    if compiled.context is None:
+        try:
+            resolve_settings(compiled.template.subtype, compiled.template.context_management)
+        except TaskError as error:
+            raise DataError(
+                error.message, code="tasks/template", hint=error.hint, details={"field": ["context_management"]}
+            ) from error
+    return compiled
+
+
 def _check_places(compiled: CompiledTemplate) -> None:
     declared = compiled.template.params
-    texts = (
-        compiled.prompt,
-        compiled.described,
-        compiled.system,
-        *compiled.file_paths,
-        *(text for _, text in compiled.source),
-    )
-    for text in texts:
+    for field, text in compiled.texts:
         for variable in text.variables:
             if variable not in declared:
                 span = next(p.span for p in text.pieces if not isinstance(p, str) and p.name == variable)
@@ -210,6 +264,7 @@ def _check_places(compiled: CompiledTemplate) -> None:
                     code="tasks/undeclared-parameter",
                     span=span,
                     hint=did_you_mean(variable, declared) or f"add '{variable}' to its params",
+                    details={"field": [field]},
                 )
 
 

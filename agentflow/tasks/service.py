@@ -32,7 +32,7 @@ from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
 from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
-from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_template
+from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_definition
 from agentflow.tasks.runner import TaskRunner
 from agentflow.tasks.subtasks import Subtasks
 
@@ -118,7 +118,7 @@ class TaskService:
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
         """Check and parse the template of a definition without registering it. Raises DataError."""
-        return prepare_template(fields)
+        return prepare_definition(fields)
 
     def publish(self, templates: Iterable[CompiledTemplate]) -> list[str]:
         """Register templates that programs defined, all or none, replacing those of the same name. Returns their names."""

@@ -99,6 +99,7 @@ PROGRAMS: dict[str, str] = {
     "defatom/name": '(defatom 5 (instructions "x"))',
     "defatom/option": '(defatom t (instructions "x") (modle "gpt"))',
     "defatom/params": '(defatom t (params (a b c)) (instructions "x"))',
+    "defatom/function": '(defatom t (params (topic)) (instructions "About {{summary(topic)}}"))',
     "defatom/place": '(defatom t (params (topic)) (instructions "About {{topc}}"))',
     "defatom/instructions": "(defatom t (params (a)))",
     "director/decision": LOOP.format(n=1, executor="(lambda (plan i) plan)"),

@@ -21,7 +21,7 @@ from agentflow.lang.program import compile_program
 from agentflow.lang.tokens import tokens
 from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.strand import Strand
-from agentflow.tasks.registry import prepare_template
+from agentflow.tasks.registry import prepare_definition
 from tests.support.manual import Block, blocks
 
 MANUAL = Path(__file__).parents[1] / "spec"
@@ -38,7 +38,7 @@ class Tools:
         return NameInfo("tool") if name in ("shout", "add_up", "broken") else None
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
-        return prepare_template(fields)
+        return prepare_definition(fields)
 
     def known_names(self) -> Iterable[str]:
         return ["shout", "add_up", "broken"]

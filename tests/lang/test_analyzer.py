@@ -40,7 +40,7 @@ MALFORMED = [
     ("`,@x", "form/splice", ",@x"),
     ("(do ((i 0)) 1)", "form/do", None),
     ("(defatom t (params (p)))", "defatom/instructions", None),
-    ('(defatom t (instructions "{{q}}"))', "defatom/place", '(instructions "{{q}}")'),
+    ('(defatom t (instructions "{{q}}"))', "defatom/place", "{{q}}"),
     ('(defatom t (params (p) (p)) (instructions "x"))', "form/duplicate", "(p)"),
     ('(defatom t (instructions "x") (colour "red"))', "defatom/option", '(colour "red")'),
     ('(defatom "t" (instructions "x"))', "defatom/name", '"t"'),

@@ -46,6 +46,7 @@ class FakeTemplate:
 
     fields: dict[str, Any]
     grants: frozenset[str] | None = None
+    functions: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from agentflow.lang.program import compile_program
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import run_program
-from agentflow.tasks.registry import CompiledTemplate, prepare_template
+from agentflow.tasks.registry import CompiledTemplate, prepare_definition
 from tests.support.fakes import FakeRun
 
 Tool = Callable[[dict[str, Any]], Any]
@@ -48,7 +48,7 @@ class World:
         return TOOL if name in self.tools else None
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
-        return prepare_template(fields)
+        return prepare_definition(fields)
 
     def known_names(self) -> Iterable[str]:
         return self.tools
