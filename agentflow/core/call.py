@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from agentflow.core.context import InheritedContext
 from agentflow.core.events import (
@@ -175,23 +175,8 @@ class RunPort(RunServices, Protocol):
         ...
 
 
-class LazyFingerprint:
-    """One link of a subtask chain that is worked out when somebody reads the chain, which most calls never do.
-
-    Parameters: ``make`` gives its text; it is called once at most.
-    """
-
-    __slots__ = ("_make", "_text")
-
-    def __init__(self, make: Callable[[], str]) -> None:
-        self._make: Callable[[], str] | None = make
-        self._text = ""
-
-    def __str__(self) -> str:
-        if self._make is not None:
-            self._text = self._make()
-            self._make = None
-        return self._text
+Mark: TypeAlias = "str | Callable[[], str]"
+"""One link of a subtask chain: its text, or what works the text out when somebody reads the chain, which is rare."""
 
 
 class CallContext:
@@ -236,7 +221,7 @@ class CallContext:
         session: Session | None = None,
         span: Span | None = None,
         grants: frozenset[str] | None = None,
-        subtask_chain: tuple[str | LazyFingerprint, ...] = (),
+        subtask_chain: tuple[Mark, ...] = (),
         material: InheritedContext | None = None,
         ordered: bool = True,
         definitions: Definitions | None = None,
@@ -247,7 +232,7 @@ class CallContext:
         self.session = session if session is not None else Session()
         self.span = span
         self.grants = grants
-        self._chain = subtask_chain
+        self._chain: tuple[Mark, ...] = subtask_chain
         self.material = material
         self.call_id: str | None = None
         self.definitions = definitions
@@ -263,11 +248,13 @@ class CallContext:
     @property
     def subtask_chain(self) -> tuple[str, ...]:
         """The fingerprints of the enclosing subtask requests, outermost first."""
-        return tuple([str(mark) for mark in self._chain])
+        texts = tuple([mark if isinstance(mark, str) else mark() for mark in self._chain])
+        self._chain = texts
+        return texts
 
-    def chain_with(self, mark: str | LazyFingerprint) -> tuple[str | LazyFingerprint, ...]:
-        """The chain of a call within this one: this chain and ``mark``."""
-        return (*self._chain, mark)
+    def add_mark(self, mark: Mark) -> None:
+        """Add a link to the chain of this call, and of the calls within it from now on."""
+        self._chain = (*self._chain, mark)
 
     def at(
         self,
@@ -304,10 +291,10 @@ class CallContext:
         call._ordinal = -1
         return call
 
-    def _fork(self, path: str) -> CallContext:
-        """This call at another path."""
-        # Written out, here as in _copy_to: every effect forks a call or two, and a call less is time saved.
-        call = CallContext.__new__(CallContext)
+    def _fork(self, path: str, kind: type[CallContext] | None = None) -> CallContext:
+        """This call at another path, with a numbering of its own."""
+        # Field by field: every effect forks a call or two, and a constructor with keywords takes twice the time.
+        call = object.__new__(kind or CallContext)
         call.run = self.run
         call.path = path
         call.parent = self.parent
@@ -322,22 +309,6 @@ class CallContext:
         call._ordinal = 0
         call._occurrences = None
         return call
-
-    def _copy_to(self, call: CallContext) -> None:
-        """Copy all but the numbering, field by field: half the time of a constructor with keywords."""
-        call.run = self.run
-        call.path = self.path
-        call.parent = self.parent
-        call.session = self.session
-        call.span = self.span
-        call.grants = self.grants
-        call.material = self.material
-        call.call_id = self.call_id
-        call.definitions = self.definitions
-        call._chain = self._chain
-        call._ordered = self._ordered
-        call._ordinal = 0
-        call._occurrences = None
 
     @property
     def host_authority(self) -> bool:
@@ -424,8 +395,8 @@ class CallContext:
 
     def in_thread(self) -> CallContext:
         """This call for code that runs in another thread: its events are published on the event loop."""
-        call = _ThreadCall.__new__(_ThreadCall)
-        self._copy_to(call)
+        call = cast(_ThreadCall, self._fork(self.path, _ThreadCall))
+        call._ordered = self._ordered
         call.loop = asyncio.get_running_loop()
         return call
 
@@ -436,7 +407,7 @@ class CallContext:
         session: Session | None = None,
         grants: frozenset[str] | None = None,
         path: str | None = None,
-        subtask_chain: tuple[str | LazyFingerprint, ...] | None = None,
+        subtask_chain: tuple[Mark, ...] | None = None,
         **fields: Any,
     ) -> Scope[CallContext]:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -336,8 +336,10 @@ class TemplatePort(Protocol):
         """Register templates that programs defined, all or none. Returns their names."""
         ...
 
-    async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run an atomic task within ``call``: context, files, prompt, output. Publishes Task events."""
+    def run(self, compiled: Any, request: SubtaskRequest, call: CallContext) -> Coroutine[Any, Any, TaskResult]:
+        """Run the template ``compiled``, which this task system gave, within ``call`` (to be awaited): context, files,
+        prompt, output. Publishes Task events.
+        """
         ...
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:

@@ -47,14 +47,11 @@ class Scope(Generic[C]):
         self._started = started
         self._fields = fields
         self._values: dict[str, Any] = {}
-        self._seq = 0
-        self._began = 0.0
-        self.watched = False
+        self.watched = call.run.watched
 
     def __enter__(self) -> Scope[C]:
-        call = self.call
-        if call.run.watched:
-            self.watched = True
+        if self.watched:
+            call = self.call
             self._began = time.perf_counter()
             self._seq = call.parent = call.emit(self._started, **self._fields)
         return self

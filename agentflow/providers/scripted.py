@@ -61,9 +61,8 @@ class ScriptedProvider:
         attempt = Attempt(1, self.name, request.model)
         yield ModelDelta(attempt=attempt)
         response, error, delay = self._response(reply, request)
-        if delay:
-            await asyncio.sleep(delay)
-        for part in response.parts:
+        await asyncio.sleep(delay)  # without a delay too: others run while a model answers
+        for part in response.parts if request.stream else ():
             for delta in _deltas(part):
                 yield delta
                 await asyncio.sleep(0)
@@ -122,10 +121,9 @@ class ScriptedProvider:
         if error is not None and not isinstance(error, BaseException):
             error = ServerError(str(error), provider=self.name, model=request.model)
         parts = _parts(data)
-        calls = any(isinstance(part, ToolCallPart) for part in parts)
         response = ModelResponse(
             parts,
-            data.get("stop_reason") or ("tool_calls" if calls else "end"),
+            data.get("stop_reason") or ("tool_calls" if ToolCallPart in map(type, parts) else "end"),
             _usage(data.get("usage"), request, parts),
             model=request.model or self.name,
             provider=self.name,
@@ -142,7 +140,8 @@ def _parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
     if data.get("text") or not (data.get("tool_calls") or data.get("error") or parts):
         parts.append(TextPart(str(data.get("text") or "")))
     calls: Sequence[Mapping[str, Any]] = data.get("tool_calls") or ()
-    check_call_count(len(calls))
+    if calls:
+        check_call_count(len(calls))
     for index, call in enumerate(calls):
         if "name" not in call:
             raise ConfigurationError(
@@ -150,7 +149,7 @@ def _parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
             )
         arguments, problem = check_arguments(call.get("arguments", {}), call["name"])
         parts.append(ToolCallPart(call.get("id") or f"call_{index + 1}", call["name"], arguments, None, problem))
-    return unique_calls(parts)
+    return unique_calls(parts) if calls else tuple(parts)
 
 
 def _deltas(part: Part) -> Iterable[ModelDelta]:
@@ -180,5 +179,8 @@ def _usage(stated: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage
         return stated
     if stated:
         return Usage(**{"requests": 1, **stated})
-    output = sum(len(part.text) for part in parts if isinstance(part, TextPart | ThinkingPart)) // 4 + 1
-    return Usage(estimate_tokens(request), output, requests=1)
+    size = 0
+    for part in parts:
+        if isinstance(part, TextPart | ThinkingPart):
+            size += len(part.text)
+    return Usage(estimate_tokens(request), size // 4 + 1, requests=1)

@@ -10,7 +10,7 @@ import jiter
 from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, ProtocolError
-from agentflow.core.messages import Message, ModelRequest, ToolCallPart
+from agentflow.core.messages import ModelRequest, ToolCallPart
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 
 
@@ -122,22 +122,16 @@ def unsupported(dialect: str, what: str, instead: str) -> ConfigurationError:
 
 def estimate_tokens(request: ModelRequest) -> int:
     """Estimated input tokens: one per four bytes of the request's JSON, 1,000 per image or document."""
-    size = len(request.system) + sum(len(to_json(t.input_schema)) + len(t.description) for t in request.tools)
-    count = 0
+    size, count = len(request.system), 3
+    for tool in request.tools:
+        size += len(to_json(tool.input_schema)) + len(tool.description)
     for message in request.messages:
-        text, media = _message_size(message)
-        size += text
-        count += 4 + media * 1_000
-    return count + size // 4 + 3
-
-
-def _message_size(message: Message) -> tuple[int, int]:
-    text = media = 0
-    for part in message.parts:
-        if isinstance(part, ToolCallPart):
-            text += len(part.name) + len(to_json(part.arguments))
-        elif hasattr(part, "text"):
-            text += len(part.text.encode("utf-8", "surrogatepass"))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
-        elif hasattr(part, "media_type"):
-            media += 1
-    return text, media
+        count += 4
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                size += len(part.name) + len(to_json(part.arguments))
+            elif hasattr(part, "text"):
+                size += len(part.text.encode("utf-8", "surrogatepass"))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+            elif hasattr(part, "media_type"):
+                count += 1_000
+    return count + size // 4

@@ -112,7 +112,7 @@ class EffectRunner:
             return self._no_task(effect.name, call)
         request = self.request_from_arguments(template.template, effect.arguments)
         try:
-            return await self.tasks.run_request(request, call)
+            return await self.tasks.run(template, request, call)
         except AgentflowError:
             raise
         except Exception as error:  # noqa: BLE001 - the specification's boundary: what nobody foresaw is a FAILED result

@@ -63,6 +63,7 @@ class Run:
     ) -> None:
         self.run_id = run_id or new_run_id()
         self.limits = limits
+        self._bounded = limits.tokens is not None or limits.usd is not None
         self.slice = 1
         self.watched = fanout.watched
         self.streaming = fanout.streaming
@@ -106,7 +107,8 @@ class Run:
 
     def charge_model_call(self) -> None:
         """Count a model call. Raises LimitExceeded past ``model_calls``, or if tokens or money are used up."""
-        self._check_spent()
+        if self._bounded:
+            self._check_spent()
         allowed = self.limits.model_calls
         if allowed is not None and self.model_calls >= allowed:
             raise LimitExceeded(
@@ -118,12 +120,11 @@ class Run:
         """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
-        self._check_spent(exceeded=True)
+        if self._bounded:
+            self._check_spent(exceeded=True)
 
     def _check_spent(self, *, exceeded: bool = False) -> None:
         tokens, usd = self.limits.tokens, self.limits.usd
-        if tokens is None and usd is None:
-            return
         used = self.usage.total_tokens
         if tokens is not None and (used > tokens or (used == tokens and not exceeded)):
             raise LimitExceeded(

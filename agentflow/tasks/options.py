@@ -75,6 +75,11 @@ def offered_tools(template: TaskTemplate, call: CallContext) -> tuple[str, ...] 
     return tuple(name for name in dict.fromkeys(template.tools) if call.grants is None or name in call.grants)
 
 
+def task_mark(name: str, request: SubtaskRequest) -> str:
+    """The mark of a running task in the chains of the calls within it."""
+    return f"task:{fingerprint(name, request)}"
+
+
 def fingerprint(name: str, request: SubtaskRequest) -> str:
     """A digest that is equal for identical requests: template, inputs, files, description and history."""
     history = request.history_context or ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from agentflow.core.call import CallContext, LazyFingerprint
+from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.events import TaskStarted
@@ -20,7 +21,7 @@ from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOve
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs
-from agentflow.tasks.options import TaskOptions, fingerprint, offered_tools, select_model
+from agentflow.tasks.options import TaskOptions, offered_tools, select_model, task_mark
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.template import text_of
 
@@ -66,19 +67,19 @@ class TaskRunner:
         Within another task (called by its tools, or while its prompt is rendered) the session is a fork: the exchanges
         of nested tasks are not part of the conversation.
         """
-        chain = call.chain_with(LazyFingerprint(lambda: f"task:{fingerprint(compiled.name, request)}"))
-        nested = call.material is not None or options.functions is not None
-        session = call.session.fork() if nested else None
-        grants = narrowed(call.grants, compiled.grants)
-        with call.scope(
-            TaskStarted, name=compiled.name, request=request, subtask_chain=chain, session=session, grants=grants
-        ) as scope:
-            execution = await self._execute(compiled, request, scope.call, options)
+        with call.scope(TaskStarted, name=compiled.name, request=request) as scope:
+            inner = scope.call
+            inner.add_mark(partial(task_mark, compiled.name, request))
+            if call.material is not None or options.functions is not None:
+                inner.session = call.session.fork()
+            if compiled.grants is not None:
+                inner.grants = narrowed(call.grants, compiled.grants)
+            execution = await self._execute(compiled, request, inner, options)
             result = execution.result
             rounds = self._rounds(compiled, result) if result.status == "FAILED" else 0
             if rounds:
                 taken = await call.run.take_over(
-                    compiled.template, request, execution.goal, result, scope.call, rounds=rounds
+                    compiled.template, request, execution.goal, result, inner, rounds=rounds
                 )
                 if taken is not None:
                     result = replace(taken, usage=result.usage + taken.usage)

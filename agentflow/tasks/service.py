@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -161,6 +161,12 @@ class TaskService:
 
         return self._registry.load(await load_directory(path))
 
+    def run(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext
+    ) -> Coroutine[Any, Any, TaskResult]:
+        """Run a template within ``call`` (to be awaited); otherwise like :meth:`run_request`."""
+        return self._runner.run(compiled, request, call, self._options())
+
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run an atomic task within ``call``, found by the request's name or else its ``type:subtype``.
 
@@ -170,7 +176,7 @@ class TaskService:
         compiled = self._runner.find(request, call)
         if compiled is None:
             return self._runner.not_found(request, call)
-        return await self._runner.run(compiled, request, call, self._options())
+        return await self.run(compiled, request, call)
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run the subtask of a CONTINUATION within ``call``; see :class:`~agentflow.tasks.subtasks.Subtasks`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from agentflow.core.call import LazyFingerprint
 from agentflow.core.session import Session
 from agentflow.runtime.engine import Engine
 
@@ -60,7 +59,7 @@ async def test_a_mark_is_worked_out_once_and_only_when_read() -> None:
     async with engine.open("run") as (_, call):
         inner = call.at("0/0.0")
         nested = inner.at("0/0.1")
-        nested._chain = inner.chain_with(LazyFingerprint(make))  # pyright: ignore[reportPrivateUsage]
+        nested.add_mark(make)
         assert not made
         assert nested.subtask_chain == ("task:1",) == nested.subtask_chain
     assert made == ["made"]

@@ -34,10 +34,12 @@ def value_of(value: Any) -> Any:
     """
     outcome = result("value-of", value)
     problem = outcome.problem()
-    if problem is not None and not isinstance(problem, AgentflowError):
-        described = outcome.notes.error if outcome.failed else outcome.failed_parts[0].error
-        raise cast("ErrorInfo", described).exception() from problem
-    return outcome.value()
+    if problem is None:
+        return outcome.content if outcome.parsed_content is None else outcome.parsed_content
+    if isinstance(problem, AgentflowError):
+        raise problem
+    described = outcome.notes.error if outcome.failed else outcome.failed_parts[0].error
+    raise cast("ErrorInfo", described).exception() from problem
 
 
 @primitive("content", usage="(content result)", arity=(1, 1))
