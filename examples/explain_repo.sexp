@@ -26,21 +26,35 @@ Answer it from these summaries alone, naming the files you rely on.
 
 {{summaries}}"))
 
+(define (summary-of path text)
+  (try (dict "path" path
+             "summary" (value-of (summarise-file (question question)
+                                                 (path path)
+                                                 (text text))))
+    (catch (e)
+      (log-message "no summary of" path "-" (get-field e 'message))
+      (dict "path" path "error" e))))
+
 (define (summarise path)
   (let ((read (system:read_files (file_paths (list path)))))
     (if (= 0 (get-field (get-field read 'notes) 'files_read_count))
         (begin (log-message "cannot be read, left out:" path) nil)
-        (dict "path" path
-              "summary" (value-of (summarise-file (question question)
-                                                  (path path)
-                                                  (text (content read))))))))
+        (summary-of path (content read)))))
+
+(define (error-of outcome) (get outcome "error"))
+(define (path-of outcome) (get outcome "path"))
 
 (define files (get_context (query question) (max_results 6)))
-(define summaries (filter identity (pmap summarise files 4)))
+(define outcomes (filter identity (pmap summarise files 4)))
+(define summaries (filter (lambda (o) (null? (error-of o))) outcomes))
+(define failures (filter error-of outcomes))
 
 (when (null? summaries)
-  (error "no readable file has anything to do with the question:" question))
+  (if (null? failures)
+      (error "no readable file has anything to do with the question:" question)
+      (raise (error-of (first failures)))))
 
 (dict "answer" (value-of (answer-question (question question)
                                           (summaries (to-json summaries))))
-      "files" (map (lambda (s) (get s "path")) summaries))
+      "files" (map path-of summaries)
+      "left_out" (map path-of failures))

@@ -24,7 +24,7 @@ def main() -> None:
             code="cli/extra",
             hint="pip install 'agentflow[cli]'; the library works without them",
         )
-        show_error(error, as_json="--json" in sys.argv)
+        show_error(error, as_json="--json" in sys.argv, colours=False)
         sys.exit(exit_code(error))
     from agentflow.cli.main import app
 

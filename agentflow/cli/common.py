@@ -8,10 +8,11 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from agentflow.core.errors import (
     AgentflowError,
@@ -23,6 +24,7 @@ from agentflow.core.errors import (
     SexpSyntaxError,
 )
 from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
@@ -79,16 +81,43 @@ def exit_code(error: BaseException) -> Exit:
     return Exit.FAILED
 
 
-def result_exit_code(value: object) -> Exit:
-    """The exit code of a program's value: a FAILED result, or one with a failed part, is a failed workflow."""
-    if isinstance(value, TaskResult) and value.failed:
-        error = value.notes.error
-        return Exit.PROVIDER if error is not None and error.reason in _PROVIDER_REASONS else Exit.FAILED
-    return Exit.FAILED if isinstance(value, TaskResult) and value.failed_parts else Exit.OK
+def problems(value: object) -> list[BaseException]:
+    """The errors of FAILED results, and of failed parts of results, in a program's value, in order."""
+    errors: list[BaseException] = []
+    for result in results_in(value):
+        error = result.error if result.failed else result.problem() if result.failed_parts else None
+        if error is not None:
+            errors.append(error)
+    return errors
 
 
-def show_error(error: BaseException, *, as_json: bool = False) -> None:
-    """Write an error to standard error, and with ``as_json`` also to standard output, as JSON."""
+def results_in(value: object) -> Iterator[TaskResult]:
+    """The results that a value is or holds, in order; each container is looked into once."""
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, TaskResult):
+            yield item
+        elif isinstance(item, list | tuple | dict | SharedList) and id(cast(object, item)) not in seen:
+            seen.add(id(cast(object, item)))
+            parts = cast(Iterable[object], item.values() if isinstance(item, dict) else item)
+            stack.extend(reversed(list(parts)))
+
+
+def result_exit_code(errors: Sequence[BaseException]) -> Exit:
+    """The exit code of a value with these :func:`problems`: a failed part makes a failed workflow."""
+    if not errors:
+        return Exit.OK
+    reasons = {error.reason for error in errors if isinstance(error, AgentflowError)}
+    return Exit.PROVIDER if reasons & _PROVIDER_REASONS else Exit.FAILED
+
+
+def show_error(error: BaseException, *, as_json: bool = False, colours: bool = True) -> None:
+    """Write an error to standard error, and with ``as_json`` also to standard output, as JSON.
+
+    Without ``colours`` no package of the extra is needed.
+    """
     inner = error.error if isinstance(error, CompileFailed) else error
     if as_json:
         body = (
@@ -96,11 +125,16 @@ def show_error(error: BaseException, *, as_json: bool = False) -> None:
             if isinstance(inner, AgentflowError)
             else {"code": "internal/error", "message": f"{type(inner).__name__}: {inner}"}
         )
-        write_out(json.dumps({"ok": False, "error": plain(body)}, ensure_ascii=False) + "\n")
+        write_json({"ok": False, "error": plain(body)})
     text = inner.render() if isinstance(inner, AgentflowError) else f"error: {type(inner).__name__}: {inner}"
     if isinstance(inner, ProviderError) and inner.partial:
         text += f"\n  received before the failure, and no result: {inner.partial[-300:]!r}"
-    print(clean(text), file=sys.stderr, flush=True)
+    if not colours:
+        print(clean(text), file=sys.stderr)
+        return
+    from agentflow.cli.terminal import error_text, print_text, screen
+
+    print_text(screen(sys.stderr), error_text(clean(text)))
 
 
 def write_out(text: str) -> None:
@@ -112,15 +146,37 @@ def write_out(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def show_value(value: object) -> str:
-    """The text the command prints for a value: text unchanged, the content of a result, data as program text."""
-    from agentflow.lang.printer import print_value
+def write_json(data: object) -> None:
+    """Write ``data`` to standard output as one line of JSON."""
+    write_out(json.dumps(data, ensure_ascii=False) + "\n")
 
+
+def show_value(value: object) -> str:
+    """The text the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
+    program text.
+    """
+    if isinstance(value, str | TaskResult):
+        return clean(_text_of(value))
+    items = cast(Sequence[object], value) if isinstance(value, list | tuple | SharedList) else ()
+    if any([isinstance(item, TaskResult) for item in items]) and all([isinstance(i, str | TaskResult) for i in items]):
+        return clean("\n\n".join([_text_of(cast("str | TaskResult", item)).strip() for item in items]))
+    return clean(print_data(cast(object, value)))
+
+
+def print_data(value: object, *, limit: int | None = None) -> str:
+    """``value`` in program notation, with the results in it as their texts."""
+    from agentflow.lang.printer import LISP, print_value
+
+    def atom(item: Any) -> str:
+        return LISP.atom(_text_of(item) if isinstance(item, TaskResult) else item)
+
+    return print_value(value, limit=limit, notation=replace(LISP, atom=atom))
+
+
+def _text_of(value: str | TaskResult) -> str:
     if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, TaskResult):
-        return clean(value.content)
-    return clean(print_value(value))
+        return value
+    return f"failed: {value.content}" if value.failed else value.content
 
 
 def parse_bindings(bindings: list[str]) -> dict[str, Any]:

@@ -1,25 +1,27 @@
-"""``agentflow demo``: prints a workflow, then runs it to answer a question about a repository."""
+"""``agentflow demo``: prints a workflow, then runs it to answer a question about a repository.
+
+A file without a summary (a bad answer, say) is left out of the answer, named at the end, and makes exit code 1.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.resources
-import json
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from agentflow.cli.common import CompileFailed, Exit, exit_code, is_compile_error, show_error, write_out
+from agentflow.cli.common import CompileFailed, Exit, exit_code, is_compile_error, show_error, write_json, write_out
 from agentflow.cli.options import DemoOptions, FlowOptions, open_flow
+from agentflow.cli.progress import Answer, Progress, Totals
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import plain
 from agentflow.lib.private_files import make_private_directory
 from agentflow.lib.terminal import clean
-from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter
 from agentflow.settings import load_settings
 
@@ -65,38 +67,23 @@ def _within(path: str, root: Path) -> str:
     return path if relative.startswith("..") else relative
 
 
-class Answer:
-    """Writes the streamed answer to standard output, on lines of its own."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self.text = ""
-
-    def __call__(self, text: str) -> None:
-        """Write the next piece of the answer."""
-        self.text += text
-        self._out.write(text)
-        self._out.flush()
-
-
 async def run_demo(question: str | None, options: DemoOptions) -> int:
     """Run the demo. Returns the exit code. Raises UsageError."""
     where = Path(options.root) if options.root is not None else default_root()
     text, query = example_text(), question or QUESTION
     model = options.model or load_settings().model or "offline"
     began = time.perf_counter()
-    answer, totals = Answer(sys.stdout), Totals()
+    answer, totals = Answer(sys.stdout, "answer-question"), Totals()
     async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where))) as flow:
         _announce(text, where, model, query)
         events_file = options.events_file or state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl"
         async with contextlib.aclosing(JsonlWriter(Path(events_file), flow.redact)) as writer:
             flow.subscribe(totals)
             flow.subscribe(
-                Console(
+                Progress(
                     sys.stderr,
                     clean=lambda text: flow.redact(clean(text)),
                     answer=None if options.as_json else answer,
-                    answer_task="answer-question",
                 )
             )
             flow.subscribe(writer)
@@ -112,12 +99,22 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                 show_error(error, as_json=options.as_json)
                 return exit_code(error)
         if options.as_json:
-            body = {"ok": True, "value": plain(result.value), "run_id": result.run_id, "usage": plain(result.usage)}
-            write_out(flow.redact(json.dumps(body, ensure_ascii=False)) + "\n")
+            body = {
+                "ok": not result.value["left_out"],
+                "value": plain(result.value),
+                "run_id": result.run_id,
+                "usage": plain(result.usage),
+            }
+            write_json(flow.redact(body))
         else:
             _show_rest(result.value, answer, where)
     _show_totals(result, totals, time.perf_counter() - began, writer.path)
-    return Exit.OK
+    left_out: list[str] = result.value["left_out"]
+    for path in left_out:
+        print(
+            f"left out: {clean(_within(path, where))} has no summary; the answer rests on the others", file=sys.stderr
+        )
+    return Exit.FAILED if left_out else Exit.OK
 
 
 def _announce(text: str, where: Path, model: str, question: str) -> None:
@@ -130,7 +127,7 @@ def _announce(text: str, where: Path, model: str, question: str) -> None:
 def _show_rest(value: Any, answer: Answer, where: Path) -> None:
     """What has not been streamed: the files, and the answer where the model gave it in one piece."""
     if not answer.text:
-        answer(clean(str(value["answer"])) + "\n")
+        answer.write(clean(str(value["answer"])) + "\n")
     write_out("\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sqlite3
@@ -10,7 +9,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 
-from agentflow.cli.common import Exit, write_out
+from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.core.errors import AgentflowError
 
 _PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices")
@@ -66,7 +65,7 @@ async def doctor(as_json: bool) -> int:
         problems.append("this Python's SQLite has no FTS5: the index cannot work")
     report["problems"] = problems
     if as_json:
-        write_out(json.dumps(report) + "\n")
+        write_json(report)
     else:
         tested = _tested()
         untested = "" if "{}.{}".format(*sys.version_info) in tested else f" (tested: {tested[0]} to {tested[-1]})"

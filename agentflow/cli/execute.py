@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -15,30 +14,37 @@ from agentflow.cli.common import (
     exit_code,
     is_compile_error,
     parse_bindings,
+    problems,
     result_exit_code,
     show_error,
     show_value,
+    write_json,
     write_out,
 )
 from agentflow.cli.options import RunOptions, open_flow
+from agentflow.cli.progress import Progress
+from agentflow.cli.terminal import same_screen
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
-from agentflow.observe.console import Console
 from agentflow.observe.jsonl import JsonlWriter, event_line
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
 
+_SHOWN_ERRORS = 5
+
+
 @contextlib.asynccontextmanager
 async def watching(flow: AgentFlow, options: RunOptions) -> AsyncGenerator[None, None]:
     """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines."""
     if options.progress or (options.progress is None and sys.stderr.isatty()):
-        flow.subscribe(Console(sys.stderr, clean=lambda text: flow.redact(clean(text))))
+        live = not (options.events and same_screen(sys.stdout, sys.stderr))
+        flow.subscribe(Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), live=live))
     if options.events:
 
         def line(event: Event) -> None:
@@ -69,7 +75,8 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
             show_error(error, as_json=as_json)
             return exit_code(error)
         value = result.value
-        code = result_exit_code(value)
+        errors = problems(value)
+        code = result_exit_code(errors)
         if as_json:
             body = {
                 **({"type": "result"} if options.events else {}),
@@ -79,13 +86,12 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
                 "usage": plain(result.usage),
                 "cost_usd": result.cost,
             }
-            write_out(flow.redact(json.dumps(body, ensure_ascii=False)) + "\n")
-        elif isinstance(value, TaskResult) and value.failed:
-            error = value.error
-            assert error is not None
-            show_error(error)
-        else:
+            write_json(flow.redact(body))
+            return code
+        if not (isinstance(value, TaskResult) and value.failed):
             write_out(flow.redact(show_value(value)) + "\n")
-            if isinstance(value, TaskResult) and value.failed_parts and (error := value.problem()) is not None:
-                show_error(error)
+        for error in errors[:_SHOWN_ERRORS]:
+            show_error(error)
+        if len(errors) > _SHOWN_ERRORS:
+            print(f"... and {len(errors) - _SHOWN_ERRORS} more results have failed", file=sys.stderr)
         return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow.cli.common import Exit, read_program, write_out
+from agentflow.cli.common import Exit, read_program, write_json, write_out
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, info_of_schema
@@ -64,7 +63,7 @@ def check_files(
             for each in found:
                 write_out(clean(each.error.render()).replace("error[", f"{each.severity}[", 1) + "\n")
     if as_json:
-        write_out(json.dumps({"ok": not errors, "files": files}, ensure_ascii=False) + "\n")
+        write_json({"ok": not errors, "files": files})
     else:
         counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else ["nothing found"]
         print(f"{_count(len(paths), 'file')} checked, {', '.join(counts)}", file=sys.stderr)
@@ -130,7 +129,7 @@ def format_files(
             if not as_json:
                 print(f"{'would change' if check else 'changed'} {name}", file=sys.stderr)
     if as_json:
-        write_out(json.dumps({"ok": code == Exit.OK, "files": report}, ensure_ascii=False) + "\n")
+        write_json({"ok": code == Exit.OK, "files": report})
     return code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -37,8 +36,9 @@ def top(
     ] = False,
 ) -> None:
     """Run LLM workflows that are programs."""
-    if os.environ.get("NO_COLOR"):
-        os.environ.setdefault("TERM", "dumb")
+    from agentflow.cli.terminal import prepare_streams
+
+    prepare_streams()
 
 
 def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentflow.cli.common import print_data
 from agentflow.core.errors import AgentflowError
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
@@ -206,7 +207,7 @@ def show(value: object) -> str:
             error = value.error
             detail = str(error) if error is not None else print_value(value.content, limit=MAX_SHOWN)
             return f"#<result {value.status}> {detail}"
-        return print_value(value, limit=MAX_SHOWN)
+        return print_data(value, limit=MAX_SHOWN)
     except AgentflowError as error:
         return f"; a value that cannot be shown: {error}"
 

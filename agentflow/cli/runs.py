@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentflow.cli.common import Exit, write_out
+from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.cli.demo import state_directory
 from agentflow.lib.terminal import clean
 
@@ -43,7 +43,7 @@ def list_runs(directory: str | None, as_json: bool) -> int:
     files = sorted(where.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True) if where.is_dir() else []
     recorded = [run for path in files[:200] if (run := summary(path)) is not None]
     if as_json:
-        write_out(json.dumps(recorded, ensure_ascii=False) + "\n")
+        write_json(recorded)
         return Exit.OK
     for run in recorded:
         when = datetime.fromtimestamp(run["time"]).strftime("%Y-%m-%d %H:%M:%S")

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from agentflow.cli.common import Exit, UsageError, write_out
+from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
 from agentflow.lib.terminal import clean
@@ -40,7 +40,7 @@ async def index_command(
     async with FileMemory(config=config, roots=[root]) as memory:
         report = (await memory.update_global_index())[0]
     if as_json:
-        write_out(json.dumps({"ok": True, **_counts(report)}, ensure_ascii=False) + "\n")
+        write_json({"ok": True, **_counts(report)})
         return Exit.OK
     write_out(
         f"{report.files:,} files indexed below {clean(report.root)} in {report.duration_s:.2f} s: "
@@ -73,7 +73,7 @@ async def search_command(
         matches = await memory.search(query, k)
     if as_json:
         listed = [_match_json(match) for match in matches]
-        write_out(json.dumps({"ok": True, "query": query, "matches": listed}, ensure_ascii=False) + "\n")
+        write_json({"ok": True, "query": query, "matches": listed})
         return Exit.OK
     if not matches:
         print("nothing found", file=sys.stderr)

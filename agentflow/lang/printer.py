@@ -52,13 +52,13 @@ class Notation:
     quotes: bool = False
 
 
-def print_value(value: object, *, limit: int | None = None) -> str:
-    """``value`` in program notation.
+def print_value(value: object, *, limit: int | None = None, notation: Notation | None = None) -> str:
+    """``value`` in program notation, or in another.
 
     With ``limit``, the text is cut after that many characters and ends in ``...``, for messages and displays.
     Raises LimitExceeded (``limits/depth``) past 1,000 levels of nesting, and for an integer of more than 4,300 digits.
     """
-    return _render(value, LISP, limit)
+    return _render(value, notation or LISP, limit)
 
 
 def is_symbol_text(name: str) -> bool:

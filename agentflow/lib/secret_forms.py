@@ -24,6 +24,8 @@ _SECRET_WORDS = frozenset({
 """Words that mark a variable as secret, anywhere in its name."""
 _PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "sock", "type"})
 """Last words of a name that mark it as harmless: the variable only refers to a secret."""
+_WORKING_DIRECTORY = "PWD"
+"""The shell's own variable; redacting its value would hide the path of every file below it."""
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/@\s]*))?@")
 _TOKEN = r"[A-Za-z0-9_\-]"
@@ -147,7 +149,7 @@ class Beginnings:
 
 def secrets_of(name: str, value: str) -> list[str]:
     """The secrets in an environment variable."""
-    if len(value) < MIN_NAMED:
+    if len(value) < MIN_NAMED or name == _WORKING_DIRECTORY:
         return []
     if (login := _USER_INFO.match(value)) is not None:
         password = login.group("password") or ""

@@ -176,6 +176,7 @@ def test_a_variable_whose_name_or_value_says_secret(name: str, value: str, secre
         ("SSL_KEY_FILE", "/etc/ssl/private.txt"),
         ("PYPI_MIRROR", "https://mirror.example/simple"),
         ("COMPASS", "north-by-northwest"),
+        ("PWD", "/home/someone/project"),
         ("AWS_KEY_ID", "harmless-name"),
     ],
 )

@@ -1,8 +1,7 @@
-"""What observers write: JSON lines, and progress for people."""
+"""What observers write: JSON lines."""
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from pathlib import Path
@@ -15,7 +14,6 @@ from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
-from agentflow.observe.console import Console, Totals
 from agentflow.observe.jsonl import JsonlWriter, event_line
 from tests.support.fakes import FakeRun
 
@@ -68,20 +66,3 @@ def test_lines_are_redacted() -> None:
     line = event_line(event, lambda data: redacted(data, Redactor()))
     assert key not in line and "abc" not in line
     assert json.loads(line)["level"] == "info"
-
-
-def test_the_console_shows_starts_ends_and_reasons() -> None:
-    """One plain line per effect started and finished; a failed one says why; whitespace is folded."""
-    out = io.StringIO()
-    console = Console(out, clean=lambda text: text.replace("\x1b", ""))
-    totals = Totals()
-    for event in events_of_a_task():
-        console(event)
-        totals(event)
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 3
-    assert "> task ask" in lines[0]
-    assert "\x1b" not in out.getvalue()
-    assert "x task ask" in lines[2]
-    assert "failed: llm_error" in lines[2]
-    assert totals.tasks == 1

@@ -14,6 +14,7 @@ import pytest
 
 import agentflow.events
 from agentflow import AgentFlow, ApprovalRequest, CallContext, ScriptedProvider, tool
+from agentflow.cli.progress import Progress
 from agentflow.core import events as declared
 from agentflow.core.events import ENDINGS, EVENTS, text_getter
 from agentflow.errors import ConfigurationError, LimitExceeded
@@ -35,7 +36,6 @@ from agentflow.events import (
     WaitFinished,
     WaitStarted,
 )
-from agentflow.observe.console import Console
 from agentflow.observe.jsonl import event_line
 from agentflow.observe.stream import DELTA_ALLOWANCE, Subscriber
 from agentflow.tasks.workflows import make_workflow
@@ -125,7 +125,7 @@ class NapFinished(FinishedBase):
 def test_readers_take_events_they_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """The console shows any pair, the writer writes any event, redaction searches any field that may hold text."""
     out = StringIO()
-    console = Console(out)
+    console = Progress(out)
     monkeypatch.setitem(ENDINGS, NapStarted, declared.Ending(NapFinished, ("name",)))  # type: ignore[arg-type]
     run = FakeRun()
     with run.call().scope(NapStarted, name="Ada", pillow=SECRET):

@@ -1,0 +1,129 @@
+"""What the command writes to: encodings, colours, widths, and the live line. Rich knows terminals; this says what for."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, OverflowMethod
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+_PLAIN_WIDTH = 120
+"""Columns of a progress line where there is no terminal to say."""
+_TICK_S = 0.1
+_ESCAPES = "agentflow-escapes"
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def prepare_streams() -> None:
+    """Let standard output and error write every character: one that their encoding lacks as a JSON escape.
+
+    A text stays legible that way, and JSON stays JSON.
+    """
+    codecs.register_error(_ESCAPES, _escape)
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors=_ESCAPES)
+
+
+def screen(stream: TextIO) -> Console:
+    """Rich's view of ``stream``: colours (not with ``NO_COLOR``) and width; nothing in a text is markup."""
+    width = None if stream.isatty() else _PLAIN_WIDTH
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def is_interactive(stream: TextIO) -> bool:
+    """Whether a live line can be shown: a terminal that can move its cursor, and a person before it."""
+    return stream.isatty() and not screen(stream).is_dumb_terminal and not os.environ.get("CI")
+
+
+def same_screen(one: TextIO, other: TextIO) -> bool:
+    """Whether what is written to both streams ends up on the same lines: one terminal, or one pipe or file."""
+    if one.isatty() and other.isatty():
+        return True
+    try:
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    except (OSError, ValueError):
+        return one is other
+
+
+def print_line(console: Console, line: Text) -> None:
+    """Print ``line`` on one line of the screen: what does not fit is cut off."""
+    console.print(line, no_wrap=True, overflow=_overflow(console))
+
+
+def print_text(console: Console, text: Text) -> None:
+    """Print ``text`` as it is, however long its lines are."""
+    console.print(text, soft_wrap=True)
+
+
+def error_text(rendered: str) -> Text:
+    """A rendered error with its colours."""
+    text = Text(rendered)
+    text.highlight_regex(r"^(error|warning)(\[[^\]]*\])?", "bold red")
+    text.highlight_regex(r"(?m)^ *\|( *\^+)$", "bold red")
+    text.highlight_regex(r"(?m)^ *hint:", "cyan")
+    return text
+
+
+class LiveLine:
+    """The last line of a terminal, drawn anew while things run. Used on the event loop.
+
+    Parameters: ``console`` the terminal; ``describe`` gives the text of the line.
+    """
+
+    def __init__(self, console: Console, describe: Callable[[], str]) -> None:
+        self._console = console
+        self._describe = describe
+        self._spinner = Spinner("dots" if _is_utf8(console) else "line")
+        self._live: Live | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Show the line, until :meth:`stop`."""
+        if self._live is None:
+            self._live = Live(
+                get_renderable=self._line,
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+            )
+            self._live.start()
+            self._tick(self._live)
+
+    def stop(self) -> None:
+        """Take the line away."""
+        live, self._live = self._live, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if live is not None:
+            live.stop()
+
+    def _tick(self, live: Live) -> None:
+        live.refresh()
+        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick, live)
+
+    def _line(self) -> Text:
+        frame = self._spinner.render(self._console.get_time())
+        assert isinstance(frame, Text)
+        return Text.assemble(frame, " ", self._describe(), no_wrap=True, overflow=_overflow(self._console))
+
+
+def _is_utf8(console: Console) -> bool:
+    return console.encoding.startswith("utf")
+
+
+def _overflow(console: Console) -> OverflowMethod:
+    return "ellipsis" if _is_utf8(console) else "crop"

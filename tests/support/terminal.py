@@ -1,0 +1,101 @@
+"""A terminal in which the command runs: a pseudo-terminal whose screen is rendered as a person would see it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import struct
+import sys
+import termios
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pyte
+
+
+@dataclass
+class Terminal:
+    """What has been drawn so far: the rendered ``lines`` and the ``raw`` bytes."""
+
+    columns: int
+    raw: bytes = b""
+    shown: list[list[str]] = field(default_factory=list[list[str]])
+
+    def __post_init__(self) -> None:
+        self._screen = pyte.HistoryScreen(self.columns, 24, history=5_000)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def feed(self, data: bytes) -> None:
+        """Draw what was written."""
+        self.raw += data
+        self._stream.feed(data)
+        self.shown.append([line.rstrip() for line in self._screen.display])
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines, those that have scrolled away too, without blank ones at the end."""
+        gone = ["".join(line[column].data for column in range(self.columns)) for line in self._screen.history.top]
+        lines = [line.rstrip() for line in [*gone, *self._screen.display]]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def ever_showed(self, text: str) -> bool:
+        """Whether some line of the screen held ``text`` at any time."""
+        return any(text in line for lines in self.shown for line in lines)
+
+
+async def in_terminal(
+    *arguments: str,
+    environment: Mapping[str, str],
+    columns: int = 80,
+    react: Callable[[Terminal], bytes] = lambda terminal: b"",
+    standard_output: int | None = None,
+) -> tuple[int, Terminal]:
+    """Run the command in a terminal. Returns the exit code and what was drawn.
+
+    ``react`` is asked after everything drawn what to type; ``standard_output`` is a descriptor to use in the terminal's
+    stead for that stream.
+    """
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "agentflow",
+        *arguments,
+        stdin=slave,
+        stdout=slave if standard_output is None else standard_output,
+        stderr=slave,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(slave)
+    terminal = Terminal(columns)
+    ended = asyncio.Event()
+
+    def readable() -> None:
+        try:
+            data = os.read(master, 65_536)
+        except OSError:  # nobody holds the other end any more
+            data = b""
+        if not data:
+            loop.remove_reader(master)
+            ended.set()
+            return
+        terminal.feed(data)
+        if typed := react(terminal):
+            os.write(master, typed)
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(master, readable)
+    try:
+        await asyncio.wait_for(ended.wait(), 60)
+        return await process.wait(), terminal
+    finally:
+        loop.remove_reader(master)
+        os.close(master)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
