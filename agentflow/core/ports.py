@@ -106,6 +106,11 @@ class Tool:
 class ToolPort(Protocol):
     """The tool registry as the runtime and the turn loop see it."""
 
+    @property
+    def revision(self) -> object:
+        """A token that stays the same until a tool is registered or removed, and then is another for good."""
+        ...
+
     def find(self, name: str) -> Tool | None:
         """The tool called ``name``, or None."""
         ...
@@ -321,6 +326,11 @@ class CommandPort(Protocol):
 
 class TemplatePort(Protocol):
     """The task system as the runtime uses it."""
+
+    @property
+    def revision(self) -> object:
+        """A token that stays the same until a template is registered, and then is another for good."""
+        ...
 
     def find_template(self, identifier: str) -> TaskTemplate | None: ...
     def template_names(self) -> Sequence[str]: ...

@@ -39,13 +39,14 @@ class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
 
     ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
-    one dict to that executor; both are read-only.
+    one dict to that executor; both are read-only. ``revision`` is another object after each change.
     """
 
     def __init__(self) -> None:
         self.specs: dict[str, dict[str, Any]] = {}
         self.executors: dict[str, Callable[..., Any]] = {}
         self._tools: dict[str, Tool] = {}
+        self.revision = object()
         self._ordinary: tuple[ToolSpec, ...] | None = None
         self._schemas: dict[str, Schema | None] = {}
         self._infos: dict[str, NameInfo] = {}
@@ -73,7 +74,7 @@ class ToolRegistry:
         shown = tool.spec
         self._tools[tool.name] = tool
         self._infos.pop(tool.name, None)
-        self._ordinary = None
+        self._changed()
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
         self.specs[tool.name] = spec or {
             "name": shown.name,
@@ -81,9 +82,13 @@ class ToolRegistry:
             "input_schema": shown.input_schema,
         }
 
+    def _changed(self) -> None:
+        self.revision = object()
+        self._ordinary = None
+
     def remove(self, name: str) -> bool:
         """Remove a tool. Returns whether there was one."""
-        self._ordinary = None
+        self._changed()
         self._infos.pop(name, None)
         self.specs.pop(name, None)
         self.executors.pop(name, None)

@@ -172,6 +172,11 @@ class SexpEnvironment:
             cell = self._cells[name] = Cell()
         return cell
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is bound or defined here, and nothing lies around."""
+        return self.parent is None and not self._cells and not self._tasks
+
     def names(self) -> frozenset[str]:
         """The names bound here and in the environments around."""
         seen: set[str] = set()

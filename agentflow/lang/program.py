@@ -42,7 +42,19 @@ class Program:
     Serialises as its text.
     """
 
-    __slots__ = ("__weakref__", "_cells", "_constants", "_link", "allow", "filename", "free", "limits", "own", "source")
+    __slots__ = (
+        "__weakref__",
+        "_cells",
+        "_constants",
+        "_fitted",
+        "_link",
+        "allow",
+        "filename",
+        "free",
+        "limits",
+        "own",
+        "source",
+    )
 
     def __init__(
         self,
@@ -61,6 +73,7 @@ class Program:
         self._link = link
         self._constants = constants
         self._cells = cells
+        self._fitted: object = None
         self.free = free
         self.own = own
         self.allow = allow
@@ -81,16 +94,20 @@ class Program:
         cells = [env.own(name) if own else env.find(name) or env.own(name) for name, own in self._cells]
         return self._link(env, *self._constants, *cells)
 
-    def fits(self, describe: Describe) -> bool:
+    def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.
 
-        A name under which the program itself defines a task need only still be no variable.
+        A name under which the program itself defines a task need only still be no variable. ``revision`` is equal as
+        long as every name means the same, None where that is not known: names are compared once for each.
         """
+        if revision is not None and revision == self._fitted:
+            return True
         for name, info in self.free.items():
             now = describe(name)
             own = name in self.own and now.kind != "variable" and info.kind != "variable"
             if not (now is info or own or now == info):
                 return False
+        self._fitted = revision
         return True
 
     def __repr__(self) -> str:
@@ -115,10 +132,10 @@ class ProgramCache:
         self._size = size
         self._programs: OrderedDict[tuple[Any, ...], list[Program]] = OrderedDict()
 
-    def find(self, key: tuple[Any, ...], describe: Describe) -> Program | None:
-        """A program of this key whose free names are what they were."""
+    def find(self, key: tuple[Any, ...], describe: Describe, revision: object = None) -> Program | None:
+        """A program of this key whose free names are what they were; see :meth:`Program.fits`."""
         for program in self._programs.get(key, ()):
-            if program.fits(describe):
+            if program.fits(describe, revision):
                 self._programs.move_to_end(key)
                 return program
         return None
@@ -139,21 +156,23 @@ def compile_program(
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
     cache: ProgramCache | None = None,
+    revision: object = None,
 ) -> Program:
     """Read, check and compile a program.
 
     ``names`` says what a free name is (None: nothing is known of any), and makes the templates of the tasks that the
     program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
-    an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result.
+    an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing
+    its names again, see :meth:`Program.fits`.
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
     limits = limits or Limits()
     granted = frozenset(allow) if allow is not None else None
     describe = describer(names, frozenset(env_names))
-    key = (source.name, source.digest, granted, limits.source_bytes, limits.nesting, limits.nodes)
+    key = (source.name, source.text, granted, limits.source_bytes, limits.nesting, limits.nodes)
     if cache is not None:
-        cached = cache.find(key, describe)
+        cached = cache.find(key, describe, revision)
         if cached is not None:
             return cached
     with collector_paused():

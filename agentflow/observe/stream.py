@@ -127,13 +127,14 @@ class Fanout:
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
     ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
     ``deltas`` that is false gets lifecycle events only. Attributes: ``watched`` says whether anybody takes events,
-    ``streaming`` whether anybody takes deltas.
+    ``streaming`` whether anybody takes deltas, ``needs_tasks`` whether there are async observers, which :meth:`pump`
+    serves.
 
     Plain observers are called at once, one after the other, in the task and the context that publish: what they set in a
     context variable is seen by the code that goes on there.
     """
 
-    __slots__ = ("_async", "_drop", "_plain", "own", "streaming", "watched")
+    __slots__ = ("_async", "_drop", "_plain", "needs_tasks", "own", "streaming", "watched")
 
     def __init__(
         self,
@@ -145,18 +146,15 @@ class Fanout:
         self._plain: list[Callable[[Event], Any]] = []
         self._async: list[tuple[Observer, Subscriber]] = []
         self.own = own
+        self.watched = bool(observers) or own is not None
+        self.streaming = own is not None
         for observer in observers:
+            self.streaming = self.streaming or takes_deltas(observer)
             if is_async_observer(observer):
                 self._async.append((observer, Subscriber(lossy=True)))
             else:
                 self._plain.append(observer)
-        self.watched = bool(observers) or own is not None
-        self.streaming = own is not None or any([takes_deltas(observer) for observer in observers])
-
-    @property
-    def needs_tasks(self) -> bool:
-        """Whether there are async observers, which :meth:`pump` serves."""
-        return bool(self._async)
+        self.needs_tasks = bool(self._async)
 
     @property
     def congested(self) -> bool:

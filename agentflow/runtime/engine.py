@@ -14,6 +14,7 @@ from agentflow.core.names import Definitions, Template
 from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Source
@@ -119,7 +120,7 @@ class Engine:
             redactor=self._redactor,
         )
         root = CallContext(run, session=session, grants=grants)
-        scope = root.scope(RunStarted, path="0", name=name, program=program, labels=dict(labels) if labels else None)
+        scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor)
 
     def join(
@@ -172,12 +173,21 @@ class Engine:
         """
         limits = limits or self.limits
         names = self.names(env, defined)
+        only_ours = defined is None and not bindings and (env is None or env.is_empty)
+        revision = (self.tasks.revision, self.tools.revision) if only_ours else None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
-            if same and program.fits(describer(names, frozenset(bindings))):
+            if same and program.fits(describer(names, frozenset(bindings)), revision):
                 return program
-        source = program.source if isinstance(program, Program) else program
-        return compile_program(source, names=names, limits=limits, allow=grants, env_names=bindings, cache=self._cache)
+        return compile_program(
+            program.source if isinstance(program, Program) else program,
+            names=names,
+            limits=limits,
+            allow=grants,
+            env_names=bindings,
+            cache=self._cache,
+            revision=revision,
+        )
 
     def diagnostics(
         self,
@@ -209,16 +219,12 @@ class Engine:
 
         ``fitted`` says that it was compiled for this environment just now, so that its names need no second look.
         """
-        value = await run_program(
-            program,
-            env,
-            performer=self.effects,
-            call=call,
-            budget=budget_of(call),
-            publish=publish,
-            fitted=fitted,
+        budget = budget_of(call)
+        return plain_lists(
+            await run_program(
+                program, env, performer=self.effects, call=call, budget=budget, publish=publish, fitted=fitted
+            )
         )
-        return plain_lists(value)
 
     async def define(
         self, program: str | Source | Program, bindings: Mapping[str, Any] | None, call: CallContext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -18,7 +18,7 @@ from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.strand import Strand
 
 
-async def run_program(
+def run_program(
     program: Program,
     env: SexpEnvironment,
     *,
@@ -28,12 +28,12 @@ async def run_program(
     programs: ProgramCache | None = None,
     publish: Publish | None = None,
     fitted: bool = False,
-) -> Any:
-    """Run a program in ``env`` at the place ``call`` of a run, and give its last value.
+) -> Coroutine[Any, Any, Any]:
+    """Run a program in ``env`` at the place ``call`` of a run (to be awaited), and give its last value.
 
     A program whose free names have changed since it was compiled is compiled again for ``env``, unless it is known to be
-    ``fitted`` to it. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and LimitExceeded, with their places and
-    the program calls they went through.
+    ``fitted`` to it. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
+    LimitExceeded, with their places and the program calls they went through.
     """
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
@@ -41,7 +41,7 @@ async def run_program(
         names = names or NamesInForce(performer, env, view(env, None, call.definitions))
         program = compile_program(program.source, names=names, limits=program.limits, allow=call.grants, cache=programs)
     strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
-    return await strand.main(program, env)
+    return strand.main(program, env)
 
 
 async def call_closure(

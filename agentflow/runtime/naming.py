@@ -105,7 +105,9 @@ class Naming:
     def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
         """The tasks that programs defined as code written in ``env`` sees them; None stands for the strand's own."""
         env = env or self.env
-        return view(env, self.overlay, self.outer) if env is not None else self.outer
+        if env is None:
+            return self.outer
+        return env if self.overlay is None and self.outer is None else view(env, self.overlay, self.outer)
 
     def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
         """What names are to code written in ``env`` where they are no variables."""

@@ -218,7 +218,6 @@ class OpenRun:
         try:
             await self._throttle.take()
             self._scope.__enter__()
-            root.parent = self._scope.call.parent
             if self._run.limits.wall_s is not None:
                 self._clock = await WallClock(self._run.budget).__aenter__()
             if self._pump is not None:

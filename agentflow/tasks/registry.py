@@ -273,10 +273,11 @@ class TemplateRegistry:
 
     The last registration of a subtype wins; registering a name again replaces the template and its index entry.
     ``builtin`` looks up the templates that come with agentflow, which are found if no registered one has the name, and
-    never listed.
+    never listed. ``revision`` is another object after each change, also of what ``builtin`` finds (see :meth:`changed`).
     """
 
     def __init__(self, builtin: Callable[[str], CompiledTemplate | None] | None = None) -> None:
+        self.revision = object()
         self._compiled: dict[str, CompiledTemplate] = {}
         self._index: dict[str, str] = {}
         self._builtin = builtin
@@ -299,7 +300,12 @@ class TemplateRegistry:
             self._forget(old.template)
         self._compiled[compiled.name] = compiled
         self._index[_key(compiled.template)] = compiled.name
+        self.changed()
         return compiled
+
+    def changed(self) -> None:
+        """Note that an identifier may have come to mean another template."""
+        self.revision = object()
 
     def _forget(self, template: TaskTemplate) -> None:
         key = _key(template)
@@ -360,6 +366,7 @@ class TemplateRegistry:
             return [self.register(template).name for template in templates]
         except AgentflowError:
             self._compiled, self._index = before
+            self.changed()
             raise
 
 

@@ -95,6 +95,11 @@ class TaskService:
         return scripted_builtin(identifier) if self._test_mode else builtin(identifier)
 
     @property
+    def revision(self) -> object:
+        """A token that stays the same until a template is registered, and then is another for good."""
+        return self._registry.revision
+
+    @property
     def templates(self) -> dict[str, TaskTemplate]:
         """The registered templates by name, in order of registration (a copy)."""
         return self._registry.templates
@@ -108,6 +113,7 @@ class TaskService:
         """Switch test mode: prompts are answered by a deterministic script instead of a model, and the templates
         ``greeting`` and ``format_date`` exist."""
         self._test_mode = bool(enabled)
+        self._registry.changed()
 
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
         """Register a template, a dict in the specification's shape or a TaskTemplate; replaces one of the same name.

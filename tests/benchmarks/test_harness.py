@@ -10,7 +10,7 @@ import pytest
 
 from tests.benchmarks.compare import Ratio, main, measure, table
 from tests.benchmarks.figures import CONTROL
-from tests.benchmarks.package_calls import package_calls
+from tests.benchmarks.package_calls import TARGET, package_calls
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,3 +95,10 @@ async def test_package_calls_are_counted_without_noise() -> None:
         name.startswith("runtime/") for name in unwatched
     )
     assert (await package_calls(watched=True)).total() > unwatched.total()
+
+
+async def test_a_task_makes_no_more_calls_than_it_may() -> None:
+    """One run of one task over a scripted model keeps within its bound. ``package_calls.py --by-function`` says which
+    functions are called: what is computed anew for each run, or twice, is what to look for."""
+    counts = await package_calls()
+    assert counts.total() <= TARGET, counts.most_common(20)

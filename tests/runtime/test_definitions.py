@@ -326,6 +326,40 @@ async def test_programs_fit_signatures(tmp_path: Path) -> None:
         assert not program.fits(describe)
 
 
+async def test_names_are_compared_again_after_any_change(tmp_path: Path) -> None:
+    """A program compiled before is the same while nothing changes, and is looked at anew once a name may mean something
+    else: a tool or a task is registered or removed, test mode begins or ends, another flow runs it, a name is bound."""
+
+    async def twice(x: str) -> str:
+        """Say it twice."""
+        return x + x
+
+    async with flow_of(tmp_path) as flow, flow_of(tmp_path) as other:
+        text = '(content (s (x "a")))'
+        flow.tool(twice)
+        await flow.define(task("A"))
+        first = flow.compile(text)
+        assert flow.compile(text) is first and flow.compile(first) is first
+        with pytest.raises(SexpEvaluationError, match="unrecognized operator"):
+            await other.eval(first)
+        assert flow.compile(first) is first
+        flow.tools.remove("twice")
+        assert flow.compile(first) is first
+        await flow.define('(defatom s (params (x) (y)) (instructions "{{x}} {{y}}"))')
+        assert flow.compile(first) is not first and flow.compile(text) is not first
+
+        ordinary = flow.compile("(atomic:greeting)")
+        flow.task_system.set_test_mode(True)
+        scripted = flow.compile("(atomic:greeting)")
+        assert scripted is not ordinary and flow.compile(ordinary) is scripted
+        flow.task_system.set_test_mode(False)
+        assert flow.compile(scripted) is ordinary
+
+        assert await flow.eval("(+ 1 2)") == 3
+        assert await flow.eval("(+ 1 2)", bindings={"+": lambda a, b: a * 10 + b}) == 12
+        assert await flow.eval("(+ 1 2)") == 3
+
+
 async def test_a_wrong_definition_is_an_error_before_anything_runs(tmp_path: Path) -> None:
     """What the task system refuses in a template is refused when the program is compiled, at its place."""
     ran: list[int] = []
