@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
 from agentflow.lib.json_schema import Schema
+from agentflow.lib.read_only import ReadOnlyDict
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 
@@ -35,6 +37,9 @@ RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 5.0
 
 
+_REGISTER = "call register_tool(spec, executor), or add_tool(function)"
+
+
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
 
@@ -43,8 +48,8 @@ class ToolRegistry:
     """
 
     def __init__(self) -> None:
-        self.specs: dict[str, dict[str, Any]] = {}
-        self.executors: dict[str, Callable[..., Any]] = {}
+        self.specs: ReadOnlyDict[str, dict[str, Any]] = ReadOnlyDict("the specs of tools", _REGISTER)
+        self.executors: ReadOnlyDict[str, Callable[..., Any]] = ReadOnlyDict("the executors of tools", _REGISTER)
         self._tools: dict[str, Tool] = {}
         self.revision = object()
         self._ordinary: tuple[ToolSpec, ...] | None = None
@@ -58,7 +63,7 @@ class ToolRegistry:
         """
         registered = tool if isinstance(tool, Tool) else tool_from_function(tool)
         self._put(registered)
-        self.executors.pop(registered.name, None)
+        self.executors.drop(registered.name)
         return registered
 
     def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
@@ -68,7 +73,21 @@ class ToolRegistry:
         """
         tool = tool_from_spec(spec, executor)
         self._put(tool, dict(spec))
-        self.executors[tool.name] = executor
+        self.executors.put(tool.name, executor)
+
+    def set_executor(self, name: str, executor: Callable[..., Any]) -> None:
+        """Have ``executor``, a function of one dict, do what the tool called ``name`` does; the rest of it stays.
+
+        A new name is a tool of any arguments, offered to a model only where a task names it. Raises ConfigurationError.
+        """
+        tool, spec = self._tools.get(name), self.specs.get(name)
+        if tool is None or spec is None:
+            spec = {"name": name, "description": inspect.getdoc(executor) or "", "input_schema": {"type": "object"}}
+            tool = replace(tool_from_spec(spec, executor), builtin=True)
+        else:
+            tool = replace(tool, call=tool_from_spec(spec, executor).call, kind="direct", validates=False)
+        self._put(tool, spec)
+        self.executors.put(name, executor)
 
     def _put(self, tool: Tool, spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
@@ -76,11 +95,8 @@ class ToolRegistry:
         self._infos.pop(tool.name, None)
         self._changed()
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)
-        self.specs[tool.name] = spec or {
-            "name": shown.name,
-            "description": shown.description,
-            "input_schema": shown.input_schema,
-        }
+        described = {"name": shown.name, "description": shown.description, "input_schema": shown.input_schema}
+        self.specs.put(tool.name, spec or described)
 
     def _changed(self) -> None:
         self.revision = object()
@@ -90,8 +106,8 @@ class ToolRegistry:
         """Remove a tool. Returns whether there was one."""
         self._changed()
         self._infos.pop(name, None)
-        self.specs.pop(name, None)
-        self.executors.pop(name, None)
+        self.specs.drop(name)
+        self.executors.drop(name)
         return self._tools.pop(name, None) is not None
 
     def find(self, name: str) -> Tool | None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -38,6 +38,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import Fallback, TurnLoop
 from agentflow.handler.watching import WatchedRun, watch
 from agentflow.lib.event_loop import running_loop
+from agentflow.lib.read_only import ReadOnlyList
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, executing_call, in_run
@@ -62,6 +63,38 @@ class ToolByHand:
     async def __call__(self, params: dict[str, Any]) -> TaskResult:
         async with in_run(self.joint.engine, self.name) as call:
             return await self.registry.execute(self.name, params, call)
+
+
+class ToolExecutors(MutableMapping[str, Callable[..., Any]], dict[str, Callable[..., Any]]):  # pyright: ignore
+    """The executors of a handler's tools by name: a dict in which setting an entry registers the tool.
+
+    See :meth:`~agentflow.handler.tool_registry.ToolRegistry.set_executor`. Deleting an entry removes the tool.
+    """
+
+    def __init__(self, registry: ToolRegistry, joint: Joint) -> None:
+        self._registry = registry
+        self._joint = joint
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if self._registry.find(name) is None:
+            raise KeyError(name)
+        return self._registry.executors.get(name) or ToolByHand(self._registry, self._joint, name)
+
+    def __setitem__(self, name: str, executor: Callable[..., Any]) -> None:
+        self._registry.set_executor(name, executor)
+
+    def __delitem__(self, name: str) -> None:
+        if not self._registry.remove(name):
+            raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registry.names())
+
+    def __len__(self) -> int:
+        return len(self._registry.names())
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class BaseHandler:
@@ -121,6 +154,8 @@ class BaseHandler:
         )
         self._contexts = DataContexts(finder_of(memory_system), self.file_manager)
         self.joint = self._joint(engine, limits)
+        if isinstance(task_system, TaskSystem) and task_system.joint.session is None:
+            task_system.joint.session = self._session
         if settings.get("debug"):
             self.set_debug_mode(True)
 
@@ -186,19 +221,16 @@ class BaseHandler:
 
     @property
     def registered_tools(self) -> dict[str, dict[str, Any]]:
-        """The specs by name; read-only, :meth:`register_tool` adds to them."""
+        """The specs by name; read-only (``data/read-only``), :meth:`register_tool` adds to them."""
         return self.registry.specs
 
     @property
     def tool_executors(self) -> dict[str, Callable[..., Any]]:
-        """The executors by name, each a function of one arguments dict (a copy).
+        """The executors by name, each a function of one arguments dict; setting an entry registers it.
 
         For a tool from :meth:`register_tool` it is the registered executor; for any other it runs the tool.
         """
-        registered = self.registry.executors
-        return {
-            name: registered.get(name) or ToolByHand(self.registry, self.joint, name) for name in self.registry.names()
-        }
+        return ToolExecutors(self.registry, self.joint)
 
     @property
     def direct_tool_executors(self) -> dict[str, Callable[..., Any]]:
@@ -215,8 +247,9 @@ class BaseHandler:
 
     @property
     def conversation_history(self) -> list[Message]:
-        """The messages of the current session, oldest first (a copy)."""
-        return list(self.session.messages)
+        """The messages of the current session, oldest first: a copy that can be read only (``data/read-only``)."""
+        instead = "prompts add to it, and reset_conversation() clears it; Session.commit adds a whole exchange"
+        return ReadOnlyList(list(self.session.messages), "the conversation's history", instead)
 
     def reset_conversation(self) -> None:
         """Clear the history; the data context and the tools stay."""

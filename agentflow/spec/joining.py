@@ -48,7 +48,8 @@ class Joint:
     """The engine that several faces share, and its parts.
 
     Parameters: ``tasks``, ``tools`` and ``memory`` for programs (None: the tools of a handler that joins later);
-    ``limits`` of its runs; ``engine`` the flow's, which has all of these.
+    ``limits`` of its runs; ``engine`` the flow's, which has all of these. ``session`` is the conversation of the first
+    handler that joins.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Joint:
         self.tasks = tasks
         self.tools = tools
         self.memory = memory
+        self.session: Session | None = None
         self._limits = limits
         self._engine = engine
         self._engine_given = engine is not None

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import clip
+from agentflow.core.errors import DataError, clip
+from agentflow.core.models import MappingModel
 from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, HostCommandPort, MemoryPort, PromptRunner
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.templates import TaskTemplate
+from agentflow.core.session import Session
+from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, in_run
@@ -111,9 +113,15 @@ class TaskSystem:
         """Run the atomic template a SubtaskRequest names, from Python.
 
         ``env`` is unused; the specification has it. A template sees only its declared parameters, from
-        ``request.inputs``. Returns a TaskResult; a TaskError raised by a tool passes unwrapped.
+        ``request.inputs``. Where the request or its template has a ``history_config``, it takes part in the handler's
+        conversation (outside of a run; in one, in that run's). Returns a TaskResult; a TaskError raised by a tool passes
+        unwrapped, and SessionBusy is raised while another run has the conversation.
         """
-        async with in_run(self.joint.engine, _named("task", request, "name", "subtype")) as call:
+        fields = _fields(request)
+        identifier = _text(fields, "name") or f"{_text(fields, 'type') or 'atomic'}:{_text(fields, 'subtype')}"
+        session = self._conversation(identifier, fields.get("history_config"))
+        name = f"task {clip(_text(fields, 'name', 'subtype'), 100)}".strip()
+        async with in_run(self.joint.engine, name, session) as call:
             return await self.service.run_directly(request, call)
 
     execute_atomic_template = execute_subtask_directly
@@ -123,9 +131,12 @@ class TaskSystem:
     ) -> TaskResult:
         """Evaluate a template function call: arguments in ``env``, the body in a new environment of its parameters.
 
-        Every failure but a limit is a FAILED result.
+        A template with a ``history_config`` takes part in the handler's conversation. Every failure but a limit, and a
+        conversation in use, is a FAILED result.
         """
-        async with in_run(self.joint.engine, _named("call", call, "template_name", "templateName", "name")) as context:
+        identifier = _text(_fields(call), "template_name", "templateName", "name")
+        name = f"call {clip(identifier, 100)}".strip()
+        async with in_run(self.joint.engine, name, self._conversation(identifier, None)) as context:
             return await self.service.evaluate_call(call, env, context, self.evaluator)
 
     async def execute_task(
@@ -145,9 +156,11 @@ class TaskSystem:
         choice of model; ``call_depth`` is the nesting depth of the caller. Keywords: ``inherited_context`` (text),
         ``previous_outputs`` (text, results or a SequentialHistory), ``handler_config`` (``max_turns``,
         ``max_output_tokens``, ``timeout_s``, ``tool_choice``, ``settings``), ``file_paths``, ``context_management``,
-        ``history_config``, ``description``. Every failure but a limit is a FAILED result.
+        ``history_config``, ``description``. With a ``history_config``, here or in its template, the task takes part in
+        the handler's conversation. Every failure but a limit, and a conversation in use, is a FAILED result.
         """
-        async with in_run(self.joint.engine, f"task {task_type}:{task_subtype}") as call:
+        session = self._conversation(f"{task_type}:{task_subtype}", kwargs.get("history_config"), handler)
+        async with in_run(self.joint.engine, f"task {task_type}:{task_subtype}", session) as call:
             return await self.service.run_task(
                 task_type,
                 task_subtype,
@@ -159,6 +172,20 @@ class TaskSystem:
                 handler=handler,
                 keywords=kwargs,
             )
+
+    def _conversation(self, identifier: str, history: object, handler: object = None) -> Session | None:
+        """The handler's conversation, if the history settings of a call, or else of its template, ask for one."""
+        if history is None:
+            template = self.service.find_template(identifier)
+            history = None if template is None else template.history_config
+        try:
+            settings = None if history is None else HistoryConfig.of(history)
+        except DataError:
+            return None  # the task fails with this error
+        if settings is None or not (settings.use_session_history or settings.record_in_session_history):
+            return None
+        session = self.joint.session if handler is None else getattr(handler, "session", None)
+        return session if isinstance(session, Session) else None
 
     async def resolve_file_paths(
         self,
@@ -189,8 +216,13 @@ class TaskSystem:
             return await self.service.generate_context(context_input, global_index, call)
 
 
-def _named(what: str, data: object, *keys: str) -> str:
-    """The name of a run for what a host asks: the first of ``keys`` that ``data`` has."""
-    fields: Mapping[str, object] = cast("Mapping[str, object]", data) if isinstance(data, Mapping) else {}
-    name = next((value for key in keys if isinstance(value := fields.get(key), str)), "")
-    return f"{what} {clip(name, 100)}".strip()
+def _fields(data: object) -> Mapping[str, object]:
+    """What a host asks as a mapping; empty if it is none."""
+    if isinstance(data, MappingModel):
+        return dict(data)
+    return cast("Mapping[str, object]", data) if isinstance(data, Mapping) else {}
+
+
+def _text(fields: Mapping[str, object], *keys: str) -> str:
+    """The first text among these fields, or the empty text."""
+    return next((value for key in keys if isinstance(value := fields.get(key), str)), "")

@@ -67,10 +67,12 @@ class TaskRunner:
         Within another task (called by its tools, or while its prompt is rendered) the session is a fork: the exchanges
         of nested tasks are not part of the conversation.
         """
+        functions = options.functions
+        nested = call.material is not None or (functions is not None and bool(functions.stack))
         with call.scope(TaskStarted, name=compiled.name, request=request) as scope:
             inner = scope.call
             inner.add_mark(partial(task_mark, compiled.name, request))
-            if call.material is not None or options.functions is not None:
+            if nested:
                 inner.session = call.session.fork()
             if compiled.grants is not None:
                 inner.grants = narrowed(call.grants, compiled.grants)

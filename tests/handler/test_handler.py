@@ -14,7 +14,16 @@ from pydantic import BaseModel
 
 from agentflow.core.call import current_call
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.errors import FileFailure, LimitExceeded, Overloaded, PathDenied, SessionBusy, TaskError
+from agentflow.core.errors import (
+    ConfigurationError,
+    DataError,
+    FileFailure,
+    LimitExceeded,
+    Overloaded,
+    PathDenied,
+    SessionBusy,
+    TaskError,
+)
 from agentflow.core.events import ModelFinished, Warning
 from agentflow.core.messages import ToolResultPart
 from agentflow.core.ports import CommandResult, FileText
@@ -157,6 +166,53 @@ class TestTools:
         made.add_tool(add)
         assert made.registered_tools["add"]["input_schema"]["required"] == ["a", "b"]
         assert (await made.tool_executors["add"]({"a": 1, "b": 2})).content == "3"
+
+    async def test_executors_by_assignment(self) -> None:
+        """Setting an executor registers it: a new name as a tool of any arguments, a known one with its spec and options."""
+        made = handler(tool_calls(("math", {"n": 1})), "done")
+        assert isinstance(made.tool_executors, dict)
+
+        async def echo(params: dict[str, Any]) -> str:
+            """Say it again."""
+            return f"echo {params}"
+
+        made.tool_executors["system:echo"] = echo
+        assert made.tool_executors["system:echo"] is echo and list(made.tool_executors) == ["system:echo"]
+        assert made.registered_tools["system:echo"]["description"] == "Say it again."
+        assert (await made.registry.execute("system:echo", {"a": 1}, FakeRun().call())).content == "echo {'a': 1}"
+        made.register_tool({**ECHO, "name": "math", "approval": True}, lambda params: 1)
+        made.direct_tool_executors.update({"math": lambda params: params["n"] + 1})
+        tool = made.registry.find("math")
+        assert tool is not None and tool.approval and made.registered_tools["math"]["approval"]
+        assert made.tool_executors["math"]({"n": 1}) == 2
+        await made.execute_prompt("go")
+        offered = made.model_provider.requests[0].tools  # type: ignore[union-attr]
+        assert [spec.name for spec in offered] == ["math"]
+        del made.tool_executors["math"]
+        assert made.tool_executors.pop("system:echo") is echo and made.registered_tools == {} == made.tool_executors
+        for name, executor in (("x", 5), ("", echo)):
+            with pytest.raises(ConfigurationError):
+                made.tool_executors[name] = executor  # type: ignore[assignment]
+
+    async def test_views(self) -> None:
+        """What cannot be changed by assignment says so, and what to call."""
+        made = handler("one")
+        await made.execute_prompt("a")
+        history = made.conversation_history
+        assert isinstance(history, list) and len(history) == 2
+        for change in (history.clear, lambda: history.append(history[0]), lambda: history.__setitem__(0, history[1])):
+            with pytest.raises(DataError, match="read only") as caught:
+                change()
+            assert caught.value.code == "data/read-only" and "reset_conversation" in (caught.value.hint or "")
+        for change in (
+            lambda: made.registered_tools.__setitem__("x", ECHO),
+            lambda: made.registered_tools.update(x=ECHO),
+            made.registered_tools.clear,
+        ):
+            with pytest.raises(DataError, match="read only") as caught:
+                change()
+            assert "register_tool" in (caught.value.hint or "")
+        assert made.registered_tools == {} and len(made.conversation_history) == 2
 
 
 class TestPrompts:

@@ -246,3 +246,37 @@ async def test_the_run_of_a_public_method_says_what_for(root: Path) -> None:
         await flow.task_system.execute_call({"templateName": "ask", "arguments": ["x"]})
         await flow.task_system.execute_call("no call at all")  # type: ignore[arg-type]
     assert names == ["task atomic:ask", "task ask", "call ask", "call"]
+
+
+HISTORY = {"name": "talk", "subtype": "talk", "params": "q", "instructions": "Answer {{q}}"}
+
+
+async def test_tasks_take_part_in_the_conversation_that_they_ask_for(house: House, replies: list[Any]) -> None:
+    """Outside of a run a task is in the handler's conversation if it or its caller has a history_config, else alone."""
+    replies += ["one", "two", "three", "four", "five", "six"]
+    tasks, provider = house.tasks, house.provider
+    tasks.register_template({**HISTORY, "history_config": {"history_turns_to_include": 1}})
+    tasks.register_template(ASK)
+    await house.handler.execute_prompt("first")
+    await tasks.execute_task("atomic", "talk", {"q": "second"})
+    assert [message.text for message in provider.requests[1].messages] == ["first", "one", "Answer second"]
+    await tasks.execute_subtask_directly({"name": "talk", "inputs": {"q": "third"}})
+    assert [message.text for message in provider.requests[2].messages] == ["Answer second", "two", "Answer third"]
+    await tasks.execute_call({"template_name": "talk", "arguments": ["fourth"]})
+    assert len(provider.requests[3].messages) == 3 and len(house.handler.session.turns()) == 4
+    await tasks.execute_task("atomic", "ask", {"q": "alone"})
+    assert len(provider.requests[4].messages) == 1 and len(house.handler.session.turns()) == 4
+    reading = {"record_in_session_history": False}
+    await tasks.execute_task("atomic", "ask", {"q": "fifth"}, history_config=reading)
+    assert len(provider.requests[5].messages) == 9 and len(house.handler.session.turns()) == 4
+
+
+async def test_tasks_of_a_flow_take_part_too(root: Path) -> None:
+    """The flow's task system and its handler share a conversation; a handler that is passed in has its own."""
+    async with AgentFlow(provider=ScriptedProvider(["one", "two", "three"]), root=root) as flow:
+        flow.task_system.register_template({**HISTORY, "history_config": {}})
+        await flow.task_system.execute_task("atomic", "talk", {"q": "x"})
+        other = BaseHandler(None, None, ScriptedProvider(["else"]))
+        await flow.task_system.execute_task("atomic", "talk", {"q": "y"}, handler=other)
+        assert len(flow.handler.session.turns()) == len(other.session.turns()) == 1
+        await other.aclose()
