@@ -263,17 +263,13 @@ class CallContext:
         run: RunPort | None = None,
         grants: frozenset[str] | None = None,
         ordered: bool = True,
-        mark: str | None = None,
     ) -> CallContext:
         """A call at ``path`` with a numbering of its own, otherwise as this.
 
-        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened; ``mark``
-        is added to its subtask chain.
+        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened.
         """
         call = self._fork(path)
         call._ordered = ordered
-        if mark is not None:
-            call._chain = (*self._chain, mark)
         if run is not None:
             call.run = run
         if grants is not None:

@@ -38,15 +38,21 @@ class HostMemory:
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
         """Ask the memory. Raises whatever it raises."""
-        with HostCode(call.at(call.path, mark=MEMORY_ASKED)):
+        with HostCode(_asking(call)):
             return await self._memory.get_relevant_context_for(question)
 
     async def find_described(self, description: str, call: CallContext) -> AssociativeMatchResult:
         """Ask the memory about a description in words, its own way if it has one. Raises whatever it raises."""
         if not isinstance(self._memory, DescribedMemory):
             return await self.find(ContextGenerationInput(query=description), call)
-        with HostCode(call.at(call.path, mark=MEMORY_ASKED)):
+        with HostCode(_asking(call)):
             return await self._memory.get_relevant_context_with_description(description)
+
+
+def _asking(call: CallContext) -> CallContext:
+    inner = call.at(call.path)
+    inner.add_mark(MEMORY_ASKED)
+    return inner
 
 
 class HostCommands:
