@@ -288,8 +288,11 @@ class AgentFlow:
 
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
+        outer = executing_call()
+        if outer is not None and outer.run.services is self.engine:
+            return await outer.call(function, *arguments)
         async with in_run(self.engine, "call", self.handler.session) as call:
-            return await call.run.call_value(function, arguments, call)
+            return await call.call(function, *arguments)
 
     async def _main(
         self,
@@ -323,7 +326,7 @@ class AgentFlow:
             part, call = self.engine.join(
                 outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
             )
-            async with part.clock():
+            async with self.engine.called_back(outer), part.clock():
                 value = await self.engine.evaluate(compiled, environment, call, fitted=True)
             return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
         async with self.engine.open(

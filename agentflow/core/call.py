@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time as _time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.core.context import InheritedContext
 from agentflow.core.events import (
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from agentflow.core.requests import SubtaskRequest
     from agentflow.core.results import TaskResult
     from agentflow.core.templates import TaskTemplate
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +176,26 @@ class RunPort(RunServices, Protocol):
         """Ask the run's approver. False without one."""
         ...
 
+    async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
+        """The results of all of ``work``, in order, done side by side as the run's concurrency allows.
+
+        ``call`` is what they are part of, which waits for them. The first failure cancels the others and is raised when
+        they have ended, a limit of the run before any other.
+        """
+        ...
+
 
 Mark: TypeAlias = "str | Callable[[], str]"
 """One link of a subtask chain: its text, or what works the text out when somebody reads the chain, which is rare."""
+
+
+class HostCalls:
+    """What host code has the run do just now: ``count`` of its calls of public methods have not ended."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class CallContext:
@@ -186,7 +205,7 @@ class CallContext:
     Started event; ``session`` the conversation in force; ``span`` the place in the program; ``grants`` the names of
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
-    ``definitions`` the tasks that programs defined where the call stands;
+    ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
     ``call_id`` the model's tool call that this is part of, if a model asked for it.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
 
@@ -204,6 +223,7 @@ class CallContext:
         "call_id",
         "definitions",
         "grants",
+        "host",
         "material",
         "parent",
         "path",
@@ -236,6 +256,7 @@ class CallContext:
         self.material = material
         self.call_id: str | None = None
         self.definitions = definitions
+        self.host: HostCalls | None = None
         self._ordered = ordered
         self._ordinal = 0
         self._occurrences: dict[str, int] | None = None
@@ -300,6 +321,7 @@ class CallContext:
         call.material = self.material
         call.call_id = self.call_id
         call.definitions = self.definitions
+        call.host = None
         call._chain = self._chain
         call._ordered = True
         call._ordinal = 0
@@ -349,6 +371,7 @@ class CallContext:
         """
         mark = label_mark(label)
         call = self.at(f"{self.path}/{mark}.{self._count(mark)}")
+        call.host = self.host
         token = current_call.set(call)
         try:
             yield call

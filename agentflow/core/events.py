@@ -114,7 +114,7 @@ class RunStarted(EventBase):
 
 @dataclass(frozen=True, slots=True)
 class RunFinished(FinishedBase):
-    """A run ended. ``cost_usd`` is None if a price is unknown."""
+    """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the most that ran side by side."""
 
     cost_usd: float | None = None
     steps: int = 0

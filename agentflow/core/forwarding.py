@@ -19,6 +19,7 @@ class ForwardingRun:
         self.streaming = run.streaming
         self.charge_usage = run.charge_usage
         self.approve = run.approve
+        self.together = run.together
         self.services = run.services
         self.run_subtask = run.run_subtask
         self.call_value = run.call_value

@@ -6,7 +6,7 @@ import asyncio
 from contextvars import Token
 from types import TracebackType
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext, HostCalls, current_call
 
 
 class StrayExit(RuntimeError):
@@ -29,6 +29,7 @@ class HostCode:
 
     def __enter__(self) -> None:
         self._call._ordered = False  # pyright: ignore[reportPrivateUsage]
+        self._call.host = HostCalls()
         self._token = current_call.set(self._call)
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task is not None else 0

@@ -16,8 +16,8 @@ class Limits:
     of text or 4 Kbit of an integer), ``wall_s`` seconds, ``depth`` nested calls,
     ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
     ``source_bytes``, ``nesting`` and ``nodes`` (forms, names and literals; five of quoted data count as one) of program
-    text, ``effects`` (task, tool and host calls), ``concurrency`` branches of one ``pmap`` or ``parallel`` at once,
-    ``branches`` in all.
+    text, ``effects`` (task, tool and host calls), ``concurrency`` branches running and effects in flight at once, in the
+    whole run (what waits for others does not count), ``branches`` in all.
 
     Models: ``turns`` per task's tool loop, ``tokens`` (input + output) and ``usd`` over the run, ``model_calls`` over
     the run, ``subtask_depth``, ``output_chars`` of one tool result.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import LimitExceeded, clip
+from agentflow.core.errors import clip
 from agentflow.core.messages import ToolCallPart, ToolResultPart
 from agentflow.core.ports import ToolPort
 from agentflow.core.results import NO_USAGE, TaskResult
@@ -34,8 +33,8 @@ class ToolTurn:
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
         """The results of ``parts``, in their order.
 
-        Consecutive calls run concurrently, at most ``Limits.concurrency`` at once; a ``sequential`` tool runs alone, in
-        its turn. The first error that is not a result (TaskError, LimitExceeded) cancels the others and is raised after
+        Consecutive calls run concurrently, as the run's ``Limits.concurrency`` allows; a ``sequential`` tool runs alone,
+        in its turn. The first error that is not a result (TaskError, LimitExceeded) cancels the others and is raised after
         they have ended.
         """
         call = self._call
@@ -60,18 +59,7 @@ class ToolTurn:
     async def _together(self, numbered: list[tuple[ToolCallPart, CallContext]]) -> list[ToolResultPart]:
         if len(numbered) < 2:
             return [await self._one(part, child) for part, child in numbered]
-        gate = asyncio.Semaphore(max(1, self._call.run.limits.concurrency))
-
-        async def gated(part: ToolCallPart, child: CallContext) -> ToolResultPart:
-            async with gate:
-                return await self._one(part, child)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(gated(part, child), name=f"tool {part.name}") for part, child in numbered]
-        except BaseExceptionGroup as failures:
-            raise _most_telling(failures) from None
-        return [task.result() for task in tasks]
+        return await self._call.run.together([partial(self._one, *each) for each in numbered], self._call)
 
     async def _one(self, part: ToolCallPart, call: CallContext) -> ToolResultPart:
         name = part.name
@@ -101,16 +89,3 @@ def _text(result: TaskResult) -> str:
         text = to_json(result.parsed_content)
     failed = [f"error ({each.error.reason}): {each.part}: {each.error.message}" for each in result.failed_parts]
     return "\n".join([text, *failed]) if failed else text
-
-
-def _most_telling(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failure to raise: a limit of the run if there is one, else the first in time."""
-    for failure in failures.exceptions:
-        if isinstance(failure, LimitExceeded):
-            return failure
-    first = failures.exceptions[0]
-    return (
-        _most_telling(cast(BaseExceptionGroup[BaseException], first))
-        if isinstance(first, BaseExceptionGroup)
-        else first
-    )

@@ -6,8 +6,6 @@ have ended when the form returns, however it returns.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -22,7 +20,9 @@ from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
 from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
+from agentflow.runtime.crew import Crew
 from agentflow.runtime.definitions import Overlay
+from agentflow.runtime.permits import depth_of
 from agentflow.runtime.strand import Strand
 
 
@@ -46,7 +46,6 @@ class _Fork:
         session = rt.call.session.fork()
         scope = rt.call.scope(BranchStarted, session=session, path=f"{self.prefix}{index}", form=self.form, index=index)
         strand = rt.child(scope.call, branch=True)
-        rt.budget.enter_branch()
         try:
             with scope:
                 try:
@@ -59,7 +58,6 @@ class _Fork:
                 except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with its place
                     raise annotate(error) from error.__cause__
         finally:
-            rt.budget.leave_branch()
             strand.end()
         self.values[index] = value
         if session.grown:
@@ -79,11 +77,16 @@ class _Fork:
                     for template in tasks.values():
                         self.rt.define(env, template)
 
+    def crew(self, width: int | None = None) -> Crew[int]:
+        """Who runs the branches, begun in index order, at most ``width`` at once."""
+        count = len(self.values)
+        return Crew(self.rt.budget, range(count), min(width or count, count), depth_of(self.rt.call))
+
 
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
     """All values, in order."""
     fork = _Fork(rt, "parallel", span, len(thunks))
-    await _all(fork, [(thunk, ()) for thunk in thunks], rt.limits.concurrency)
+    await fork.crew().run(lambda index: fork.run(index, thunks[index], ()))
     fork.join()
     return fork.values
 
@@ -101,64 +104,15 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
             code="concurrency/limit",
             span=span,
         )
-    fork = _Fork(rt, "pmap", span, len(elements))
 
     async def code(strand: Runtime, d: int, element: Any) -> Any:
         return await apply(strand, function, (element,), d)
 
-    width = min(limit or rt.limits.concurrency, rt.limits.concurrency)
-    await _all(fork, [(code, (element,)) for element in elements], width)
+    elements = list(elements)  # what the branches see, whatever becomes of the list meanwhile
+    fork = _Fork(rt, "pmap", span, len(elements))
+    await fork.crew(limit).run(lambda index: fork.run(index, code, (elements[index],)))
     fork.join()
     return fork.values
-
-
-async def _all(fork: _Fork, work: list[tuple[Code, tuple[Any, ...]]], width: int) -> None:
-    """Run all branches, at most ``width`` at once. The first failure cancels the others and is raised afterwards."""
-    todo = iter(enumerate(work))
-
-    async def worker(siblings: _Siblings) -> None:
-        for index, (code, arguments) in todo:
-            try:
-                await fork.run(index, code, arguments)
-            except Exception as error:  # noqa: BLE001 - the first failure of any kind is the form's, once all have ended
-                siblings.settle(error)
-                return
-
-    error = await _Siblings.run([worker] * min(max(1, width), len(work)))
-    if error is not None:
-        raise error from error.__cause__
-
-
-class _Siblings:
-    """Tasks of which one may settle the matter, by which the others are cancelled. All end together."""
-
-    def __init__(self) -> None:
-        self.tasks: list[asyncio.Task[None]] = []
-        self.error: Exception | None = None
-        self.settled = False
-
-    def settle(self, error: Exception | None) -> None:
-        """End it, with an error or without. Only the first call counts."""
-        if self.settled:
-            return
-        self.settled = True
-        self.error = error
-        me = asyncio.current_task()
-        for task in self.tasks:
-            if task is not me:
-                task.cancel()
-
-    @classmethod
-    async def run(cls, work: list[Callable[[_Siblings], Coroutine[Any, Any, None]]]) -> Exception | None:
-        """Run all of ``work`` until everything has ended; gives the error it was settled with.
-
-        The tasks of the group never fail themselves, so the group never cancels the task that waits for it.
-        """
-        siblings = cls()
-        async with asyncio.TaskGroup() as group:
-            for each in work:
-                siblings.tasks.append(group.create_task(each(siblings)))
-        return siblings.error
 
 
 async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
@@ -168,27 +122,22 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     failed: dict[int, TaskResult] = {}
     winner: list[int] = []
 
-    def runner(index: int) -> Callable[[_Siblings], Coroutine[Any, Any, None]]:
-        async def run(siblings: _Siblings) -> None:
-            try:
-                value = await fork.run(index, thunks[index], ())
-            except LimitExceeded as error:
-                siblings.settle(error)
-                return
-            except AgentflowError as error:
-                errors[index] = error
-                return
+    async def run(index: int) -> None:
+        try:
+            value = await fork.run(index, thunks[index], ())
+        except LimitExceeded:
+            raise
+        except AgentflowError as error:
+            errors[index] = error
+        else:
             if isinstance(value, TaskResult) and value.failed:
                 failed[index] = value
-            elif not siblings.settled:
+            elif not crew.settled:
                 winner.append(index)
-                siblings.settle(None)
+                crew.settle()
 
-        return run
-
-    error = await _Siblings.run([runner(index) for index in range(len(thunks))])
-    if error is not None:
-        raise error from error.__cause__
+    crew = fork.crew()
+    await crew.run(run)
     if winner:
         fork.join(winner[0])
         return fork.values[winner[0]]

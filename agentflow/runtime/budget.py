@@ -8,6 +8,8 @@ from typing import Protocol
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
+from agentflow.runtime.permits import Permits
+from agentflow.runtime.slices import Slices
 
 
 class Fuelled(Protocol):
@@ -21,21 +23,21 @@ class Budget:
 
     ``steps_used`` is exact at any time. A budget with a ``parent`` bounds a part of a run: what it uses also counts for
     the parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
-    :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``pausing`` is the number of strands that are just
-    letting others run.
+    :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
+    ``slices`` how long they keep the loop; ``pausing`` is the number of strands that are just letting others run.
     """
 
     __slots__ = (
         "_steps_granted",
         "branches_used",
-        "concurrency",
         "deadline",
         "effects_used",
         "limits",
-        "max_concurrency",
         "parent",
         "pausing",
+        "permits",
         "root",
+        "slices",
         "steps",
         "strands",
         "wall_s",
@@ -57,8 +59,10 @@ class Budget:
         self._steps_granted = 0
         self.effects_used = 0
         self.branches_used = 0
-        self.concurrency = 0
-        self.max_concurrency = 0
+        self.permits: Permits = (
+            Permits(limits.concurrency) if parent is None else parent.permits.within(limits.concurrency)
+        )
+        self.slices: Slices = Slices() if parent is None else self.root.slices
         self.wall_s = wall_s
         self.deadline = None if wall_s is None else time.monotonic() + wall_s
         self.strands: set[Fuelled] = set()
@@ -146,19 +150,6 @@ class Budget:
         self.branches_used += count
         if self.parent is not None:
             self.parent.charge_branches(count, span)
-
-    def enter_branch(self) -> None:
-        """Record the start of a branch."""
-        self.concurrency += 1
-        self.max_concurrency = max(self.max_concurrency, self.concurrency)
-        if self.parent is not None:
-            self.parent.enter_branch()
-
-    def leave_branch(self) -> None:
-        """Record the end of a branch."""
-        self.concurrency -= 1
-        if self.parent is not None:
-            self.parent.leave_branch()
 
 
 def out_of_time(seconds: float, span: Span | None = None) -> LimitExceeded:

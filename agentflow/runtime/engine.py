@@ -32,6 +32,7 @@ from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.naming import Publish
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
+from agentflow.runtime.permits import CallBack
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name
 from agentflow.tasks.inputs import request_from_arguments
@@ -142,6 +143,10 @@ class Engine:
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()
         return part, call
+
+    def called_back(self, call: CallContext) -> CallBack:
+        """A block in which the host code of ``call`` has its run do something: within the run's concurrency."""
+        return CallBack(budget_of(call).permits, call)
 
     def redaction(self) -> EventRedactor | None:
         """What redacts the events of one stream for a reader that is none of the run's; None if nothing is redacted."""
@@ -255,9 +260,10 @@ class Engine:
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
-        return plain_lists(
-            await call_closure(function, arguments, performer=self.effects, call=call, budget=budget_of(call))
-        )
+        budget = budget_of(call)
+        async with CallBack(budget.permits, call):
+            value = await call_closure(function, arguments, performer=self.effects, call=call, budget=budget)
+        return plain_lists(value)
 
     async def take_over(
         self,

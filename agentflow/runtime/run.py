@@ -9,10 +9,10 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from agentflow.core.call import ApprovalRequest, CallContext, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
@@ -26,7 +26,10 @@ from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
+from agentflow.runtime.crew import together
 from agentflow.runtime.redaction import EventRedactor
+
+T = TypeVar("T")
 
 _NO_USAGE = Usage()
 _log = logging.getLogger(__name__)
@@ -133,6 +136,10 @@ class Run:
         cost = self.cost_usd
         if usd is not None and cost is not None and (cost > usd or (cost >= usd and not exceeded)):
             raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
+
+    async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
+        """The results of all of ``work``, in order, done side by side as the run's concurrency allows."""
+        return await together(self.budget, work, call)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
         """Ask the approver; False without one. A question that has to wait publishes a pair of Wait events."""
@@ -253,7 +260,7 @@ class OpenRun:
                 cost_usd=run.cost_usd,
                 steps=budget.steps_used,
                 effects=budget.effects_used,
-                max_concurrency=budget.max_concurrency,
+                max_concurrency=budget.permits.most,
             )
         self._scope.__exit__(type(error) if error is not None else None, error, None)
         run.watched = run.streaming = False  # events of an abandoned thread come too late

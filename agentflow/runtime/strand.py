@@ -36,6 +36,7 @@ from agentflow.runtime.calls import (
 )
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
+from agentflow.runtime.permits import depth_of
 
 SLICE = 1_000
 """Most steps between two looks at the clock."""
@@ -296,7 +297,14 @@ class Strand(Naming):
             missing = missing_grant(effect, call)
             if missing is not None:
                 return refuse(effect, missing, call)
+        if self.budget.permits.root.excess:
+            return self._perform_in_turn(effect, call)
         return self.performer.perform(effect, call)
+
+    async def _perform_in_turn(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out an effect when the run is within its permits again."""
+        await self.budget.permits.settle(depth_of(call))
+        return await self.performer.perform(effect, call)
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
         """Carry out an operation (to be awaited)."""

@@ -38,10 +38,12 @@ async def in_run(engine: Engine, name: str, session: Session | None = None) -> A
     if call is None:
         async with engine.open(name, session=session) as (_, call):
             yield call
-    elif call.run.services is engine:
-        yield call
     else:
-        yield engine.join(call, call.next_path(name), session=call.session)[1]
+        async with engine.called_back(call):
+            if call.run.services is engine:
+                yield call
+            else:
+                yield engine.join(call, call.next_path(name), session=call.session)[1]
 
 
 class Joint:

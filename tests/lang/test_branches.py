@@ -100,7 +100,7 @@ async def test_pmap_runs_at_most_limit_at_once() -> None:
     flow = FakeFlow(tools={"step": step}, watched=False)
     assert len(await flow("(pmap (lambda (x) (step) x) (range 10000) 100)")) == 10_000
     assert most == 100
-    assert flow.budget.max_concurrency == 100
+    assert flow.budget.permits.most == 100
     for bad in ("0", "-1", "1.5", "true", "'x"):
         with pytest.raises(SexpEvaluationError):
             await flow(f"(pmap identity (list 1) {bad})")

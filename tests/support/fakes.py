@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from agentflow.core.call import ApprovalRequest, CallContext
@@ -29,6 +29,8 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.templates import TaskTemplate
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.crew import together
 
 
 class Programs(Protocol):
@@ -109,6 +111,9 @@ class FakeRun:
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
         self.approvals.append(request)
         return self._approve(request) if callable(self._approve) else self._approve
+
+    async def together(self, work: Sequence[Callable[[], Awaitable[Any]]], call: CallContext) -> list[Any]:
+        return await together(Budget(self.limits), work, call)
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         result = function(*arguments)

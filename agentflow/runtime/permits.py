@@ -1,0 +1,210 @@
+"""Permits: how many strands of a run may be active at once.
+
+A run begins with one active strand. A form that waits for its branches gives its permit to the first of them and takes
+the last one's back (:mod:`agentflow.runtime.crew`), and so does host code while a procedure or program that it called
+runs (:class:`CallBack`). So every permit is held by something that can go on without another, and nests of any depth
+end under a limit of 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from types import TracebackType
+
+from agentflow.core.call import CallContext
+
+
+def depth_of(call: CallContext) -> int:
+    """How deep in the run ``call`` is: of those that wait for a permit, the deepest goes first.
+
+    What was begun is so brought to an end before more is begun, and a nest of forms holds few strands that wait.
+    """
+    return call.path.count("/")
+
+
+class Permits:
+    """The permits of a run or, within ``outer`` ones, of a part of it that has fewer.
+
+    ``active`` is the number of permits held, ``most`` the highest so far. Whoever holds one of a part holds one of the
+    run too. Waiting is done in one queue, the run's: the deepest first, then the first come.
+    """
+
+    __slots__ = ("_order", "active", "excess", "limit", "most", "outer", "root", "waiting")
+
+    def __init__(self, limit: int, outer: Permits | None = None) -> None:
+        self.limit = max(1, limit)
+        self.outer = outer
+        self.root: Permits = self if outer is None else outer.root
+        self.active = 1
+        self.most = 1
+        self.excess = 0
+        self.waiting: list[tuple[int, int, Permits, asyncio.Future[bool]]] = []
+        self._order = itertools.count()
+
+    def within(self, limit: int) -> Permits:
+        """The permits of a part of this that may have ``limit``: these, unless it is less."""
+        return self if limit >= self.limit else Permits(limit, self)
+
+    @property
+    def free(self) -> bool:
+        """Whether a permit can be had at once."""
+        level: Permits | None = self
+        while level is not None:
+            if level.active >= level.limit:
+                return False
+            level = level.outer
+        return True
+
+    def wanted(self, own: asyncio.Future[bool] | None = None) -> bool:
+        """Whether somebody in the run waits for a permit and goes before ``own``, which then is the last of its depth."""
+        waiting = self.root.waiting
+        moved = False
+        while waiting:
+            depth, _, permits, waiter = waiting[0]
+            if waiter.done():
+                heapq.heappop(waiting)
+            elif waiter is not own:
+                return True
+            elif moved:
+                return False
+            else:
+                heapq.heapreplace(waiting, (depth, next(self.root._order), permits, waiter))
+                moved = True
+        return False
+
+    def take_free(self) -> bool:
+        """Take a permit if there is one."""
+        if self.outer is not None:
+            if not self.free:
+                return False
+            self._count(1)
+            return True
+        active = self.active
+        if active >= self.limit:
+            return False
+        self.active = active + 1
+        if active >= self.most:
+            self.most = active + 1
+        return True
+
+    def take_anyway(self) -> None:
+        """Take a permit even past the limit, for what goes on after a cancellation; :meth:`settle` makes good for it."""
+        self._count(1)
+
+    def queue(self, depth: int) -> asyncio.Future[bool]:
+        """A place in the queue, to be awaited with :meth:`wait`; whoever sets False to it leaves the queue."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        root = self.root
+        heapq.heappush(root.waiting, (-depth, next(root._order), self, waiter))
+        return waiter
+
+    async def wait(self, waiter: asyncio.Future[bool]) -> bool:
+        """Wait in the queue; True with a permit."""
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.result():
+                self.give()
+            raise
+
+    async def take(self, depth: int) -> None:
+        """Take a permit, waiting for it if need be."""
+        if not self.take_free():
+            await self.wait(self.queue(depth))
+
+    def give(self) -> None:
+        """Give a permit back."""
+        root = self.root
+        if root is self and not self.excess:
+            self.active -= 1
+        else:
+            self._count(-1)
+        if root.waiting:
+            root._serve()
+
+    async def settle(self, depth: int) -> None:
+        """Wait until no more permits are held than the limit, without one's own."""
+        while self._over:
+            self.give()
+            try:
+                await self.take(depth)
+            except asyncio.CancelledError:
+                self.take_anyway()
+                raise
+
+    @property
+    def _over(self) -> bool:
+        level: Permits | None = self
+        while level is not None:
+            if level.active > level.limit:
+                return True
+            level = level.outer
+        return False
+
+    def _count(self, by: int) -> None:
+        level: Permits | None = self
+        while level is not None:
+            over = level.active > level.limit
+            level.active += by
+            if level.active > level.most:
+                level.most = level.active
+            if over is not (level.active > level.limit):
+                level.root.excess += by
+            level = level.outer
+
+    def _serve(self) -> None:
+        """Give permits to those in the queue, as far as there are any; who waits for a full part is passed over."""
+        waiting = self.waiting
+        passed: list[tuple[int, int, Permits, asyncio.Future[bool]]] = []
+        while waiting and self.active < self.limit:
+            entry = heapq.heappop(waiting)
+            permits, waiter = entry[2:]
+            if waiter.done():
+                continue
+            if permits.free:
+                permits._count(1)
+                waiter.set_result(True)
+            else:
+                passed.append(entry)
+        for entry in passed:
+            heapq.heappush(waiting, entry)
+
+
+class CallBack:
+    """A block in which host code has the run do something, and waits for it: its permit serves what runs there.
+
+    Host code may do several such things at once: the first has the host's own permit, the others take one each, and the
+    last leaves it to the host. Parameters: ``call`` the call of the host code.
+    """
+
+    __slots__ = ("_call", "_host", "_permits")
+
+    def __init__(self, permits: Permits, call: CallContext) -> None:
+        self._permits = permits
+        self._host = call.host
+        self._call = call
+
+    async def __aenter__(self) -> None:
+        host = self._host
+        if host is None:
+            return
+        host.count += 1
+        if host.count > 1:
+            try:
+                await self._permits.take(depth_of(self._call))
+            except asyncio.CancelledError:
+                host.count -= 1
+                if not host.count:
+                    self._permits.take_anyway()
+                raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        host = self._host
+        if host is not None:
+            host.count -= 1
+            if host.count:
+                self._permits.give()
