@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +48,22 @@ class ContextGenerationInput(MappingModel):
         if self.query:
             return self.query
         return " ".join([self.template_description, *(str(value) for value in self.inputs.values())]).strip()
+
+
+CONTEXT_KEYS: Mapping[str, str] = {
+    "history": "inherited_context",
+    **{name: name for name in ContextGenerationInput.model_fields},
+    "templateDescription": "template_description",
+    "templateType": "template_type",
+    "templateSubtype": "template_subtype",
+    "inheritedContext": "inherited_context",
+    "previousOutputs": "previous_outputs",
+    "freshContext": "fresh_context",
+    "targetFiles": "target_files",
+    "matchingStrategy": "matching_strategy",
+    "maxResults": "max_results",
+}
+"""The keys by which a program asks, and the field that each is."""
 
 
 class MatchItem(MappingModel):

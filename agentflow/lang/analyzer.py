@@ -336,16 +336,23 @@ class Analyzer(Naming):
         """A call with named arguments ``(param expr) ...``."""
         names: list[str] = []
         args: list[IR] = []
-        for param, value in self.named_arguments(node.items[1:], name):
+        for param, value in self.named_arguments(node.items[1:], name, strings=kind in ("task", "tool")):
             names.append(param)
             args.append(self.expr(value, scope))
         return ir.EffectCall(node, kind, name, names, args)
 
-    def named_arguments(self, nodes: Sequence[Node], who: str) -> list[tuple[str, Node]]:
-        """``(param expr) ...`` as pairs. An argument that is no pair, or a name given twice, is an error."""
+    def named_arguments(self, nodes: Sequence[Node], who: str, *, strings: bool = False) -> list[tuple[str, Node]]:
+        """``(param expr) ...`` as pairs. An argument that is no pair, or a name given twice, is an error.
+
+        With ``strings`` a name may be a string: hosts choose the names of parameters, and not all are symbols.
+        """
         found: dict[str, Node] = {}
         for node in nodes:
-            param = self.pair_name(node)
+            param = self.pair_name(node, strings=strings)
+            if param is None and self.pair_name(node, strings=True) is not None:
+                assert isinstance(node, Form)
+                problem = f"the name of an argument of '{who}' is a symbol, and this is a string"
+                raise self.error(node.items[0], "call/positional", problem, f"write ({who} (name value) ...)")
             if param is None:
                 raise self.error(
                     node,
@@ -359,14 +366,14 @@ class Analyzer(Naming):
             found[param] = node.items[1]
         return list(found.items())
 
-    def pair_name(self, node: Node) -> str | None:
+    def pair_name(self, node: Node, *, strings: bool) -> str | None:
         """The name of a ``(name expr)`` operand; None when it is no pair."""
         if type(node) is not Form or len(node.items) != 2:
             return None
         head = node.items[0]
         if type(head) is Name:
             return head.name
-        return head.value if type(head) is Atom and isinstance(head.value, str) else None
+        return head.value if strings and type(head) is Atom and isinstance(head.value, str) else None
 
     # -- lambdas --------------------------------------------------------------------------------------------------
 

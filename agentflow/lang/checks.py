@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from agentflow.core.context import CONTEXT_KEYS
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.names import NameInfo
 from agentflow.lang import ir
@@ -184,6 +185,9 @@ class _Checks:
         return own[0]
 
     def effect(self, node: ir.EffectCall, caught: bool) -> None:
+        if node.kind in ("context", "items"):
+            self.context(node, caught)
+            return
         info = self.info_of(node.name) if node.kind in ("task", "tool") else None
         if info is None or info.parameters is None:
             return
@@ -215,6 +219,14 @@ class _Checks:
             hint = f"write ({node.name} {' '.join(f'({name} value)' for name in info.parameters)})"
             message = f"the call of '{node.name}' misses {shown}"
             self.report(node.at, caught, "call/missing-parameter", message, hint)
+
+    def context(self, node: ir.EffectCall, caught: bool) -> None:
+        """The keys of a question to memory."""
+        for pair in cast(Any, node.at).items[1:]:
+            name = _pair_name(pair)
+            if name not in CONTEXT_KEYS:
+                hint = did_you_mean(name, CONTEXT_KEYS) or f"it knows {', '.join(sorted(CONTEXT_KEYS))}"
+                self.report(pair, caught, "context/key", f"{node.name} knows no key '{name}'", hint)
 
 
 def _pair_name(node: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core import effects
 from agentflow.lang import ir
-from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST, bounce
+from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.codegen import (
     RETURN,
@@ -19,7 +19,7 @@ from agentflow.lang.codegen import (
     expression,
     statement,
 )
-from agentflow.lang.emit_values import checked_global, environment, give, global_names
+from agentflow.lang.emit_values import checked_global, environment, give, global_names, untailed
 from agentflow.lang.ir import IR, Lambda, Var
 
 _EFFECTS: dict[str, type[Any]] = {
@@ -119,6 +119,9 @@ def _has_tail_call(node: Lambda) -> bool:
         if isinstance(at, ir.Call):
             again = isinstance(at.operator, ir.Local) and at.self_tail and at.operator.var.looping
             if not again and (not at.self_tail or captured or nested or node.self_global is not None):
+                return True
+        elif isinstance(at, ir.PrimCall):
+            if at.primitive.tails:
                 return True
         elif isinstance(at, ir.If):
             pending += [(at.then, nested), (at.other, nested)]
@@ -269,15 +272,6 @@ def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.e
         code = g.spill(code)
         g.body.extend(made)
     return values, code
-
-
-def untailed(g: Generator, value: ast.expr) -> ast.expr:
-    """The value of a call, once the tail calls it ends in are made."""
-    named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
-    rest = g.await_(g.call(g.const_param(bounce, "bounce"), [g.name("rt"), g.name("d")]))
-    made = g.ifexp(g.is_(named, g.const_param(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
-    made._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
-    return made
 
 
 def _tail_call(g: Generator, node: ir.Call) -> None:

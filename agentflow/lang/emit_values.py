@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from agentflow.lang import ir
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.codegen import STORE, Dest, Generator, expression, height, statement
+from agentflow.lang.calling import TAIL, bounce
+from agentflow.lang.codegen import RETURN, STORE, Dest, Generator, expression, height, statement
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.support import bounded, fresh, uninitialised
 
@@ -164,6 +165,15 @@ def global_names(name: str, lam: ir.Lambda, g: Generator) -> tuple[str, str]:
     return known
 
 
+@statement(ir.PrimCall)
+def prim_statement(g: Generator, node: ir.PrimCall, dest: Dest) -> None:
+    primitive = node.primitive
+    if primitive.tails and dest is RETURN and g.fn.tail_ok and primitive.accepts(len(node.args)):
+        g.body.append(ast.Return(slow(g, primitive, g.operands(node.args)), **g.loc))
+        return
+    g.deliver(prim_call(g, node), dest)
+
+
 @expression(ir.PrimCall)
 def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
     primitive = node.primitive
@@ -180,7 +190,8 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
         return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.loc)
     if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
         return _inline(g, node, name)
-    return slow(g, primitive, g.operands(node.args))
+    value = slow(g, primitive, g.operands(node.args))
+    return untailed(g, value) if primitive.tails else value
 
 
 def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
@@ -189,6 +200,15 @@ def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
     if primitive.is_async:
         return g.await_(g.call(function, [g.name("rt"), g.deeper(), *args]))
     return g.call(function, [g.name("rt"), *args] if primitive.needs_rt else args)
+
+
+def untailed(g: Generator, value: ast.expr) -> ast.expr:
+    """The value of a call, once the tail calls it ends in are made."""
+    named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
+    rest = g.await_(g.call(g.const_param(bounce, "bounce"), [g.name("rt"), g.name("d")]))
+    made = g.ifexp(g.is_(named, g.const_param(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
+    made._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
+    return made
 
 
 def _inline(g: Generator, node: ir.PrimCall, name: str) -> ast.expr:

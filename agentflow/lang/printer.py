@@ -27,9 +27,11 @@ from agentflow.lang.closure import Closure
 MAX_DIGITS = 4_300
 """Maximum number of digits of an integer converted to or from text (Python's own guard against quadratic time)."""
 
-_SYMBOL = re.compile(r"""[^\s()\[\]{}"'`,;#|+\-.0-9\x00-\x1f\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ud800-\udfff]*""")
+_SYMBOL = re.compile(
+    r"""[^\s()\[\]{}"'`,;#|+\-.0-9\x00-\x1f\ufeff\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ufeff\ud800-\udfff]*"""
+)
 _SIGNED = re.compile(
-    r"""[+\-.](?:[^\s()\[\]{}"'`,;|.0-9\x00-\x1f\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ud800-\udfff]*)?"""
+    r"""[+\-.](?:[^\s()\[\]{}"'`,;|.0-9\x00-\x1f\ufeff\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ufeff\ud800-\udfff]*)?"""
 )
 _RESERVED = frozenset({"true", "false", "nil", "none", ".", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
 _SURROGATE = re.compile(r"[\ud800-\udfff]")

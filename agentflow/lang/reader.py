@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
@@ -33,6 +33,8 @@ _FIRST = {
 _CHUNK = 1 << 16
 _LEAST_CHUNK = 256
 _QUIET = 20_000
+_BYTE_ORDER_MARK = "\ufeff"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\ufeff]")
 
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
@@ -138,7 +140,8 @@ class _Reader:
         count = 0
         # A token makes at most two nodes, so a text of few tokens need not be counted.
         enough = self.limits.nodes // 2
-        at = len(text) - len(text.lstrip())
+        head = 1 if text.startswith(_BYTE_ORDER_MARK) else 0
+        at = size - len(text[head:].lstrip())
         chunk = _CHUNK
         while at < size:
             limit = min(size, at + chunk)
@@ -282,6 +285,14 @@ class _Reader:
                         hint="write +inf.0 for infinity",
                     )
                 return Atom(value, start, end)
+        odd = _UNPRINTABLE.search(word)
+        if odd is not None:
+            raise SexpSyntaxError(
+                f"the character U+{ord(odd[0]):04X} stands in a name, where nobody can see it",
+                code="syntax/character",
+                span=self.source.span(start + odd.start(), start + odd.end()),
+                hint="remove it, or write it as an escape in a string",
+            )
         return Form([], start, end) if word == "nil" else Name(word, start, end)
 
     def _integer(self, digits: str, start: int, end: int) -> int:
@@ -362,6 +373,15 @@ class _Reader:
                     span=self.source.span(key.start, key.end),
                     hint="(dict key value ...) computes its keys",
                 )
+        keys = [key.name if type(key) is Name else cast(Atom, key).value for key in items[::2]]
+        if len(set(keys)) < len(keys):
+            again = next(index for index, key in enumerate(keys) if key in keys[:index])
+            raise SexpSyntaxError(
+                "a dict literal has this key twice",
+                code="syntax/duplicate-key",
+                span=self.source.span(items[2 * again].start, items[2 * again].end),
+                hint="give each key once; a name and a string are the same key",
+            )
         return DictForm(items, frame.start, end)
 
     def _bad_close(self, bracket: str, start: int) -> NoReturn:

@@ -28,7 +28,7 @@ Kind = Literal[
 
 _TOKEN = re.compile(
     r"""(?P<newline>\r?\n)
-    | (?P<space>[^\S\n]++)
+    | (?P<space>(?:[^\S\n]|\A\ufeff)++)
     | (?P<comment>;[^\n]*+)
     | (?P<block>\#\|)
     | (?P<skip>\#;)

@@ -65,7 +65,7 @@ def not_callable(value: Any) -> SexpEvaluationError:
     """The error for calling a value that is not a procedure."""
     kind = type_name(value)
     return SexpEvaluationError(
-        f"{print_value(value, limit=80)} cannot be called: it is {'an' if kind[0] in 'aeiou' else 'a'} {kind}",
+        f"cannot apply non-callable {print_value(value, limit=80)}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}",
         code="call/not-callable",
         hint="the first element of a form is a procedure, or the name of a primitive, task or tool",
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import ContextGenerationInput
+from agentflow.core.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.effects import (
     CallWorkflow,
     Effect,
@@ -205,21 +205,6 @@ def _takes_array(schema: Mapping[str, Any]) -> bool:
     return kinds == "array" or (isinstance(kinds, list) and "array" in kinds) or any(map(_takes_array, choices))
 
 
-_CONTEXT_KEYS = {
-    "history": "inherited_context",
-    **{name: name for name in ContextGenerationInput.model_fields},
-    "templateDescription": "template_description",
-    "templateType": "template_type",
-    "templateSubtype": "template_subtype",
-    "inheritedContext": "inherited_context",
-    "previousOutputs": "previous_outputs",
-    "freshContext": "fresh_context",
-    "targetFiles": "target_files",
-    "matchingStrategy": "matching_strategy",
-    "maxResults": "max_results",
-}
-
-
 def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenerationInput:
     """The ``(get_context (key value) ...)`` arguments as a question to memory.
 
@@ -227,13 +212,13 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
     """
     fields: dict[str, Any] = {}
     for key, given in arguments.items():
-        name = _CONTEXT_KEYS.get(key)
+        name = CONTEXT_KEYS.get(key)
         if name is None:
             raise SexpEvaluationError(
                 f"get_context knows no key '{key}'",
                 code="context/key",
                 span=span,
-                hint=did_you_mean(key, _CONTEXT_KEYS) or f"it knows {', '.join(sorted(_CONTEXT_KEYS))}",
+                hint=did_you_mean(key, CONTEXT_KEYS) or f"it knows {', '.join(sorted(CONTEXT_KEYS))}",
             )
         value = given
         if name == "inputs":

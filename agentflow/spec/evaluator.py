@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
@@ -49,15 +50,18 @@ class SexpEvaluator:
             return system.joint
         return Joint(system.service, tools, finder_of(self.memory_system))
 
-    async def evaluate_string(self, sexp_string: str, initial_env: SexpEnvironment | None = None) -> Any:
+    async def evaluate_string(
+        self, sexp_string: str, initial_env: SexpEnvironment | Mapping[str, Any] | None = None
+    ) -> Any:
         """Run a program text and return its last value.
 
-        ``initial_env`` receives top-level definitions and resolves free names; None means a new one. Called from inside
+        ``initial_env`` receives top-level definitions and resolves free names; None means a new one, and a mapping a new
+        one with these bindings. Called from inside
         a tool it joins that call's run; otherwise it opens a run in the handler's session, and the tasks it defines are
         also registered with the task system.
         Raises SexpSyntaxError, SexpEvaluationError, TaskError and LimitExceeded.
         """
-        env = initial_env if initial_env is not None else SexpEnvironment()
+        env = initial_env if isinstance(initial_env, SexpEnvironment) else SexpEnvironment(initial_env)
         engine = self.joint.engine
         inside = executing_call() is not None
         async with in_run(engine, "evaluate_string", self.handler.session) as call:

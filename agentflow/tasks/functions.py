@@ -22,7 +22,7 @@ from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.registry import CompiledTemplate
 
 MAX_CALL_DEPTH = 20
-"""Maximum nesting of function bodies."""
+"""Maximum nesting of function bodies, and of tasks that hosts run at a ``call_depth``."""
 
 BodyRunner: TypeAlias = "Callable[[CompiledTemplate, Mapping[str, Any], FunctionCalls], Awaitable[TaskResult]]"
 """``(template, values, calls)``: evaluates a template's body with the values of its parameters."""
@@ -92,14 +92,7 @@ class FunctionCalls:
                 hint="templates have no conditionals, so a cycle never ends: break it",
                 details={"cycle": cycle},
             )
-        depth = self.depth + len(self.stack)
-        if depth >= MAX_CALL_DEPTH:
-            raise TaskError(
-                f"template functions are nested deeper than {MAX_CALL_DEPTH}: '{name}' at depth {depth}",
-                reason="execution_halted",
-                code="tasks/function-depth",
-                details={"depth": depth, "limit": MAX_CALL_DEPTH},
-            )
+        check_depth(name, self.depth + len(self.stack))
         values = self._bind(compiled, arguments, named)
         return await self.run(compiled, values, self)
 
@@ -123,6 +116,17 @@ class FunctionCalls:
                 raise _wrong_call(compiled, f"got parameter '{key}' twice")
             bound[key] = value
         return resolve_inputs(compiled.name, compiled.template.params, bound)[0]
+
+
+def check_depth(name: str, depth: int) -> None:
+    """Refuse a call of the template ``name`` that is nested too deep. Raises TaskError (``tasks/function-depth``)."""
+    if depth >= MAX_CALL_DEPTH:
+        raise TaskError(
+            f"calls of templates are nested deeper than {MAX_CALL_DEPTH}: '{name}' at depth {depth}",
+            reason="execution_halted",
+            code="tasks/function-depth",
+            details={"depth": depth, "limit": MAX_CALL_DEPTH},
+        )
 
 
 def _wrong_call(compiled: CompiledTemplate, message: str, hint: str | None = None) -> TaskError:

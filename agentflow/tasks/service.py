@@ -27,6 +27,7 @@ from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, PathCommandRunner
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.functions import check_depth
 from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
@@ -252,6 +253,7 @@ class TaskService:
             compiled = self._runner.find(request, call)
             if compiled is None:
                 return self._runner.not_found(request, call)
+            check_depth(compiled.name, depth)
             options = self._options(
                 memory=memory,
                 available_models=available_models,

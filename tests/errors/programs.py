@@ -55,6 +55,8 @@ PROGRAMS: dict[str, str] = {
     "syntax/number": "(+ 1 2x)",
     "syntax/escape": '"a \\q b"',
     "syntax/unexpected": "(f #nonsense)",
+    "syntax/character": "(define a\ufeffb 1)",
+    "syntax/duplicate-key": '{"name" 1 name 2}',
     "syntax/dict": '{"a" 1 "b"}',
     "form/arity": "(if)",
     "form/bindings": "(let ((x)) x)",

@@ -32,7 +32,7 @@ TEXTS = {
     "spaces": (" " * SIZE, "syntax/empty"),
     "digits": ("9" * SIZE, "syntax/number"),
     "one name": ("a" * SIZE, "name/unbound"),
-    "nulls": ("\x00" * SIZE, "name/unbound"),
+    "nulls": ("\x00" * SIZE, "syntax/character"),
     "surrogates": ("\ud800" * 100_000, "name/unbound"),
     "escapes": ('"' + "\\q" * (SIZE // 4) + '"', "syntax/escape"),
     "mistakes": ("(if)" * 7_000, "form/arity"),

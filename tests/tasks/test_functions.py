@@ -123,6 +123,16 @@ async def test_recursion_is_capped() -> None:
     assert deep.notes["error"]["reason"] == "execution_halted"
 
 
+@pytest.mark.parametrize(("depth", "status"), [(0, "COMPLETE"), (19, "COMPLETE"), (20, "FAILED"), (1_000, "FAILED")])
+async def test_the_depth_a_host_states_guards_a_task_of_any_kind(depth: int, status: str) -> None:
+    """A task that calls no function is refused as well: what runs it may be a tool of the task before."""
+    tasks, prompts = system()
+    tasks.register_template({"name": "plain", "subtype": "plain", "params": "", "instructions": "x"})
+    result = await tasks.execute_task("atomic", "plain", {}, call_depth=depth)
+    assert result.status == status
+    assert len(prompts.prompts) == (status == "COMPLETE")
+
+
 async def test_function_call_nodes() -> None:
     """Texts are variables of the environment first and literals else; nodes nest; data stays data."""
     tasks, prompts = system(f=("a, b", "{{a}}-{{b}}"))

@@ -95,13 +95,13 @@ async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     return total
 
 
-@primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True)
+@primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True, tails=True)
 async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Calls the procedure with the arguments, followed by the elements of the list."""
     arguments = [*rest[:-1], *items("apply", len(rest) + 1, rest[-1])]
     touch_elements(rt, len(arguments))
-    value = await rt.pick(procedure, len(arguments), d)(rt, d + 1, *arguments)
-    return value if value is not TAIL else await bounce(rt, d)
+    rt.tail = (rt.pick(procedure, len(arguments), d), *arguments)
+    return TAIL
 
 
 @primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True)

@@ -45,6 +45,7 @@ class Primitive:
     is_async: bool = False
     topic: str = ""
     canonical: str = ""
+    tails: bool = False
 
     def accepts(self, count: int) -> bool:
         """Whether it can be called with ``count`` arguments."""
@@ -82,6 +83,7 @@ def primitive(
     needs_rt: bool = False,
     is_async: bool = False,
     aliases: tuple[str, ...] = (),
+    tails: bool = False,
 ) -> Callable[[F], F]:
     """Declare the decorated function as the primitive ``name``, with ``aliases``.
 
@@ -95,7 +97,16 @@ def primitive(
         topic = function.__module__.rpartition(".")[2]
         declared = [
             Primitive(
-                each, function, usage.replace(f"({name}", f"({each}", 1), doc, arity, needs_rt, is_async, topic, name
+                each,
+                function,
+                usage.replace(f"({name}", f"({each}", 1),
+                doc,
+                arity,
+                needs_rt,
+                is_async,
+                topic,
+                name,
+                tails,
             )
             for each in (name, *aliases)
         ]

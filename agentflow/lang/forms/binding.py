@@ -167,6 +167,14 @@ def define(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.Define(node, var, value)
 
 
+def _callable(a: Analyzer, name: Name) -> None:
+    """Refuse a procedure at top level whose name is a form's: a call of it would be that form."""
+    what = "a special form" if name.name in a.forms else "a macro" if name.name in a.macros else None
+    if what is not None:
+        hint = "give the procedure another name; a local variable may have this one"
+        raise a.error(name, "form/define", f"'{name.name}' is {what}, and could not be called as this procedure", hint)
+
+
 def _parameters(target: Form) -> Form:
     start = target.items[1].start if len(target.items) > 1 else target.start
     return Form(target.items[1:], start, target.end)
@@ -176,6 +184,8 @@ def _define_global(a: Analyzer, node: Form, name: Name, scope: Scope, *, procedu
     a.globals_defined[name.name] = a.globals_defined.get(name.name, 0) + 1
     target, value = node.items[1], node.items[2]
     fixed = name.name if a.globals_defined[name.name] == 1 else None
+    if procedure or head_name(value) == "lambda":
+        _callable(a, name)
     if procedure and isinstance(target, Form):
         result: IR = a.lambda_(node, _parameters(target), node.items[2:], scope, name.name, None, fixed)
     elif type(value) is Form and value.items and type(value.items[0]) is Name and value.items[0].name == "lambda":
