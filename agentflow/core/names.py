@@ -150,3 +150,15 @@ def narrowed(grants: frozenset[str] | None, more: frozenset[str] | None) -> froz
 
 DEFINE = "defatom"
 """The grant that lets an untrusted program define tasks."""
+FILES = "files:"
+"""The beginning of a grant that lets a program give files to tasks: ``files:docs/**``, relative to a root."""
+ALL_FILES = f"{FILES}**"
+READ_FILES = "system:read_files"
+"""The tool whose grant lets a program give any file to tasks too."""
+
+
+def file_grants(grants: frozenset[str] | None) -> frozenset[str]:
+    """The files that code with ``grants`` may give to tasks, as grants."""
+    if grants is None or READ_FILES in grants:
+        return frozenset({ALL_FILES})
+    return frozenset([name for name in grants if name.startswith(FILES)])

@@ -8,6 +8,7 @@ from functools import partial
 from agentflow.core.call import CallContext
 from agentflow.core.errors import clip
 from agentflow.core.messages import ToolCallPart, ToolResultPart
+from agentflow.core.names import FILES
 from agentflow.core.ports import ToolPort
 from agentflow.core.results import NO_USAGE, TaskResult
 from agentflow.core.values import to_json
@@ -19,14 +20,15 @@ NO_TOOLS = frozenset[str]()
 class ToolTurn:
     """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
-    Parameters: ``tools`` the registry, ``call`` a call whose grants are exactly the tools the model was shown. ``usage`` is the sum of what the tools' own model calls used.
+    Parameters: ``tools`` the registry, ``call`` a call whose grants are the tools the model was shown, and the files it may hand on.
+    ``usage`` is the sum of what the tools' own model calls used.
     """
 
     __slots__ = ("_call", "_offered", "_tools", "usage")
 
     def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
-        self._offered = call.grants or NO_TOOLS
+        self._offered = frozenset([name for name in call.grants or () if not name.startswith(FILES)])
         self._call = call
         self.usage = NO_USAGE
 

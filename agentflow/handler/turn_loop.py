@@ -13,6 +13,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, clip
 from agentflow.core.messages import TextPart, ToolSpec
+from agentflow.core.names import file_grants
 from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.prompt_run import PromptRun
@@ -55,9 +56,11 @@ class TurnLoop:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt)
         offered = self._offered(prompt, call.grants)
-        # All calls of this prompt are numbered below its own path, and have the authority of the offered tools.
+        # All calls of this prompt are numbered below its own path, and have the authority of the offered tools; files
+        # may be handed on to subtasks as far as the caller itself may give them.
         path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
-        inner = call.at(path, grants=frozenset([spec.name for spec in offered]) if offered else NO_TOOLS)
+        inner = call.at(path)
+        inner.grants = file_grants(call.grants).union([spec.name for spec in offered]) if offered else NO_TOOLS
         work = PromptRun(
             prompt,
             inner,

@@ -114,8 +114,7 @@ class ContextSources:
         source = source or {}
         kind = source.get("type", "literal")
         self._add(result, literal)
-        if kind == "literal":
-            self._add(result, cast(Sequence[str], source.get("paths") or source.get("path") or ()))
+        self._add(result, literal_paths(source))
         try:
             if question is not None:
                 self._add(result, (await self.ask(_question(question), call, memory)).file_paths)
@@ -138,7 +137,7 @@ class ContextSources:
         return result
 
     def _add(self, result: FoundPaths, paths: Sequence[str]) -> None:
-        for path in [paths] if isinstance(paths, str) else paths:
+        for path in paths:
             try:
                 absolute = self.absolute(path)
             except PathDenied as error:
@@ -211,6 +210,14 @@ def _question(question: object) -> ContextGenerationInput:
         return ContextGenerationInput.model_validate(question)
     except ValidationError as error:
         raise _bad_source(f"_context_input: {'; '.join(validation_messages(error)[:3])}") from error
+
+
+def literal_paths(source: Mapping[str, Any] | None) -> list[str]:
+    """The paths that a ``file_paths_source`` of type ``literal`` names; none for another."""
+    if source is None or source.get("type", "literal") != "literal":
+        return []
+    paths = cast("Sequence[str]", source.get("paths") or source.get("path") or ())
+    return [paths] if isinstance(paths, str) else list(paths)
 
 
 def rendered_source(compiled: CompiledTemplate, values: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -15,8 +15,9 @@ from agentflow.core.names import narrowed
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
+from agentflow.tasks.authority import check_files, settings_within_grants
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
-from agentflow.tasks.context_sources import ContextSources, question_of, rendered_source, subset_of
+from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
 from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOverrides
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
@@ -114,8 +115,7 @@ class TaskRunner:
             context = compiled.context if request.context_management is None else None
             if context is None:
                 context = resolve_settings(template.subtype, template.context_management, request.context_management)
-            if compiled.grants is not None:
-                context = _within_grants(compiled, request, context, call)
+            context = settings_within_grants(compiled, request, context, call)
             notes["context_management"] = context
             material = await self._context(compiled, request, values, context, call, options)
         except TaskError as error:
@@ -236,12 +236,18 @@ class TaskRunner:
     ) -> list[str]:
         template = compiled.template
         paths = list(request.file_paths or ())
+        self._check_files(compiled, paths, call)  # the caller's choice
         if not template.file_paths and template.file_paths_source is None:
             return paths
         literal = [text.render(values) for text in compiled.file_paths]
-        resolved = await self.sources.resolve(
-            literal, source=rendered_source(compiled, values), memory=options.memory, call=call
-        )
+        source = rendered_source(compiled, values)
+        if call.grants is not None:
+            # A fixed path is the choice of the template's author, one with slots is that of whoever fills them.
+            chosen = [path for path, text in zip(literal, compiled.file_paths, strict=True) if text.variables]
+            if any([text.variables for _, text in compiled.source]):
+                chosen += literal_paths(source)
+            self._check_files(compiled, chosen, call)
+        resolved = await self.sources.resolve(literal, source=source, memory=options.memory, call=call)
         if resolved.error is not None:
             raise TaskError(
                 f"the files of task '{compiled.name}' cannot be found: {resolved.error}",
@@ -249,8 +255,16 @@ class TaskRunner:
                 code="tasks/context-retrieval",
                 details={"errors": resolved.errors, "found": resolved.paths},
             )
+        if compiled.grants is not None:
+            self._check_files(compiled, resolved.paths, call)
         included = {self._absolute(path) for path in paths}
         return paths + [path for path in resolved.paths if path not in included]
+
+    def _check_files(self, compiled: CompiledTemplate, paths: list[str], call: CallContext) -> None:
+        if call.grants is not None and paths:
+            files = self.sources.files
+            roots = files.roots if files is not None else ()
+            check_files(compiled, [self._absolute(path) for path in paths], roots, call)
 
     def _absolute(self, path: str) -> str:
         try:
@@ -279,29 +293,3 @@ class TaskRunner:
 
 def _joined(*texts: str) -> str:
     return "\n\n".join([text for text in texts if text])
-
-
-def _within_grants(
-    compiled: CompiledTemplate, request: SubtaskRequest, context: ContextSettings, call: CallContext
-) -> ContextSettings:
-    """The context of a task that an untrusted program defined: files and lookups only if they are granted.
-
-    A lookup that is only its subtype's default is dropped; a requested one raises TaskError (``name/not-granted``).
-    """
-    grants = call.grants or frozenset[str]()
-    asked = (request.context_management, compiled.template.context_management)
-    if (request.file_paths or compiled.template.file_paths) and "system:read_files" not in grants:
-        missing = "system:read_files"
-    elif context.fresh_context != "enabled" or grants & {"get_context", "system:get_context"}:
-        return context
-    elif not any(layer is not None and layer.fresh_context == "enabled" for layer in asked):
-        return replace(context, fresh_context="disabled")
-    else:
-        missing = "get_context"
-    raise TaskError(
-        f"task '{compiled.name}' was defined by a program that is not granted '{missing}'",
-        reason="input_validation_failure",
-        code="name/not-granted",
-        hint=f"grant it: allow=[{missing!r}, ...]",
-        details={"cause": "not_granted", "name": missing},
-    )

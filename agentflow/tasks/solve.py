@@ -7,6 +7,7 @@ same run, so its steps, tokens and money are the run's.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
-from agentflow.core.names import Definitions
+from agentflow.core.names import FILES, Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -105,14 +106,15 @@ class Solver:
         ``notes["decomposition"]``.
         """
         files = list(request.file_paths or template.file_paths)
-        allow = (template.name, *(template.tools or ()))
+        own = (template.name, *(f"{FILES}{glob.escape(path)}" for path in files))
+        allow = (*own, *(template.tools or ()))
         told = (
             f"{clip(goal, 8_000)}\n\nOne call of '{template.name}' could not do it: {failed.content}. "
             "Split the inputs or the files, call it on the parts, and combine what it gives."
         )
         # The call is this task's own and ends with it: what its caller could ask for, its program may ask for again,
         # in parts that inherit nothing of the whole.
-        call.grants = None if call.grants is None else call.grants | {template.name}
+        call.grants = None if call.grants is None else call.grants.union(own)
         call.material = None
         inputs = {**request.inputs, **({"files": files} if files else {})}
         solved = await self.solve(Solve(told, allow, rounds, inputs), call)
@@ -211,6 +213,8 @@ class Solver:
     def _described(self, name: str, defined: Definitions | None) -> str | None:
         if name in _EFFECTS:
             return _EFFECTS[name]
+        if name.startswith(FILES):
+            return f"{name} language: files that match may be given to tasks, (files (list path ...))"
         compiled = self.templates.find_compiled(name, defined)
         if compiled is not None:
             template = compiled.template

@@ -334,14 +334,14 @@ class TestTools:
             await bench.run(ask(tools=("ad",)))
 
     async def test_models_have_no_host_authority(self) -> None:
-        """A tool called by a model in the host's own run has the authority of the offered tools, no more."""
+        """A tool called by a model in the host's own run has the authority of the offered tools, and may hand files on."""
         seen: list[CallContext] = []
 
         async def look(ctx: CallContext) -> None:
             seen.append(ctx)
 
         await Bench(tool_calls(("look", {})), "ok", tools=[look, add]).run()
-        assert not seen[0].host_authority and seen[0].grants == {"look", "add"}
+        assert not seen[0].host_authority and seen[0].grants == {"look", "add", "files:**"}
 
     @pytest.mark.parametrize("choice", ["required", "sub", "any"])
     async def test_choice_must_be_offered(self, choice: str) -> None:

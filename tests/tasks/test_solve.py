@@ -225,7 +225,7 @@ async def test_an_exhausted_task_is_decomposed(tmp_path: Path) -> None:
     assert result.notes["program"] == "(split)" and result.notes["decomposed"] is True
     assert result.notes["template_used"] == "read" and "error" not in result.notes
     (ran,) = house.checker.ran
-    assert ran[1] == frozenset({"read", "search"}) and ran[2] == {"x": "it", "files": ["a", "b"]}
+    assert ran[1] == frozenset({"read", "search", "files:a", "files:b"}) and ran[2] == {"x": "it", "files": ["a", "b"]}
     assert "Read for it" in text_of(house.prompts.prompts[1]) and house.run.unbalanced() == []
 
 
