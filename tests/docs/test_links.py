@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -42,3 +43,14 @@ def test_a_package_says_what_it_is_for(package: Path) -> None:
     for name in MODULE.findall(comment):
         target = ROOT / "agentflow" / name.replace(".", "/")
         assert target.is_dir() or target.with_suffix(".py").exists(), f"{relative(package)} names {name}"
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=relative)
+def test_a_picture_is_for_everybody(picture: Path) -> None:
+    """A picture is well-formed, says in words what it shows, has colours for light and dark pages, and loads nothing."""
+    text = picture.read_text("utf-8")
+    root = ElementTree.fromstring(text)
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert {"title", "desc"} <= names and not names & {"script", "image", "foreignObject"}
+    assert "prefers-color-scheme:dark" in text
+    assert f"docs/{picture.name}" in (ROOT / "README.md").read_text("utf-8")
