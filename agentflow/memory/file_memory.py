@@ -36,8 +36,6 @@ from agentflow.memory.rules import IndexRules
 
 _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
-_FOR_QUESTIONS = RankWeights(tests=0.75)
-"""A question wants the code before its tests; a change (what the plain index is tuned for) concerns both."""
 _LOOK_SHARE = 10
 """Scanning for changes takes at most this fraction (1/n) of the time: very large roots are scanned less often."""
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
@@ -78,7 +76,7 @@ class FileMemory:
         )
         cache_dir = settings.get("cache_dir")
         database = database_path(Path(cache_dir), self._roots) if cache_dir else None
-        self.index = FileIndex(database, rules=rules, weights=weights or _FOR_QUESTIONS, held=files)
+        self.index = FileIndex(database, rules=rules, weights=weights, held=files)
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._next_look: dict[str, float] = {}

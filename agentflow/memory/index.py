@@ -92,9 +92,7 @@ class FileIndex:
         """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
 
         def work(stop: threading.Event) -> list[Ranked]:
-            return rank(
-                self._opened(), self._tokeniser, self._tokeniser.query_terms(text), self.weights, limit, fields=fields
-            )
+            return rank(self._opened(), self._tokeniser, text, self.weights, limit, self._read_rows, fields=fields)
 
         return await self._run(work)
 
@@ -145,6 +143,10 @@ class FileIndex:
             await self._run(lambda stop: store.close())
         self._closed = True
         self._worker.shutdown(wait=False)
+
+    def _read_rows(self, rows: Sequence[FileRow]) -> dict[int, str]:
+        texts = self._read_texts([(row.root, row.path) for row in rows])
+        return {row.id: text for row in rows if (text := texts.get((row.root, row.path))) is not None}
 
     def _read_texts(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         texts: dict[tuple[str, str], str] = {}

@@ -87,6 +87,7 @@ def match_items(
 
 _SAID = {
     "body": "its text",
+    "window": "its best lines",
     "path": "its path",
     "symbols": "names it defines",
     "messages": "commit messages",
@@ -100,8 +101,8 @@ _SAID = {
 
 
 def _relevance(item: Ranked) -> str:
-    strong = sorted(item.signals.items(), key=lambda signal: -signal[1])[:3]
-    return "matched by " + ", ".join(_SAID.get(name, name) for name, value in strong if value > 0)
+    strong = sorted((signal for signal in item.signals.items() if signal[0] in _SAID), key=lambda signal: -signal[1])
+    return "matched by " + ", ".join(_SAID[name] for name, value in strong[:3] if value > 0)
 
 
 def describe_file(language: str, lines: int, symbols: Sequence[str]) -> str:

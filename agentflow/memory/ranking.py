@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.store import FileRow, Store
+from agentflow.memory.window import WINDOW_LINES, window_score
+
+ReadTexts = Callable[[Sequence[FileRow]], Mapping[int, str]]
+"""Gives the texts of files, by id; files that cannot be read are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankWeights:
     """How much each signal counts.
 
-    ``body``, ``path``, ``symbols``, ``messages``: BM25 of the file's text, its path, the names it defines, the messages
-    of the commits that touched it. ``commits``: past commits with messages similar to the question touched it.
-    ``recency``: it was touched recently and often. ``cochange``: it changes together with the best files. ``kin``: it
-    is named like one of the best files (header, test, translation unit). ``name``: how much of the file's own name
-    occurs in the question. ``prose``, ``data``, ``text``: factors for documents, data and files of unknown kind;
-    ``tests`` for tests. The defaults were tuned with ``tests/benchmarks/memory_recall.py``.
+    Of the file itself: ``body``, ``symbols``: BM25 of its text and of the names it defines; ``window``: how much of the
+    question its best 60 lines hold; ``lead``: it is among the best files by all this; ``kin``: it is named like another
+    of them (header, test, translation unit). These are multiplied by ``prose``, ``data`` or ``text`` for documents, data
+    and files of unknown kind and by ``tests`` for tests; for a kind that the question speaks of (docs, configuration,
+    tests), by ``mentioned`` or ``mentioned_tests``.
+
+    Of what is known about it, which counts for every kind alike: ``path``, ``messages``: BM25 of its path and of the
+    messages of the commits that touched it; ``name``: how much of its name occurs in the question; ``commits``: past
+    commits with messages like the question touched it; ``recency``: it was touched recently and often; ``cochange``: it
+    changes together with the best files.
+
+    The defaults were tuned with ``tests/benchmarks/memory_recall.py``, which says on which repositories.
     """
 
-    body: float = 1.0
+    body: float = 0.6
+    symbols: float = 0.3
+    window: float = 0.9
+    lead: float = 0.5
+    kin: float = 0.35
     path: float = 0.6
-    symbols: float = 0.7
-    messages: float = 0.4
+    messages: float = 0.7
+    name: float = 0.2
     commits: float = 0.6
     recency: float = 0.25
-    cochange: float = 0.6
-    kin: float = 0.5
-    name: float = 0.2
+    cochange: float = 0.3
     prose: float = 0.5
-    data: float = 0.5
-    text: float = 0.5
-    tests: float = 1.0
+    data: float = 0.6
+    text: float = 0.6
+    tests: float = 0.7
+    mentioned: float = 0.9
+    mentioned_tests: float = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +61,59 @@ class Ranked:
     signals: Mapping[str, float]
 
 
-_FLATTEN = 0.7
-"""Exponent of the normalised signals; below one, several moderate signals beat a single strong one."""
-_CANDIDATES = 200
+_OF_THE_FILE = frozenset({"body", "symbols", "window", "lead", "kin"})
+_FLATTEN_WINDOW = 0.7
+"""Exponent of the window signal: a file with nearly the best lines counts nearly as much."""
+_CANDIDATES = 400
+_READ = 60
 _SEEDS = 15
 _PAST_COMMITS = 60
 _COMMITS_OF_A_SEED = 60
+
+_MENTIONS = {
+    "prose": r"docs?|document\w*|readme|guide|tutorial|faq|comment\w*|manual|man|changelog|news|history|notes?",
+    "data": r"ci|config\w*|workflow\w*|travis|github|actions?|build|package|json|yaml|yml|toml|tox|deps|dependenc\w*"
+    r"|requirements?|setup|metadata|settings?|docker\w*|release\w*|install\w*",
+    "text": r"make\w*|build|docker\w*|license|requirements?|ci|gitignore|install\w*|config\w*|docs?|man|changelog"
+    r"|news|notes?|authors|contributors",
+    "tests": r"tests?|testing|tested|spec|coverage|fixture\w*|bench\w*|regression",
+}
+_MENTION = {kind: re.compile(rf"\b(?:{words})\b", re.I) for kind, words in _MENTIONS.items()}
+"""Words of a question that speak of a kind of file."""
 
 
 def rank(
     store: Store,
     tokeniser: Tokeniser,
-    terms: Sequence[str],
+    question: str,
     weights: RankWeights,
     limit: int,
+    read: ReadTexts,
     *,
     fields: Sequence[str] = (),
 ) -> list[Ranked]:
-    """The best ``limit`` files for ``terms``, best first, ties ordered by path.
+    """The best ``limit`` files for ``question``, best first, ties ordered by path.
 
-    ``fields`` restricts what is searched (default: all of :data:`~agentflow.memory.store.FIELDS`).
+    ``fields`` restricts what is searched (default: all of :data:`~agentflow.memory.store.FIELDS`); texts are read
+    unless it leaves out the body.
     """
+    terms = tokeniser.query_terms(question)
     if not terms:
         return []
     signals = _lexical(store, terms, fields or ("body", "path", "symbols", "messages"))
     rows = store.rows(sorted({file for scores in signals.values() for file in scores}))
     signals["name"] = _named(tokeniser, rows, frozenset(terms))
-    scores = _sum(signals, rows, weights)
+    kinds = _Kinds(question, weights)
+    if "body" in signals:
+        signals["window"] = _windows(store, terms, signals, rows, read)
+    scores = _sum(signals, rows, weights, kinds)
     seeds = sorted(scores, key=lambda file: (-scores[file], rows[file].path))[:_SEEDS]
     signals["cochange"] = _normalised(_cochange(store, seeds, scores))
+    rows.update(store.rows(sorted(signals["cochange"].keys() - rows.keys())))
+    signals["lead"] = _normalised({seed: scores[seed] for seed in seeds})
     signals["kin"] = _kin(rows, seeds, scores)
     signals["recency"] = {file: row.recency for file, row in rows.items() if row.recency > 0}
-    rows.update(store.rows(sorted(signals["cochange"].keys() - rows.keys())))
-    final = _sum(signals, rows, weights)
+    final = _sum(signals, rows, weights, kinds)
     scale = sum(getattr(weights, name) for name, signal in signals.items() if signal) or 1.0
     best = sorted(final, key=lambda file: (-final[file], rows[file].root, rows[file].path))[:limit]
     return [
@@ -90,11 +126,53 @@ def rank(
     ]
 
 
+class _Kinds:
+    """The factor of a file's own signals, by its kind and by what the question speaks of."""
+
+    def __init__(self, question: str, weights: RankWeights) -> None:
+        spoken = {kind for kind, pattern in _MENTION.items() if pattern.search(question)}
+        self._by_language = {
+            kind: max(getattr(weights, kind), weights.mentioned) if kind in spoken else getattr(weights, kind)
+            for kind in ("prose", "data", "text")
+        }
+        self._tests = weights.mentioned_tests if "tests" in spoken else weights.tests
+
+    def factor(self, row: FileRow) -> float:
+        return self._by_language.get(row.language, 1.0) * (self._tests if row.is_test else 1.0)
+
+
 def _lexical(store: Store, terms: Sequence[str], fields: Sequence[str]) -> dict[str, dict[int, float]]:
     signals = {field: _normalised(store.search(field, terms, _CANDIDATES)) for field in fields}
     if "messages" in signals:
         signals["commits"] = _normalised(_like_past_commits(store, terms))
     return signals
+
+
+def _windows(
+    store: Store,
+    terms: Sequence[str],
+    signals: Mapping[str, Mapping[int, float]],
+    rows: Mapping[int, FileRow],
+    read: ReadTexts,
+) -> dict[int, float]:
+    """How much of the question the best lines hold, of the files that all other signals together put first.
+
+    A file that is not longer than a window is its own: its text speaks for it.
+    """
+    together: dict[int, float] = {}
+    for signal in signals.values():
+        for file, value in signal.items():
+            together[file] = together.get(file, 0.0) + value
+    first = sorted((file for file in together if file in rows), key=lambda file: (-together[file], rows[file].path))
+    total = store.count()
+    rarity = {term: math.log(1 + (total + 0.5) / (store.count_holding(term) + 0.5)) for term in terms}
+    long = [rows[file] for file in first[:_READ] if rows[file].lines > WINDOW_LINES]
+    best = _normalised({file: window_score(text, rarity) for file, text in read(long).items()}, _FLATTEN_WINDOW)
+    body = signals["body"]
+    for file in first[:_READ]:
+        if rows[file].lines <= WINDOW_LINES and file in body:
+            best[file] = body[file]
+    return best
 
 
 def _like_past_commits(store: Store, terms: Sequence[str]) -> dict[int, float]:
@@ -125,14 +203,15 @@ def _cochange(store: Store, seeds: Sequence[int], scores: Mapping[int, float]) -
 
 
 def _kin(rows: Mapping[int, FileRow], seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
-    by_name: dict[str, float] = {}
+    by_name: dict[str, list[int]] = {}
     for seed in seeds:
-        name = rows[seed].bare
-        by_name[name] = max(by_name.get(name, 0.0), scores[seed])
-    best = max(by_name.values(), default=0.0)
-    if best <= 0:
-        return {}
-    return {file: by_name[name] / best for file, row in rows.items() if (name := row.bare) in by_name}
+        by_name.setdefault(rows[seed].bare, []).append(seed)
+    return _normalised(
+        {
+            file: max((scores[seed] for seed in by_name.get(row.bare, ()) if seed != file), default=0.0)
+            for file, row in rows.items()
+        }
+    )
 
 
 def _named(tokeniser: Tokeniser, rows: Mapping[int, FileRow], terms: frozenset[str]) -> dict[int, float]:
@@ -147,21 +226,21 @@ def _named(tokeniser: Tokeniser, rows: Mapping[int, FileRow], terms: frozenset[s
 
 
 def _sum(
-    signals: Mapping[str, Mapping[int, float]], rows: Mapping[int, FileRow], weights: RankWeights
+    signals: Mapping[str, Mapping[int, float]], rows: Mapping[int, FileRow], weights: RankWeights, kinds: _Kinds
 ) -> dict[int, float]:
+    of_the_file: dict[int, float] = {}
     scores: dict[int, float] = {}
     for name, by_file in signals.items():
         weight = getattr(weights, name)
+        into = of_the_file if name in _OF_THE_FILE else scores
         for file, value in by_file.items():
-            scores[file] = scores.get(file, 0.0) + weight * value
-    factor = {"prose": weights.prose, "data": weights.data, "text": weights.text}
-    return {
-        file: score * factor.get(rows[file].language, 1.0) * (weights.tests if rows[file].is_test else 1.0)
-        for file, score in scores.items()
-        if file in rows
-    }
+            into[file] = into.get(file, 0.0) + weight * value
+    for file, score in of_the_file.items():
+        if file in rows:
+            scores[file] = scores.get(file, 0.0) + score * kinds.factor(rows[file])
+    return {file: score for file, score in scores.items() if file in rows}
 
 
-def _normalised(scores: dict[int, float]) -> dict[int, float]:
+def _normalised(scores: Mapping[int, float], exponent: float = 1.0) -> dict[int, float]:
     best = max(scores.values(), default=0.0)
-    return {file: (score / best) ** _FLATTEN for file, score in scores.items()} if best > 0 else {}
+    return {file: (score / best) ** exponent for file, score in scores.items() if score > 0} if best > 0 else {}

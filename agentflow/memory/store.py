@@ -1,8 +1,7 @@
 """The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
 
 Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokeniser only splits at spaces. Term counts
-are damped before they are stored: the twentieth occurrence of a word says little, and the index stays a quarter of the
-text's size.
+are cut before they are stored: the twentieth occurrence of a word says little.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from pathlib import Path
 from agentflow.core.errors import DataError
 from agentflow.lib.private_files import make_private_file
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
-_MAX_REPEATS = 4
+_MAX_REPEATS = 16
 _KEPT_ROWS = 20_000
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""

@@ -58,11 +58,40 @@ async def test_a_defining_file_beats_one_that_mentions(index: FileIndex, tmp_pat
 
 
 async def test_a_test_is_kin_of_what_it_tests(index: FileIndex, tmp_path: Path) -> None:
-    """Files named alike lift each other."""
-    write(tmp_path, {"src/lexer.py": "flamingo", "tests/test_lexer.py": "from src import flamingo", "c.py": "flamingo"})
+    """Files named alike lift each other; none is its own kin."""
+    write(tmp_path, {"src/zebra.py": "flamingo", "tests/test_zebra.py": "flamingo", "tests/test_a.py": "flamingo"})
     await index.update(tmp_path)
-    found = {item.file.path: item for item in await index.search("lexer flamingo")}
-    assert found["tests/test_lexer.py"].score > found["c.py"].score
+    first, second, third = await index.search("flamingo")
+    assert [first.file.path, second.file.path] == ["src/zebra.py", "tests/test_zebra.py"]
+    assert second.signals["kin"] == 1.0 and "kin" not in third.signals
+
+
+async def test_a_kind_the_question_speaks_of_is_not_held_back(index: FileIndex, tmp_path: Path) -> None:
+    """Code comes before documents, data and tests that match alike, unless the question is about those."""
+    write(
+        tmp_path,
+        {
+            "sub/heron.py": "x = 'flamingo heron'\n", "config/heron.yml": "x: flamingo heron\n",
+            "a/heron.md": "x flamingo heron\n", "spec/heron.py": "x = 'flamingo heron'\n",
+        },
+    )  # fmt: skip
+    await index.update(tmp_path)
+    best = {q: (await index.search(f"{q} flamingo heron", 2))[0].file.path for q in ("the", "doc", "ci", "test")}
+    assert best == {"the": "sub/heron.py", "doc": "sub/heron.py", "ci": "sub/heron.py", "test": "spec/heron.py"}
+    plain = {item.file.path: item.score for item in await index.search("the flamingo heron")}
+    for word, path in (("doc", "a/heron.md"), ("ci", "config/heron.yml"), ("test", "spec/heron.py")):
+        assert {item.file.path: item.score for item in await index.search(f"{word} flamingo heron")}[path] > plain[path]
+
+
+async def test_a_long_file_is_judged_by_its_best_lines_too(index: FileIndex, tmp_path: Path) -> None:
+    """All the words in one function of a long file say more than the same words strewn over another."""
+    filler = "value = other\n" * 200
+    strewn = filler.join(["flamingo\n", "heron\n", "otter\n"])
+    together = filler * 2 + "flamingo\nheron\notter\n"
+    write(tmp_path, {"a.py": strewn, "b.py": together})
+    await index.update(tmp_path)
+    first, second = await index.search("flamingo heron otter")
+    assert first.file.path == "b.py" and first.signals["window"] == 1.0 > second.signals["window"]
 
 
 async def test_metadata_fields_leave_the_text_out(index: FileIndex, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_target_files_come_first(tmp_path: Path) -> None:
 
 async def test_what_is_known_already_counts_a_little(tmp_path: Path) -> None:
     """Inherited context and inputs decide between equals and never push out what the question names."""
-    write(tmp_path, {"a.py": "pelican", "b.py": "pelican heron", "c.py": "heron heron"})
+    write(tmp_path, {"a.py": "pelican swan", "b.py": "pelican heron", "c.py": "heron heron"})
     async with MemorySystem(roots=[tmp_path]) as memory:
         asked = ContextGenerationInput(query="pelican", history="we spoke of the heron")  # type: ignore[call-arg]
         assert names((await memory.get_relevant_context_for(asked)).file_paths) == ["b.py", "a.py", "c.py"]
