@@ -30,7 +30,7 @@ from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
-from agentflow.memory.file_memory import FileMemory
+from agentflow.memory.file_memory import FileMemory, default_cache_dir
 from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
@@ -75,6 +75,8 @@ class AgentFlow:
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
+        index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
+            directory. Each process indexes in memory otherwise.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
@@ -99,6 +101,7 @@ class AgentFlow:
         approve: Approver | None = None,
         tasks: str | os.PathLike[str] | None = None,
         workflows: str | os.PathLike[str] | None = None,
+        index_cache: bool | str | os.PathLike[str] = False,
         sandbox: str | None = None,
         settings: Settings | None = None,
     ) -> None:
@@ -138,7 +141,8 @@ class AgentFlow:
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None
-        index = FileMemory(files=self.files, ranker=ranker) if memory is None else None
+        cached = {"cache_dir": default_cache_dir() if index_cache is True else Path(index_cache)} if index_cache else {}
+        index = FileMemory(cached, files=self.files, ranker=ranker) if memory is None else None
         finder = index or finder_of(memory)
         templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
         for template in read_directory(_directory("tasks", where)) if (where := tasks or settings.tasks) else ():

@@ -175,6 +175,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         "settings": settings,
         "limits": parse_limits(options.limit or (), settings.make_limits()),
         "approve": approver(options.approve),
+        "index_cache": True,
         **overrides,
     }
     async with AgentFlow(**cast(Any, arguments)) as flow:

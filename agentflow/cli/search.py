@@ -17,16 +17,11 @@ from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
 from agentflow.lib.terminal import clean
 from agentflow.memory import FileIndex, FileMemory, UpdateReport
+from agentflow.memory.file_memory import default_cache_dir
 from agentflow.memory.index import absolute_root
 
 _MAX_LINE = 16 * 1024 * 1024
 _SHOWN_SKIPS = 20
-
-
-def default_cache_dir() -> Path:
-    """The directory of persistent indexes: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "agentflow"
 
 
 async def index_command(

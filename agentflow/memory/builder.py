@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
@@ -98,32 +99,48 @@ class Builder:
         tally = _Tally()
         note = ""
         repository: GitRepository | None = None
-        with self._reader(root) as reader, self._store.transaction():
+        with self._reader(root) as reader:
             try:
                 # git is started in a path: a root that was moved away from its path has no history
                 repository = GitRepository.find(text_name(root), self._check) if reader.is_at(root) else None
             except GitFailed as failure:
                 note = str(failure)
-            root_id = self._store.root(root)
-            history = self._new_history(repository, root_id, tally)
-            for new, old in history.renames():
-                self._store.rename(root_id, old, new)
-            indexed = self._store.known(root_id)
-            first = not indexed
-            listed = self._listed(repository, reader, tally)
-            for count, path in enumerate(listed):
-                if count >= self._rules.max_files:
-                    tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
-                    break
-                self._check()
-                self._bring_up(reader, root_id, path, indexed.pop(path, None), tally)
-            self._store.remove(gone.id for gone in indexed.values())
-            tally.removed += len(indexed)
-            self._store.set_skips(root_id, tally.skips)
-            commits = self._remember(history, root_id)
+            with self._store.transaction():
+                root_id = self._store.root(root)
+                history = self._new_history(repository, root_id, tally)
+                for new, old in history.renames():
+                    self._store.rename(root_id, old, new)
+                first = not self._store.known(root_id)
+            seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally)
+            with self._store.transaction():
+                gone = [entry.id for path, entry in self._store.known(root_id).items() if path not in seen]
+                self._store.remove(gone)
+                tally.removed += len(gone)
+                self._store.set_skips(root_id, tally.skips)
+                commits = self._remember(history, root_id)
         if first and tally.added > _BATCH // 5:
             self._store.optimise()
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
+
+    def _bring_up_all(self, reader: RootReader, root: int, listed: Iterator[str], tally: _Tally) -> set[str]:
+        """Bring the listed files up to date, in batches that are committed. Returns the paths that were looked at.
+
+        What was committed stays when the process is killed; other processes write between two batches.
+        """
+        seen: set[str] = set()
+        indexed: dict[str, Known] = {}
+        while batch := list(islice(listed, _BATCH)):
+            with self._store.transaction():
+                if not seen or self._store.changed_elsewhere():
+                    indexed = self._store.known(root)
+                for path in batch:
+                    if len(seen) >= self._rules.max_files:
+                        tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
+                        return seen
+                    self._check()
+                    seen.add(path)
+                    self._bring_up(reader, root, path, indexed.get(path), tally)
+        return seen
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
         """Update the index for ``paths`` only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.errors import AgentflowError, ConfigurationError, DataError
 from agentflow.core.host_code import HostCode
 from agentflow.core.ports import FilePort, Ranker
 from agentflow.lib.file_names import name_text, text_name
@@ -33,6 +34,8 @@ from agentflow.memory.matches import (
 from agentflow.memory.ranking import Ranked, RankWeights
 from agentflow.memory.rerank import RerankFailed
 from agentflow.memory.rules import IndexRules
+
+_log = logging.getLogger(__name__)
 
 _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
@@ -76,7 +79,7 @@ class FileMemory:
         )
         cache_dir = settings.get("cache_dir")
         database = database_path(Path(cache_dir), self._roots) if cache_dir else None
-        self.index = FileIndex(database, rules=rules, weights=weights, held=files)
+        self.index = FileIndex(database, cache=True, rules=rules, weights=weights, held=files)
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._next_look: dict[str, float] = {}
@@ -122,6 +125,7 @@ class FileMemory:
                 return []
         reports = [await self._look(root) for root in self._roots]
         await self._describe()
+        self._say_notices(None)
         return reports
 
     async def watch(self, interval_s: float = 2.0) -> AsyncIterator[UpdateReport]:
@@ -144,6 +148,7 @@ class FileMemory:
         try:
             await self._refresh()
             ranked, terms = await self._found(question)
+            self._say_notices(call)
         except AgentflowError as error:
             return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
         problem: str | None = None
@@ -162,6 +167,7 @@ class FileMemory:
     async def search(self, query: str, k: int = 20) -> list[MatchItem]:
         """The best ``k`` matches for ``query``, not re-ranked. Raises AgentflowError if a root is unreadable."""
         await self._refresh()
+        self._say_notices(None)
         ranked, terms = await self._found(ContextGenerationInput(query=query, max_results=k))
         return await self._matches(ranked[:k], terms)
 
@@ -196,8 +202,23 @@ class FileMemory:
         if changed or (stale and not self._metadata):
             await self._describe()
 
+    def _say_notices(self, call: CallContext | None) -> None:
+        """Warn of what happened to the index's file, once each; in the log where nobody asked from within a run."""
+        notices, self.index.notices = self.index.notices, []
+        for code, message in notices:
+            if call is not None:
+                call.warn(code, message)
+            else:
+                _log.warning("%s", message)
+
     async def _look(self, root: str) -> UpdateReport:
-        report = await self.index.update(root, history=self._history.get(root))
+        try:
+            report = await self.index.update(root, history=self._history.get(root))
+        except DataError as error:
+            # what the index holds is good, and the other process is bringing it up to date
+            if error.code != "memory/busy" or not await self.index.files():
+                raise
+            report = UpdateReport(await asyncio.to_thread(absolute_root, root), note=error.message)
         pause = max(self._refresh_s, _LOOK_SHARE * report.duration_s) if self._refresh_s else 0.0
         self._next_look[root] = time.monotonic() + pause
         self._tops[report.root] = None
@@ -283,6 +304,12 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _resolved(roots: Sequence[str]) -> set[str]:
     return {name_text(os.path.realpath(text_name(root))) for root in roots}
+
+
+def default_cache_dir() -> Path:
+    """The directory of indexes that are kept: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "agentflow"
 
 
 def database_path(cache_dir: Path, roots: Sequence[str]) -> Path:

@@ -7,6 +7,7 @@ build stops at the next file and its transaction is rolled back; the caller resu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
@@ -22,7 +23,7 @@ from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
 from agentflow.memory.ranking import Ranked, RankWeights, rank
 from agentflow.memory.rules import IndexRules, decode
-from agentflow.memory.store import FileRow, Store
+from agentflow.memory.store import FileRow, Store, remove_database
 from agentflow.memory.walk import OpenRoot, RootReader, Skip
 
 T = TypeVar("T")
@@ -40,7 +41,9 @@ class HeldRoots(Protocol):
 class FileIndex:
     """An index over several roots.
 
-    Parameters: ``database`` the file that holds it (None: in memory); ``rules`` which files are indexed; ``weights``
+    Parameters: ``database`` the file that holds it (None: in memory); ``cache`` says that it is nothing but a cache: a
+    damaged file is replaced, and where the file cannot be written the index is built in memory; :attr:`notices` says so,
+    once each; ``rules`` which files are indexed; ``weights``
     how signals are weighted; ``held`` gives the roots it holds open by their descriptors, so that a path that is swapped
     for another directory is not followed. Close it with :meth:`aclose`.
     """
@@ -49,11 +52,15 @@ class FileIndex:
         self,
         database: Path | None = None,
         *,
+        cache: bool = False,
         rules: IndexRules | None = None,
         weights: RankWeights | None = None,
         held: HeldRoots | None = None,
     ) -> None:
         self._database = database
+        self._cache = cache
+        self.notices: list[tuple[str, str]] = []
+        """``(code, message)`` of what happened to the file since the index was made; whoever shows them removes them."""
         self.rules = rules or IndexRules()
         self.weights = weights or RankWeights()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
@@ -173,7 +180,7 @@ class FileIndex:
         if self._closed:
             raise DataError("the index is closed", code="memory/closed", hint="make a new FileIndex")
         stop = threading.Event()
-        future = asyncio.get_running_loop().run_in_executor(self._worker, _typed, work, stop)
+        future = asyncio.get_running_loop().run_in_executor(self._worker, self._work, work, stop)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -181,18 +188,61 @@ class FileIndex:
             await _ended(future)
             raise
 
+    def _work(self, work: Callable[[threading.Event], T], stop: threading.Event) -> T:
+        if stop.is_set():
+            raise BuildStopped
+        try:
+            return work(stop)
+        except (sqlite3.Error, OSError) as error:
+            if not self._replaced(error):
+                raise self._failure(error) from error
+        try:
+            return work(stop)
+        except (sqlite3.Error, OSError) as error:
+            raise self._failure(error) from error
 
-def _typed(work: Callable[[threading.Event], T], stop: threading.Event) -> T:
-    if stop.is_set():
-        raise BuildStopped
-    try:
-        return work(stop)
-    except sqlite3.Error as error:
-        raise DataError(
-            f"the index failed: {error}",
+    def _replaced(self, error: sqlite3.Error | OSError) -> bool:
+        """Whether the cache was replaced by an empty one after ``error``, so that the work can be tried again."""
+        path = self._database
+        if path is None or not self._cache or _code_of(error) in _BUSY:
+            return False
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+        if _code_of(error) in _DAMAGED:
+            with contextlib.suppress(OSError):
+                remove_database(path)
+                self.notices.append(
+                    ("memory/cache-rebuilt", f"the index at {path} was damaged and is built anew: {error}")
+                )
+                return True
+        self._database = None
+        self.notices.append(
+            ("memory/cache-unusable", f"the index cannot be kept at {path}, so it is in memory: {error}")
+        )
+        return True
+
+    def _failure(self, error: sqlite3.Error | OSError) -> DataError:
+        if _code_of(error) in _BUSY:
+            return DataError(
+                f"another process is writing the index at {self._database}",
+                code="memory/busy",
+                hint="try again, or name another cache directory",
+            )
+        return DataError(
+            f"the index at {self._database or 'hand'} failed: {error}",
             code="memory/database",
-            hint="delete the index; it is rebuilt from the sources",
-        ) from error
+            hint="delete the file (it is rebuilt from the sources) or name another cache directory",
+        )
+
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def _code_of(error: Exception) -> int:
+    """SQLite's primary result code; 0 for other errors."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 async def _ended(future: asyncio.Future[T]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ _GENERATED = re.compile(
     r"|[^/]+\.min\.(?:js|css)|[^/]+\.map)$"
 )
 
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x7F})
 
 
@@ -85,15 +87,19 @@ class IgnoreRules:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first 8 KB hold a NUL byte or more than a tenth control characters."""
+    """Whether the first 8 KB hold a NUL byte or more than a tenth control characters; text in UTF-16 is no binary."""
     head = head[:8192]
+    if head.startswith(_UTF16):
+        head = head.decode("utf-16", "replace").encode("utf-8", "replace")
     if b"\0" in head:
         return True
     return bool(head) and len(head.translate(None, _TEXT_CONTROLS)) * 10 > len(head)
 
 
 def decode(data: bytes) -> str:
-    """Decode as UTF-8 (dropping a byte-order mark), else as Latin-1, which cannot fail."""
+    """Decode as UTF-16 if a byte-order mark says so, as UTF-8 (dropping such a mark), else as Latin-1, which cannot fail."""
+    if data.startswith(_UTF16):
+        return data.decode("utf-16", "replace")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

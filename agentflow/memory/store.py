@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentflow.core.errors import DataError
 from agentflow.lib.private_files import make_private_file
 
 SCHEMA_VERSION = 4
@@ -23,6 +22,8 @@ FIELDS = ("body", "path", "symbols", "messages")
 
 _MAX_REPEATS = 16
 _KEPT_ROWS = 20_000
+_BUSY_S = 2.0
+"""How long a write waits for another process, which holds the database for one batch at a time."""
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
@@ -108,27 +109,23 @@ class NewFile:
 class Store:
     """The tables of one index. All methods block; call them from one thread.
 
-    Parameters: ``database`` a file path, or None to keep the index in memory. Raises DataError (``memory/database``)
-    if the file cannot be opened or is not an index of this version.
+    Parameters: ``database`` a file path, or None to keep the index in memory; an index of another version is replaced.
+    Raises sqlite3.Error or OSError if the file cannot be opened or is no index.
     """
 
     def __init__(self, database: Path | None) -> None:
         self._rows: dict[int, FileRow] = {}
         self._holding: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
+        self._version = -1
+        if database is not None:
+            make_private_file(database)
+        self._db = _connected(database)
         try:
-            if database is not None:
-                make_private_file(database)
-            self._db = sqlite3.connect(
-                str(database) if database else ":memory:", isolation_level=None, check_same_thread=False, timeout=10
-            )
             self._prepare(database)
-        except (sqlite3.Error, OSError) as error:
-            raise DataError(
-                f"the index at {database} cannot be opened: {error}",
-                code="memory/database",
-                hint="delete the file (it is rebuilt from the sources) or name another cache directory",
-            ) from error
+        except BaseException:
+            self._db.close()
+            raise
 
     def _prepare(self, database: Path | None) -> None:
         run = self._db.execute
@@ -146,15 +143,20 @@ class Store:
         if version:
             self._db.close()
             assert database is not None
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{database}{suffix}").unlink(missing_ok=True)
-            self._db = sqlite3.connect(str(database), isolation_level=None, check_same_thread=False, timeout=10)
+            remove_database(database)
+            self._db = _connected(database)
             self._db.execute("PRAGMA journal_mode=WAL")
         self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
 
     def close(self) -> None:
         """Close the database."""
         self._db.close()
+
+    def changed_elsewhere(self) -> bool:
+        """Whether another connection has written since the last call."""
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        changed, self._version = version != self._version, version
+        return changed
 
     @contextmanager
     def transaction(self) -> Generator[None]:
@@ -385,6 +387,18 @@ class Store:
         """Merge the term lists of a first build, which speeds up searches."""
         for field in (*FIELDS, "commits"):
             self._db.execute(f"INSERT INTO {field} ({field}) VALUES ('optimize')")
+
+
+def _connected(database: Path | None) -> sqlite3.Connection:
+    return sqlite3.connect(
+        str(database) if database else ":memory:", isolation_level=None, check_same_thread=False, timeout=_BUSY_S
+    )
+
+
+def remove_database(database: Path) -> None:
+    """Remove the files of a database; processes that have it open go on with what they have. Raises OSError."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{database}{suffix}").unlink(missing_ok=True)
 
 
 _FILE_ROWS = (

@@ -149,7 +149,13 @@ async def test_completion_knows_the_live_environment(flow: AgentFlow) -> None:
 async def test_the_command_on_a_terminal(tmp_path: Path) -> None:
     """On a real terminal: a form over two lines, its value, a clean end; what was typed is in the history file."""
     master, slave = os.openpty()
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path),
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+    }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "agentflow", "repl", "--model", "offline", "--root", str(tmp_path),
         stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,

@@ -1,0 +1,151 @@
+"""An index on disk: killed, damaged, full, locked or out of reach, it answers, and says once what happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from agentflow.memory.file_memory import FileMemory, database_path
+from agentflow.memory.index import FileIndex
+from agentflow.memory.store import Store
+from tests.support.repository import write
+
+FILES = {f"d{n % 7}/f{n}.py": f"def walrus_{n}(): return 'flamingo {n}'\n" * 20 for n in range(1_200)}
+
+
+def python(script: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+BUILD = """
+    import asyncio, sys
+    from agentflow.memory.index import FileIndex
+    from pathlib import Path
+    async def main():
+        index = FileIndex(Path(sys.argv[2]))
+        print("begin", flush=True)
+        await index.update(sys.argv[1])
+        await index.aclose()
+    asyncio.run(main())
+"""
+
+
+def test_a_killed_build_keeps_what_it_committed(tmp_path: Path) -> None:
+    """A build that is killed again and again ends, since each goes on where the one before was killed."""
+    write(tmp_path / "root", FILES)
+    database = tmp_path / "index.db"
+    chance = random.Random(3)
+    kept: list[int] = []
+    for _ in range(6):
+        process = python(BUILD, tmp_path / "root", database)
+        assert process.stdout is not None and process.stdout.readline() == "begin\n"
+        try:
+            process.wait(chance.uniform(0.05, 0.6))
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
+        store = Store(database)
+        kept.append(store.count())
+        store.close()
+    assert kept == sorted(kept), kept
+    last = python(BUILD, tmp_path / "root", database)
+    assert last.wait() == 0 and last.stdout is not None
+    last.stdout.close()
+    store = Store(database)
+    assert store.count() == len(FILES)
+    store.close()
+
+
+async def test_a_damaged_cache_is_built_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes changed anywhere, or its end missing: the question is answered, and one line in the log names the file."""
+    write(tmp_path / "root", {name: FILES[name] for name in list(FILES)[:50]})
+    config = {"cache_dir": str(tmp_path / "cache")}
+    path = database_path(tmp_path / "cache", [str(tmp_path / "root")])
+    chance = random.Random(5)
+    for kind in ("header", "middle", "cut", "text"):
+        async with FileMemory(config, roots=[tmp_path / "root"]) as memory:
+            assert len(await memory.search("flamingo", 5)) == 5
+        caplog.clear()
+        whole = path.read_bytes()
+        match kind:
+            case "header":
+                path.write_bytes(b"x" * 32 + whole[32:])
+            case "middle":
+                damaged = bytearray(whole)
+                for at in range(4_096, len(damaged), 512):
+                    damaged[at] = chance.randrange(256)
+                path.write_bytes(damaged)
+            case "cut":
+                path.write_bytes(whole[: len(whole) // 3])
+            case "text":
+                path.write_text("not an index" * 100)
+        async with FileMemory(config, roots=[tmp_path / "root"]) as memory:
+            assert len(await memory.search("flamingo", 5)) == 5
+        assert [str(path) in record.message for record in caplog.records] == [True], (kind, caplog.records)
+
+
+async def test_where_no_cache_can_be_kept_it_is_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that cannot be made: the question is answered from memory, and the log says why."""
+    write(tmp_path / "root", {"a.py": "flamingo"})
+    (tmp_path / "file").write_text("in the way")
+    async with FileMemory({"cache_dir": str(tmp_path / "file" / "cache")}, roots=[tmp_path / "root"]) as memory:
+        assert len(await memory.search("flamingo")) == len(await memory.search("flamingo")) == 1
+    assert len(caplog.records) == 1 and str(tmp_path / "file") in caplog.records[0].message
+
+
+def test_a_full_disk_leaves_the_index_in_memory(tmp_path: Path) -> None:
+    """A file that may not grow fails while the index is built; the answer is whole all the same."""
+    write(tmp_path / "root", FILES)
+    script = """
+        import asyncio, logging, resource, signal, sys
+        from agentflow.memory.file_memory import FileMemory
+        logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        async def main():
+            async with FileMemory({"cache_dir": sys.argv[2]}, roots=[sys.argv[1]]) as memory:
+                print(len(await memory.search("flamingo", 50)), flush=True)
+        asyncio.run(main())
+    """
+    process = python(script, tmp_path / "root", tmp_path / "cache")
+    said, _ = process.communicate(timeout=60)
+    lines = said.splitlines()
+    assert lines[-1] == "50" and len(lines) == 2 and "it is in memory" in lines[0], said
+
+
+async def test_a_question_is_answered_while_another_process_writes(tmp_path: Path) -> None:
+    """What the index holds is given; an index that holds nothing yet says who is in the way."""
+    write(tmp_path / "root", {"a.py": "flamingo"})
+    config = {"cache_dir": str(tmp_path / "cache"), "refresh_s": 0}
+    path = database_path(tmp_path / "cache", [str(tmp_path / "root")])
+    async with FileMemory(config, roots=[tmp_path / "root"]) as memory:
+        assert len(await memory.search("flamingo")) == 1
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        write(tmp_path / "root", {"b.py": "flamingo"})
+        assert len(await memory.search("flamingo")) == 1
+        other.execute("ROLLBACK")
+        assert len(await memory.search("flamingo")) == 2
+        other.close()
+
+
+async def test_text_in_utf16_is_text(tmp_path: Path) -> None:
+    """A byte-order mark says so, in either order; a picture of the same bytes stays a picture."""
+    (tmp_path / "little.txt").write_bytes("a flamingo\n".encode("utf-16"))
+    (tmp_path / "big.txt").write_bytes(b"\xfe\xff" + "a flamingo\n".encode("utf-16-be"))
+    (tmp_path / "picture").write_bytes(b"\xff\xfe" + bytes(range(256)) * 20 + bytes(8))
+    index = FileIndex()
+    report = await index.update(tmp_path)
+    assert sorted(item.file.path for item in await index.search("flamingo")) == ["big.txt", "little.txt"]
+    assert report.skipped == (("picture", "binary"),)
+    await index.aclose()
