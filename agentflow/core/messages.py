@@ -311,7 +311,10 @@ class ModelDelta:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown."""
+    """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
+
+    ``object_output`` says that an output schema must describe an object.
+    """
 
     provider: str
     model: str
@@ -320,3 +323,4 @@ class ModelProfile:
     max_output_tokens: int | None = None
     native_json_schema: bool = False
     counts_tokens: bool = False
+    object_output: bool = False

@@ -14,14 +14,18 @@ from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.ports import Prompt
+from agentflow.lib.json_enclosure import disclosed, enclosed
 from agentflow.lib.json_schema import check
 from agentflow.lib.partial_json import PartialJson, parse_answer, prune
 
 
 class OutputSchema:
-    """The required form of an answer: a JSON Schema, a pydantic model (or any annotated type), or any JSON."""
+    """The required form of an answer: a JSON Schema, a pydantic model (or any annotated type), or any JSON.
 
-    __slots__ = ("_adapter", "_partial", "model", "schema")
+    ``schema`` is what a value must meet, ``requested`` what a model is asked for: the same, or an object that holds it.
+    """
+
+    __slots__ = ("_adapter", "_partial", "model", "requested", "schema")
 
     def __init__(self, schema: dict[str, Any] | None, model: Any) -> None:
         self.model = model
@@ -38,12 +42,29 @@ class OutputSchema:
                     hint="give a pydantic model, a dataclass, or a type such as list[str]",
                 ) from error
         self.schema = schema
+        self.requested = schema
 
     def asking(self, schema: dict[str, Any]) -> OutputSchema:
         """A copy that requests another JSON Schema; the pydantic model still determines the value."""
         result = copy(self)
-        result.schema = schema
+        result.schema = result.requested = schema
         return result
+
+    def as_object(self) -> OutputSchema:
+        """A form whose answers are objects: this one, or a copy that asks for an object around the value."""
+        if self.schema is None or self.schema.get("type") == "object":
+            return self
+        result = copy(self)
+        result.requested = enclosed(self.schema)
+        return result
+
+    def text_of(self, text: str) -> str:
+        """The JSON of the value in a valid answer: the answer, or what its object holds."""
+        if self.requested is self.schema:
+            return text
+        value = parse_answer(text)
+        inner = disclosed(value)
+        return text if inner is value else to_json(inner).decode()
 
     def read(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
         """``(value, parse error, schema violations)`` of a complete answer; with a model, the value is its instance."""
@@ -51,6 +72,8 @@ class OutputSchema:
             value = parse_answer(text)
         except ValueError as error:
             return None, clip(str(error), 500), ()
+        if self.requested is not self.schema:
+            value = disclosed(value)
         if self._adapter is not None:
             try:
                 # As JSON, not as Python data: a strict model accepts a date as text only in JSON.
@@ -63,6 +86,10 @@ class OutputSchema:
 
     def partial(self, value: Any) -> Any | None:
         """The valid part of an incomplete ``value``; with a model, an instance of its partial type."""
+        if self.requested is not self.schema:
+            value = disclosed(value)
+            if not value or isinstance(value, str | int | float):
+                return None
         if self.schema:
             value = prune(value, self.schema)
         if value is None or self.model is None:

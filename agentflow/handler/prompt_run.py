@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ResourceExhausted, clip
-from agentflow.core.messages import Message, ModelRequest, ModelResponse, ToolCallPart, ToolSpec, user
+from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolSpec, user
 from agentflow.core.ports import Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import NO_USAGE
 from agentflow.handler.answer import OutputSchema
@@ -66,6 +66,8 @@ class PromptRun:
         self._shape = shape
         self._tools = ToolTurn(tools, call)
         profile = adapter.profile(model)
+        if shape is not None and profile.object_output:
+            self._shape = shape.as_object()
         window = profile.context_window
         self._guard = ContextGuard(adapter, profile, window, call) if window is not None else None
         self._messages, self._at = opening(call.session, prompt.history, Message("user", prompt.parts))
@@ -113,7 +115,7 @@ class PromptRun:
             system=self._system,
             tools=self._offered,
             model=self._model,
-            output_schema=self._shape.schema if self._shape is not None else None,
+            output_schema=self._shape.requested if self._shape is not None else None,
             tool_choice=prompt.tool_choice if self._turns == 0 or prompt.tool_choice == "none" else "auto",
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
@@ -154,11 +156,15 @@ class PromptRun:
             fault = None
         if fault is not None:
             self._call.warn("handler/bad-output", "the answer is not the JSON asked for", problem=clip(fault, 500))
-        return ParsedAnswer(value, parse_error, schema_errors, fault)
+        text = response.text if parse_error is not None else shape.text_of(response.text)
+        return ParsedAnswer(value, parse_error, schema_errors, fault, None if text == response.text else text)
 
     def _outcome(self, response: ModelResponse, answer: ParsedAnswer) -> PromptOutcome:
         exchange = self._messages[self._at :]
         exchange[0] = Message("user", self._prompt.parts)
+        if answer.text is not None:
+            others = [part for part in response.parts if not isinstance(part, TextPart)]
+            response = replace(response, parts=(*others, TextPart(answer.text)))
         return PromptOutcome(
             response=response,
             turn=tuple(exchange),
@@ -174,12 +180,13 @@ class PromptRun:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """A parsed answer, and what to tell the model if it is not valid."""
+    """A parsed answer, what to tell the model if it is not valid, and its ``text`` where that is not the answer's."""
 
     value: object = None
     parse_error: str | None = None
     schema_errors: tuple[str, ...] = ()
     fault: str | None = None
+    text: str | None = None
 
 
 AS_TEXT = ParsedAnswer()

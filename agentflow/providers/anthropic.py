@@ -61,6 +61,7 @@ class AnthropicProvider(HttpAdapter):
             context_window=self._prices.context_window(self.provider, model),
             native_json_schema=not model.startswith(("claude-2", "claude-3", "claude-instant")),
             counts_tokens=True,
+            object_output=True,
         )
 
     def _open(self) -> tuple[ClientPool, Sdk]:

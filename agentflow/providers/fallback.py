@@ -34,6 +34,7 @@ class FallbackProvider:
             profiles[0],
             context_window=min(windows) if windows else None,
             native_json_schema=all(profile.native_json_schema for profile in profiles),
+            object_output=any(profile.object_output for profile in profiles),
         )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:

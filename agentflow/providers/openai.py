@@ -35,6 +35,7 @@ class OpenAIProvider(HttpAdapter):
             context_window=self._prices.context_window(self.provider, model) if self._vendor else None,
             native_json_schema=True,
             counts_tokens=self.dialect == responses.DIALECT,
+            object_output=True,
         )
 
     def _open(self) -> tuple[ClientPool, Sdk]:

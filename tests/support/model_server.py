@@ -118,6 +118,11 @@ class ModelServer:
             _write_json(writer, 200, {"input_tokens": 42}, {})
             await writer.drain()
             return True
+        if (root := _schema_root(request)) not in (None, "object"):
+            error = {"type": "invalid_request_error", "message": f"schema must be of type 'object', got type '{root}'"}
+            _write_json(writer, 400, error_body(request.dialect, error), {})
+            await writer.drain()
+            return True
         made = self._take(request)
         if isinstance(made, Raw):
             await made.handler(request, reader, writer)
@@ -167,6 +172,17 @@ class ModelServer:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
+
+
+def _schema_root(request: Request) -> str | None:
+    """The type of what an output schema describes: the real servers take objects only. None without a schema."""
+    body = request.body
+    holder = {
+        "anthropic": lambda: body.get("output_config", {}).get("format"),
+        "chat": lambda: body.get("response_format", {}).get("json_schema"),
+        "responses": lambda: body.get("text", {}).get("format"),
+    }[request.dialect]()
+    return str(holder["schema"].get("type")) if holder and "schema" in holder else None
 
 
 def _results(body: dict[str, Any]) -> int:
