@@ -182,14 +182,14 @@ class TaskResult(Record):
         document part, or a list of them, is what a model is shown (``notes.parts``), and its text the content. Raises
         DataError (``data/fields``) for a mapping that has a status and the right keys, and is no result all the same.
         """
-        if isinstance(value, TaskResult):
-            return value
         if type(value) is str:
             return cls("COMPLETE", value)
         if type(value) is int:
             return cls("COMPLETE", to_json(value) if abs(value) > _SMALL else str(value), value)
         if value is None:
             return cls()
+        if isinstance(value, TaskResult):  # not first: asking a mapping's class about another value takes long
+            return value
         if isinstance(value, str):
             return cls("COMPLETE", str(value))
         if isinstance(value, BaseModel):

@@ -66,7 +66,8 @@ class Signature:
     def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
         """The validated keyword arguments of the function. Raises ToolInputError."""
         try:
-            checked = self._model.model_validate(_without_symbols(arguments))
+            plain = _LEAVES.issuperset(map(type, arguments.values()))
+            checked = self._model.model_validate(arguments if plain else _without_symbols(arguments))
         except ValidationError as error:
             raise self._refused(error, arguments) from None
         present = checked.model_fields_set

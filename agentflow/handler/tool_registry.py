@@ -21,7 +21,6 @@ from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_reason
-from agentflow.core.scope import Scope
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
@@ -141,15 +140,29 @@ class ToolRegistry:
         FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
         with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
+            inner = scope.call
             if call_id is not None:
-                scope.call.call_id = call_id
-            result = await self._checked(name, arguments, scope)
+                inner.call_id = call_id
+            tool = self._usable(name, arguments, inner)
+            if not isinstance(tool, Tool):
+                result = tool
+            elif tool.approval and not inner.host_authority and not await _approved(tool, arguments, inner):
+                result = TaskResult.failure(
+                    "tool_execution_error",
+                    f"the tool '{name}' needs an approval that was not given",
+                    details={"cause": "not_approved", "code": "tool/not-approved"},
+                )
+            else:
+                result = await (_with_retries if tool.retries else _once)(tool, arguments, inner)
+                longest = inner.run.limits.output_chars
+                if len(result.content) > longest:
+                    result = _capped(result, longest)
             if scope.watched:
                 scope.set(result=result)
         return await _continued(name, result, call) if result.status == "CONTINUATION" else result
 
-    async def _checked(self, name: str, arguments: dict[str, Any], scope: Scope[CallContext]) -> TaskResult:
-        call = scope.call
+    def _usable(self, name: str, arguments: dict[str, Any], call: CallContext) -> Tool | TaskResult:
+        """The tool called ``name``; the FAILED result if there is none, or it may not be called so."""
         tool = self._tools.get(name)
         if tool is None:
             hint = did_you_mean(name, self._visible(call))
@@ -165,16 +178,7 @@ class ToolRegistry:
                 details={"cause": "not_granted", "code": "tool/not-granted"},
             )
         refusal = _wrong_arguments(tool, self._schemas.get(name), arguments)
-        if refusal is not None:
-            return refusal
-        if tool.approval and not call.host_authority and not await _approved(tool, arguments, call):
-            return TaskResult.failure(
-                "tool_execution_error",
-                f"the tool '{name}' needs an approval that was not given",
-                details={"cause": "not_approved", "code": "tool/not-approved"},
-            )
-        result = await _with_retries(tool, arguments, call)
-        return _capped(result, call.run.limits.output_chars)
+        return tool if refusal is None else refusal
 
     def _visible(self, call: CallContext) -> list[str]:
         return [name for name in self.names() if call.grants is None or name in call.grants]
@@ -289,8 +293,6 @@ async def _continued(name: str, result: TaskResult, call: CallContext) -> TaskRe
 
 def _capped(result: TaskResult, limit: int) -> TaskResult:
     content = result.content
-    if len(content) <= limit:
-        return result
     half = max(1, limit // 2)
     cut = len(content) - 2 * half
     excerpt = f"{content[:half]}\n... ({cut:,} characters left out) ...\n{content[-half:]}"

@@ -103,7 +103,8 @@ class Redactor:
     Thread-safe.
 
     Attributes: ``forms`` all texts searched for, every known secret in each of its forms, longest first; ``grams`` their
-    runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur).
+    runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur);
+    ``memory`` the number of characters before a piece of a stream that may complete the prefix of a key.
     """
 
     def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
@@ -114,6 +115,7 @@ class Redactor:
         self._known: re.Pattern[str] | None = None
         self._begun = Beginnings(())
         self._patterns = KeyPatterns() if patterns else None
+        self.memory = self._patterns.longest_prefix if self._patterns is not None else GRAM
         for secret in secrets:
             self.add(secret)
 
@@ -133,11 +135,6 @@ class Redactor:
         """Whether ``text`` contains the prefix of a known kind of key; a cheap test for pieces of a stream."""
         patterns = self._patterns
         return patterns is not None and patterns.hint.search(text) is not None
-
-    @property
-    def memory(self) -> int:
-        """Characters before a piece of a stream that may complete the prefix of a key."""
-        return self._patterns.longest_prefix if self._patterns is not None else GRAM
 
     def add(self, secret: str | Secret) -> None:
         """Add a secret to search for."""

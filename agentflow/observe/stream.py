@@ -156,11 +156,6 @@ class Fanout:
                 self._plain.append(observer)
         self.needs_tasks = bool(self._async)
 
-    @property
-    def congested(self) -> bool:
-        """Whether delta producers must wait for the caller's own stream."""
-        return self.own is not None and self.own.congested
-
     def publish(self, event: Event) -> None:
         """Hand ``event`` to all readers. An observer that raises is disabled and logged; the run continues."""
         delta = isinstance(event, DeltaBase)

@@ -20,7 +20,7 @@ def parse_json(data: bytes, what: str = "an event") -> Any:
     Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than
     :data:`~agentflow.lib.json_size.MAX_JSON_VALUES` values.
     """
-    if has_too_many_values(data):
+    if len(data) > MAX_JSON_VALUES and has_too_many_values(data):  # most texts are too short
         raise ProtocolError(
             f"the server sent {what} with more than {MAX_JSON_VALUES:,} JSON values", code="provider/too-large"
         )

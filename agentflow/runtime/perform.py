@@ -183,10 +183,18 @@ class EffectRunner:
 
 def _leaving(effect: Effect) -> Effect:
     """``effect`` as it leaves the language: with Python lists in its arguments."""
-    if isinstance(effect, LogMessage | Timer):
-        return effect
-    arguments = effect.inputs if isinstance(effect, Solve) else effect.arguments
-    if HELD.isdisjoint(map(type, arguments if isinstance(arguments, tuple) else arguments.values())):
+    match effect:
+        case LogMessage() | Timer():
+            return effect
+        case HostCall():
+            arguments = values = effect.arguments
+        case Solve():
+            arguments = effect.inputs
+            values = arguments.values()
+        case _:
+            arguments = effect.arguments
+            values = arguments.values()
+    if HELD.isdisjoint(map(type, values)):
         return effect
     changed: Any = plain_lists(arguments)
     if changed is arguments:

@@ -51,22 +51,17 @@ class EventRedactor:
         Nothing for a delta that is held back. Before the end of a model call comes what was held back of its deltas, so
         the last of these events needs a number of its own from ``next_seq``.
         """
-        if isinstance(event, ModelFinished) and (late := self._settle(event)):
-            events: list[Event] = []
-            for delta in late:
-                events.append(replace(delta, seq=event.seq))
-                event = replace(event, seq=next_seq())
-            return (*events, self._shown_one(event) or event)
-        shown = self._shown_one(event)
-        return (shown,) if shown is not None else ()
-
-    def _shown_one(self, event: Event) -> Event | None:
         if event.span is not None and event.span.source is not self._clean_source:
             event = self._with_clean_span(event, event.span)
-        if not isinstance(event, PIECES):
-            return self._whole(event)
-        event = self._delta(event)
-        return event if event.text else None
+        if isinstance(event, PIECES):
+            piece = self._delta(event)
+            return (piece,) if piece.text else ()
+        late: list[Event] = []
+        if isinstance(event, ModelFinished):
+            for delta in self._settle(event):
+                late.append(replace(delta, seq=event.seq))
+                event = replace(event, seq=next_seq())
+        return (*late, self._whole(event))
 
     def _with_clean_span(self, event: Event, span: Span) -> Event:
         """Spans lead to the whole text of a program, in which a secret may be written."""

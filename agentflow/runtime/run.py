@@ -91,7 +91,8 @@ class Run:
     @property
     def congested(self) -> bool:
         """Whether delta producers must wait for the caller's own stream."""
-        return self._fanout.congested
+        own = self._fanout.own
+        return own is not None and own.congested
 
     def publish(self, event: Event) -> None:
         """Hand an event, redacted, to all observers."""

@@ -32,7 +32,7 @@ def value_of(value: Any) -> Any:
     Raises the error of a FAILED one, ``task/invalid-output`` if JSON was requested and the answer was not JSON, and the
     error of the first part that its caller named and that failed: a whole with a failed part is no success.
     """
-    outcome = result("value-of", value)
+    outcome = value if isinstance(value, TaskResult) else result("value-of", value)
     problem = outcome.problem()
     if problem is None:
         return outcome.content if outcome.parsed_content is None else outcome.parsed_content
