@@ -126,6 +126,10 @@ class Runtime(Protocol):
         """Refuse ``set!`` of a variable that belongs to the strand ``owner``, when that is waiting for this one."""
         ...
 
+    def fresh_name(self, stem: str) -> str:
+        """A name that begins like ``stem`` and that no other name of the program equals."""
+        ...
+
     # -- the world ------------------------------------------------------------------------------------------------
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:

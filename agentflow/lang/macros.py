@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn
 
 from agentflow.core.effects import Effect
@@ -37,14 +37,14 @@ class Macro:
         """Compile a macro's template as a procedure that may call primitives only."""
         place = (node.start, node.end)
         procedure = Form([Name("lambda", *place), params, *body], *place)
-        closure = _drive(a.compile_template(a, procedure)(MacroStrand(a.limits), 0))
+        closure = _drive(a.compile_template(a, procedure)(MacroStrand(a.limits, a.fresh_name), 0))
         return cls(name.name, closure, a.limits)
 
     def expand(self, a: Analyzer, node: Form) -> Node:
         """What replaces a call. Raises SexpEvaluationError (``macro/...``) and LimitExceeded."""
         places: dict[int, Node] = {}
         operands = [datum(each, places) for each in node.items[1:]]
-        rt = MacroStrand(self.limits)
+        rt = MacroStrand(self.limits, a.fresh_name)
         try:
             value = _drive(_finished(rt, rt.pick(self.closure, len(operands), 0), operands))
         except LimitExceeded as error:
@@ -86,10 +86,11 @@ class MacroStrand:
     It is a :class:`~agentflow.lang.abi.Runtime` that refuses whatever would act, wait, or change a variable from outside.
     """
 
-    __slots__ = ("again", "fuel", "grants", "limits", "tail")
+    __slots__ = ("_fresh_name", "again", "fuel", "grants", "limits", "tail")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, fresh_name: Callable[[str], str]) -> None:
         self.limits = limits
+        self._fresh_name = fresh_name
         self.fuel = MACRO_STEPS
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
@@ -147,6 +148,10 @@ class MacroStrand:
     def operator(self, env: SexpEnvironment, name: str) -> Any:
         """The same in operator position."""
         return self.unbound(env, name)
+
+    def fresh_name(self, stem: str) -> str:
+        """A name that stands nowhere in the program the template is part of."""
+        return self._fresh_name(stem)
 
     # -- what would act ---------------------------------------------------------------------------------------------
 

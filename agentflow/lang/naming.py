@@ -83,6 +83,7 @@ class Naming:
         self.global_calls: set[str] = set()
         self.own: set[str] = set()
         self.own_infos: dict[str, list[NameInfo]] = {}
+        self.fresh_names = 0
         self.vars: list[Var] = []
         self.main = Function("main", None)
 
@@ -122,6 +123,14 @@ class Naming:
         self.vars.append(made)
         scope.names[name] = made
         return made
+
+    def fresh_name(self, stem: str) -> str:
+        """A name for a macro's expansion that stands nowhere in the program, nor in the expansions of another."""
+        while True:
+            self.fresh_names += 1
+            name = f"{stem}%{self.source.digest[:8]}.{self.fresh_names}"
+            if name not in self.source.text:
+                return name
 
     def scan_defines(self, forms: Sequence[Node], scope: Scope) -> list[str]:
         """The names that ``define`` and ``bind`` bind in these forms, wherever no scope of their own encloses them."""

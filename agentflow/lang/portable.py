@@ -109,10 +109,10 @@ class _Dump:
         info = closure.info
         if not info.portable:
             raise SexpEvaluationError(
-                f"{info.name or 'this lambda'} was made in part by a macro, which its text lacks elsewhere",
+                f"{info.name or 'this lambda'} is not its text alone: a macro or case-lambda is part of it",
                 code="closure/macro",
                 span=info.span,
-                hint="write the expansion out, or call a procedure instead",
+                hint="write it as a lambda",
             )
         bindings = {name: self.encode(value, name, closure, 0) for name, value in captured(closure).items()}
         templates = {

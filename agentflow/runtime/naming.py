@@ -36,7 +36,7 @@ class Naming:
     told of what the program defines. ``branch`` says whether strands may run beside this one, which ``parent`` waits for.
     """
 
-    __slots__ = ("branch", "call", "env", "grants", "outer", "overlay", "parent", "performer", "publish")
+    __slots__ = ("branch", "call", "env", "fresh_names", "grants", "outer", "overlay", "parent", "performer", "publish")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Naming:
         self.performer = performer
         self.parent = parent
         self.branch = branch
+        self.fresh_names = 0
         self.publish = publish
         self.env = env
         self.overlay: Overlay | None = None
@@ -138,6 +139,11 @@ class Naming:
         env.define_task(template)
         if self.publish is not None:
             self.publish(template)
+
+    def fresh_name(self, stem: str) -> str:
+        """A name that no other call gives, and the same in each repetition of the run."""
+        self.fresh_names += 1
+        return f"{stem}%{self.call.path}.{self.fresh_names}"
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
         """The slow way of ``set!`` on a variable of the environment. Raises when it is unbound or shared."""

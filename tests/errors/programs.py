@@ -90,6 +90,7 @@ PROGRAMS: dict[str, str] = {
     "string/empty": '(string-split "abc" "")',
     "list/empty": "(first nil)",
     "list/index": "(nth '(a b) 2)",
+    "list/values": "(let-values (((quotient rest) '(1 2 3))) rest)",
     "list/range": "(range 1 5 0)",
     "dict/key": "(dict 2305843009213693952 'x)",
     "dict/odd": '(dict "a")',

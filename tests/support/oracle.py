@@ -65,6 +65,16 @@ def evaluate(x: Any, scopes: tuple[Scope, ...], rt: Any) -> Any:
             for n, e in bindings:
                 scopes = ({n.name: ev(e, scopes)}, *scopes)
             return body(forms, ({}, *scopes))
+        case "let-values", [bindings, *forms]:
+            own = {}
+            for names, elements in [(names, ev(e)) for names, e in bindings]:
+                if not isinstance(elements, list) or len(elements) != len(names):
+                    raise Raised("values")
+                own |= {n.name: each for n, each in zip(names, elements, strict=True)}
+            return body(forms, (own, *scopes))
+        case "case-lambda", clauses:
+            cases = {len(names): _procedure([p.name for p in names], forms, scopes, body) for names, *forms in clauses}
+            return lambda *arguments: cases.get(len(arguments), _procedure([], [], scopes, body))(*arguments)
         case "lambda", [parameters, *forms]:
             return _procedure([p.name for p in parameters], forms, scopes, body)
         case (("define" | "bind"), [Symbol() as name, e]):
@@ -88,6 +98,22 @@ def evaluate(x: Any, scopes: tuple[Scope, ...], rt: Any) -> Any:
                 return body(handler, ({name.name: error}, *scopes))
             finally:
                 body(last, scopes)
+        case "guard", [[name, *clauses], *forms]:
+            try:
+                return body(forms, ({}, *scopes))
+            except Raised as error:
+                inner = ({name.name: error}, *scopes)
+                for test, *handler in clauses:
+                    if test == "else" or ev(test, inner):
+                        return body(handler, inner)
+                raise
+        case "dynamic-wind", parts:
+            before, during, after = [ev(part) for part in parts]
+            before()
+            try:
+                return during()
+            finally:
+                after()
         case _:
             function, *arguments = [ev(part) for part in x]
             if not isinstance(function, Callable):

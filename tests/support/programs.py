@@ -31,7 +31,9 @@ def _expression(draw: DrawFn, depth: int, names: tuple[str, ...]) -> str:
     var = f"v{draw(st.integers(0, 3))}"
     other = f"w{draw(st.integers(0, 3))}"
     kinds = ["note", "note", "number", "if", "let", "let", "let*", "lambda", "begin", "and", "or", "cond", "when"]
-    kinds += ["try", "named", "loop", "list", "quote", "call", "inner", "pick"] + (["set!", "set!"] if names else [])
+    kinds += ["try", "named", "loop", "list", "quote", "call", "inner", "pick", "values", "cases", "guard", "wind"] + (
+        ["set!", "set!"] if names else []
+    )
     match draw(st.sampled_from(kinds)):
         case "note":
             return f"(note {sub()})"
@@ -56,6 +58,18 @@ def _expression(draw: DrawFn, depth: int, names: tuple[str, ...]) -> str:
         case "try":
             body = draw(st.sampled_from([f"(raise {sub()})", sub(), "(first '())", "(note)"]))
             return f"(try {sub()} {body} (catch ({var}) {sub()}) (finally {sub()}))"
+        case "guard":
+            body = draw(st.sampled_from([f"(raise {sub()})", sub(), "(first '())"]))
+            rest = draw(st.sampled_from([f"(else {sub(var)})", ""]))
+            return f"(guard ({var} ({sub(var)} {sub(var)}) {rest}) {sub()} {body})"
+        case "wind":
+            return f"(dynamic-wind (lambda () {sub()}) (lambda () {sub()}) (lambda () {sub()}))"
+        case "values":
+            given = draw(st.sampled_from([f"(list {sub()} {sub()})", sub()]))
+            return f"(let-values ((({var} {other}) {given}) ((c) (list {sub()}))) {sub(var, other, 'c')})"
+        case "cases":
+            cases = f"(case-lambda (({var}) {sub(var)}) ((x y) {sub('x', 'y')}))"
+            return f"({cases} {draw(st.sampled_from([sub(), f'{sub()} {sub()}', '1 2 3']))})"
         case "named":
             return f"(let {var} ((i {draw(st.integers(0, 3))}) (acc {sub()})) (if (< i 1) acc ({var} (- i 1) {sub('i', 'acc')})))"
         case "loop":
@@ -134,6 +148,12 @@ TEMPLATES = [
     "(loop 3 _)",
     "(try _ _ (catch (x) _) (finally _))",
     "(raise _)",
+    "(guard (x (_ _) (_ => _)) _ _)",
+    "(dynamic-wind (lambda () _) (lambda () _) _)",
+    "(let-values (((x . y) (list _ _)) ((f) _)) _)",
+    "((case-lambda ((x) _) ((x . y) _)) _ _)",
+    "(let ((f identity)) (f (shout (text _))))",
+    "(defatom t (params (x)) (instructions _) (system _))",
     "(parallel _ _ _)",
     "(pmap (lambda (x) _) (list _ _) 2)",
     "(race _ _)",

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 from agentflow.core.effects import LogMessage
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.values import Symbol, as_text
+from agentflow.core.values import Symbol, as_text, name_of
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
-from agentflow.lang.builtins.registry import primitive
+from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.charging import charge_string, touch_elements
+
+_LONGEST_STEM = 100
 
 
 @primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)
@@ -151,6 +153,15 @@ async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> 
             merged.append(runs[-1])
         runs = merged
     return runs[0] if runs else []
+
+
+@primitive("gensym", usage="(gensym [stem])", arity=(0, 1), needs_rt=True)
+def gensym(rt: Runtime, *stem: Any) -> Symbol:
+    """A new symbol, unlike any in the program: for the variables that a macro's template binds. `stem` is how it begins."""
+    name = name_of(stem[0]) if stem else "g"
+    if name is None or len(name) > _LONGEST_STEM:
+        wrong_type("gensym", 1, f"a short name (at most {_LONGEST_STEM} characters)", stem[0])
+    return Symbol(rt.fresh_name(name))
 
 
 @primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.builtins.internal import ELEMENTS, WRONG_COUNT
 from agentflow.lang.forms.form import bindings, distinct, form, head, operands
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.syntax import Form, Name, Node, head_name
@@ -119,6 +121,82 @@ def _named_let(a: Analyzer, node: Form, name: Name, rest: list[Node], scope: Sco
         return ir.Let(node, [loop], [], ir.Seq(node, [ir.Define(name, loop, procedure), call]))
     # The initialisers come first: they are outside the scope of the loop's name.
     return ir.Let(node, [loop], [(loop, procedure)], call)
+
+
+_VALUES = "(let-values (((name ... [. rest]) list) ...) body ...)"
+
+
+@form("let-values", usage=_VALUES, scoping=True)
+def let_values(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Like let, but each binding names the elements of a list: several values are a list here.
+
+    A list with more or fewer elements than names is an error; `. rest` takes any further ones, as a list.
+    """
+    parts = operands(a, node, 2, None, _VALUES)
+    if type(parts[0]) is not Form:
+        raise a.error(parts[0], "form/bindings", "the bindings of 'let-values' are a list", f"write {_VALUES}")
+    inner = _scope(scope)
+    lists: list[tuple[Var, IR]] = []
+    elements: list[tuple[Var, IR]] = []
+    names: list[Name] = []
+    for binding in parts[0].items:
+        if type(binding) is not Form or len(binding.items) != 2:
+            raise a.error(
+                binding, "form/bindings", "a binding of 'let-values' is ((name ...) list)", f"write {_VALUES}"
+            )
+        formals, value = binding.items
+        required, rest = a.parameters(formals)
+        whole = a.var(" values", _scope(scope))
+        checked = [a.expr(value, scope), ir.Const(formals, len(required)), ir.Const(formals, rest is not None)]
+        lists.append((whole, ir.PrimCall(value, ELEMENTS, checked)))
+        for index, name in enumerate([*required, *([rest] if rest is not None else [])]):
+            element = ir.PrimCall(name, PRIMITIVES["nth"], [ir.Local(name, whole), ir.Const(name, index)])
+            elements.append((a.var(name.name, inner), element))
+            names.append(name)
+    distinct(a, names, "let-values")
+    body = a.block(parts[1:], inner, tail, node)
+    inits = [*lists, *elements]
+    return ir.Let(node, [var for var, _ in inits], inits, body)
+
+
+_CASES = "(case-lambda ((name ... [. rest]) body ...) ...)"
+
+
+@form("case-lambda", usage=_CASES, scoping=True)
+def case_lambda(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Returns a procedure that does, of its clauses, what the first one does that takes as many arguments as it is given."""
+    clauses = operands(a, node, 1, None, _CASES)
+    outer = _scope(scope)
+    inits: list[tuple[Var, IR]] = []
+    counts: list[tuple[int, bool]] = []
+    for clause in clauses:
+        if type(clause) is not Form or len(clause.items) < 2:
+            raise a.error(
+                clause, "form/clause", "a clause of 'case-lambda' has parameters and a body", f"write {_CASES}"
+            )
+        procedure = a.lambda_(clause, clause.items[0], clause.items[1:], scope)
+        counts.append((len(procedure.params), procedure.rest is not None))
+        inits.append((a.var(" case", _scope(scope)), procedure))
+    function = Function("lambda", scope.function)
+    inner = type(scope)(outer, function)
+    given, count = a.var(" arguments", inner), a.var(" count", inner)
+    choices: list[ir.Clause] = []
+    for (var, procedure), (least, more) in zip(inits, counts, strict=True):
+        at = procedure.at
+        var.readers.add(function)
+        var.escapes = True
+        test = ir.PrimCall(at, PRIMITIVES[">=" if more else "="], [ir.Local(at, count), ir.Const(at, least)])
+        apply = ir.PrimCall(at, PRIMITIVES["apply"], [ir.Local(at, var), ir.Local(at, given)])
+        choices.append(ir.Clause(test, apply))
+    takes = " or ".join(f"at least {least}" if more else str(least) for least, more in counts)
+    refuse = ir.PrimCall(node, WRONG_COUNT, [ir.Const(node, takes), ir.Local(node, count)])
+    length = ir.PrimCall(node, PRIMITIVES["length"], [ir.Local(node, given)])
+    body = ir.Let(node, [count], [(count, length)], ir.Cond(node, choices, refuse))
+    dispatch = ir.Lambda(
+        node, "case-lambda", [], given, body, function, body_place=(node.start, node.end), portable=False
+    )
+    a.lambdas.append(dispatch)
+    return ir.Let(node, [var for var, _ in inits], inits, dispatch)
 
 
 @form("lambda", usage="(lambda (name ... [. rest]) body ...)", scoping=True)

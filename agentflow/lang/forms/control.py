@@ -49,12 +49,17 @@ def cond(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
     A clause `(test => f)` calls `f` with the test's value; a clause of a test alone returns that value.
     """
+    return cond_clauses(a, node, node.items[1:], scope, tail, ir.Quote(node, []))
+
+
+def cond_clauses(a: Analyzer, node: Form, nodes: list[Node], scope: Scope, tail: Tail, other: IR) -> IR:
+    """The clauses of a ``cond``, or of another form that chooses as it does; ``other`` is what no clause leaves to do."""
+    who = head(node)
     clauses: list[ir.Clause] = []
-    other: IR = ir.Quote(node, [])
-    last = len(node.items) - 1
-    for index, each in enumerate(node.items[1:], 1):
+    last = len(nodes) - 1
+    for index, each in enumerate(nodes):
         if type(each) is not Form or not each.items:
-            raise a.error(each, "form/clause", "a clause of 'cond' is a list", "write (cond (test body ...) ...)")
+            raise a.error(each, "form/clause", f"a clause of '{who}' is a list", "write (test body ...)")
         first = each.items[0]
         if type(first) is Name and first.name == "else" and scope.find("else") is None:
             if index != last:

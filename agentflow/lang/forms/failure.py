@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
+from agentflow.lang.forms.control import cond_clauses
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Form, Name, Node, head_name
@@ -44,6 +45,46 @@ def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     var = a.var(names.items[0].name, inner)
     handled = a.block(handler.items[2:], inner, None, handler)
     return ir.Try(node, body, var, handled, final)
+
+
+_GUARD = "(guard (e (test handler ...) ... (else handler ...)) body ...)"
+
+
+@form("guard", usage=_GUARD, scoping=True)
+def guard(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Evaluates the body; if it raises an error of the program, evaluates the first clause whose test is true.
+
+    The clauses are those of cond, with `e` bound to the error as catch binds it. If none applies, the error is raised on.
+    """
+    parts = operands(a, node, 2, None, _GUARD)
+    spec = parts[0]
+    if type(spec) is not Form or not spec.items or type(spec.items[0]) is not Name:
+        raise a.error(spec, "form/clause", "'guard' begins with a name for the error and clauses", f"write {_GUARD}")
+    name = spec.items[0]
+    body = a.block(parts[1:], scope, None, node)
+    inner = type(scope)(scope, scope.function)
+    var = a.var(name.name, inner)
+    raised_on = ir.RuntimeCall(node, "raise", [a.expr(name, inner)])
+    return ir.Try(node, body, var, cond_clauses(a, node, spec.items[1:], inner, None, raised_on), None)
+
+
+@form("dynamic-wind", usage="(dynamic-wind before body after)")
+def dynamic_wind(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Calls three procedures of no arguments: `before`, then `body`, whose value it returns, and `after` however that ends.
+
+    `after` runs as the finally forms of a try do. If `before` raises, neither of the others is called.
+    """
+    parts = operands(a, node, 3, 3, "(dynamic-wind before body after)")
+    inner = type(scope)(scope, scope.function)
+    variables = [a.var(name, inner) for name in (" before", " body", " after")]
+    inits = [(var, a.expr(part, scope)) for var, part in zip(variables, parts, strict=True)]
+    before, body, after = [
+        Form([Name(var.name, part.start, part.end)], part.start, part.end)
+        for var, part in zip(variables, parts, strict=True)
+    ]
+    final = a.thunk([after], inner, parts[2])
+    wound = ir.Try(node, a.expr(body, inner), None, None, final)
+    return ir.Let(node, variables, inits, ir.Seq(node, [a.expr(before, inner), wound]))
 
 
 def _stray(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
