@@ -69,6 +69,7 @@ class Engine:
             request_from_arguments=request_from_arguments,
             solver=solver,
             workflows=workflows,
+            redactor=redactor,
         )
         self._solver = solver
         self._approver = approver

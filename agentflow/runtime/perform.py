@@ -34,9 +34,12 @@ from agentflow.core.shared_list import HELD, plain_lists
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
+from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.terminal import escape
 
 _log = logging.getLogger(__name__)
+_program_log = logging.getLogger("agentflow.program")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class EffectRunner:
     """Turns effects into calls on the ports. Holds no state of a run: that is on the strand and its call.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
+    ``redactor`` takes secrets out of what programs log.
     """
 
     tasks: TemplatePort
@@ -52,6 +56,7 @@ class EffectRunner:
     request_from_arguments: Callable[[TaskTemplate, dict[str, Any]], SubtaskRequest]
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
+    redactor: Redactor | None = None
 
     def describe(self, name: str) -> NameInfo | None:
         """What ``name`` is among the flow's tasks and tools, a task before a tool; None when it is neither."""
@@ -89,7 +94,7 @@ class EffectRunner:
                 case HostCall():
                     return await self._host(effect, call, span)
                 case LogMessage():
-                    call.log(effect.text)
+                    self._say(effect.text, call)
                     return effect.text
                 case GetContext():
                     return await self._context(effect, call, span)
@@ -103,6 +108,16 @@ class EffectRunner:
         except AgentflowError as error:
             error.at(span)
             raise
+
+    def _say(self, text: str, call: CallContext) -> None:
+        """Publish a line of a program's log as an event, and to the logger ``agentflow.program`` for those who listen there.
+
+        On the logger it stays one line: a program cannot forge others.
+        """
+        call.log(text)
+        if _program_log.isEnabledFor(logging.INFO):
+            shown = text if self.redactor is None else self.redactor.redact(text)
+            _program_log.info("%s", escape(shown), extra={"run_id": call.run_id})
 
     async def _task(self, effect: TaskCall, call: CallContext) -> TaskResult:
         template = self.tasks.find_compiled(effect.name, call.definitions)

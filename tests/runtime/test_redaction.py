@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,21 @@ async def test_secrets_are_taken_out_of_results_arguments_logs_and_errors(tmp_pa
             await flow.run("(fail (word s))", bindings={"s": SECRET})
     assert SECRET not in str(caught.value) + repr(caught.value) + caught.value.render() + str(caught.value.details)
     assert not any(SECRET in json.dumps(event.to_dict()) for event in events)
+
+
+async def test_a_line_of_a_programs_log_reaches_the_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At INFO, watched or not, without secrets and without line breaks; the program's value is the text itself."""
+    async with AgentFlow(api_key=SECRET, root=tmp_path) as flow:
+        with caplog.at_level(logging.INFO, logger="agentflow.program"):
+            result = await flow.run('(log-message "key:" s "\nERROR forged" 3)', bindings={"s": SECRET}, run_id="r-1")
+        assert result.value == f"key: {SECRET} \nERROR forged 3"
+        (record,) = [each for each in caplog.records if each.name == "agentflow.program"]
+        assert record.levelno == logging.INFO and vars(record)["run_id"] == "r-1"
+        said = record.getMessage()
+        assert said.startswith("key: ") and said.endswith(" \\nERROR forged 3") and SECRET not in said
+        caplog.clear()
+        await flow.run("(log-message 'quiet)")
+    assert caplog.records == []
 
 
 async def test_secrets_are_taken_out_of_what_goes_to_a_model_and_comes_from_it(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def gensym(rt: Runtime, *stem: Any) -> Symbol:
 
 @primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)
 async def log_message(rt: Runtime, d: int, *values: Any) -> str:
-    """Publishes the values, as text separated by spaces, in the run's log; returns the text."""
+    """Publishes the values, as text separated by spaces, in the run's log and logger `agentflow.program`; returns the text."""
     text = " ".join(as_text(each) for each in values)
     charge_string(rt, len(text), "log-message")
     return await rt.perform(LogMessage(text), None)

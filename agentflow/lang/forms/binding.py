@@ -149,10 +149,11 @@ def let_values(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         whole = a.var(" values", _scope(scope))
         checked = [a.expr(value, scope), ir.Const(formals, len(required)), ir.Const(formals, rest is not None)]
         lists.append((whole, ir.PrimCall(value, ELEMENTS, checked)))
-        for index, name in enumerate([*required, *([rest] if rest is not None else [])]):
-            element = ir.PrimCall(name, PRIMITIVES["nth"], [ir.Local(name, whole), ir.Const(name, index)])
-            elements.append((a.var(name.name, inner), element))
-            names.append(name)
+        bound: list[Name] = [*required, *([rest] if rest is not None else [])]
+        names += bound
+        for index, name in enumerate(bound):
+            position: list[IR] = [ir.Local(name, whole), ir.Const(name, index)]
+            elements.append((a.var(name.name, inner), ir.PrimCall(name, PRIMITIVES["nth"], position)))
     distinct(a, names, "let-values")
     body = a.block(parts[1:], inner, tail, node)
     inits = [*lists, *elements]
