@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from agentflow.lang.program import Program
     from agentflow.lib.redact import Secret
     from agentflow.providers.scripted import ScriptedProvider
+    from agentflow.runtime.durable import DurableRun
     from agentflow.runtime.handle import RunResult, RunStream
     from agentflow.spec.evaluator import SexpEvaluator
     from agentflow.spec.executors import SystemExecutorFunctions
@@ -60,6 +61,7 @@ _HOMES = {
     "ContextGenerationInput": "core.context",
     "ContextManagement": "core.templates",
     "DataContext": "core.context",
+    "DurableRun": "runtime.durable",
     "Event": "core.events",
     "FileAccessManager": "executors.file_access",
     "FunctionCallNode": "core.requests",
@@ -107,6 +109,7 @@ __all__ = [
     "ContextGenerationInput",
     "ContextManagement",
     "DataContext",
+    "DurableRun",
     "Event",
     "FileAccessManager",
     "FunctionCallNode",

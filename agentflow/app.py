@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
@@ -24,6 +24,8 @@ from agentflow.executors.system_tools import SystemTools
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.journal.sqlite import Sync
+from agentflow.journal.urls import open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
@@ -36,6 +38,7 @@ from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.table import Router
+from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult, RunStream
 from agentflow.runtime.programs import ProgramCheck
@@ -72,6 +75,8 @@ class AgentFlow:
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
+        durable: where durable runs are stored, ``sqlite:///runs.db``; see :meth:`start`. sync: ``normal`` survives a killed
+            process, ``full`` a power cut too.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
@@ -97,6 +102,7 @@ class AgentFlow:
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
         durable: str | None = None,
+        sync: Sync = "normal",
         fallbacks: Sequence[str] = (),
         approve: Approver | None = None,
         tasks: str | os.PathLike[str] | None = None,
@@ -105,10 +111,6 @@ class AgentFlow:
         sandbox: str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        if durable is not None:
-            raise ConfigurationError(
-                "durable runs are not part of this version", code="config/durable", hint="leave out durable="
-            )
         roots = _roots(root)
         settings = settings or load_settings()
         self.settings = settings
@@ -164,6 +166,7 @@ class AgentFlow:
             approver=approve,
             redactor=self.redactor,
         )
+        self._durable = None if durable is None else DurableRuns(self.engine, open_store(durable, sync), self.redactor)
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
         self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
@@ -201,6 +204,8 @@ class AgentFlow:
             if isinstance(self.memory_system, MemorySystem):
                 stack.push_async_callback(self.memory_system.aclose)
             stack.push_async_callback(self.router.aclose)
+            if self._durable is not None:
+                stack.push_async_callback(self._durable.aclose)
 
     def tool(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register a typed function as a tool; usable as a decorator. Gives the function back."""
@@ -276,6 +281,69 @@ class AgentFlow:
         return RunStream(
             lambda own: self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, own)
         )
+
+    async def start(
+        self,
+        program: ProgramLike,
+        bindings: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> DurableRun:
+        """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
+
+        Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and one
+        that has ended gives its recorded end. The other parameters are as for :meth:`run`. Raises ConfigurationError
+        (``config/durable``) for a flow without ``durable=``, JournalError when the run cannot be stored, belongs to a
+        living process, or is one of another program; and what :meth:`compile` raises.
+        """
+        runs = self._durable_runs()
+        if executing_call() is not None:
+            raise JournalError(
+                "a durable run cannot be started inside a call of another run",
+                code="durable/nested",
+                hint="use flow.run there: what it does is part of the run around it, and as durable as that",
+            )
+        values = dict(bindings or {})
+        grants = None if allow is None else frozenset(allow)
+        source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
+        compiled = await self._compiled(source, SexpEnvironment(values), grants, limits, None)
+        return await runs.start(
+            compiled, values, run_id=run_id, limits=limits, allow=allow, approve=approve, labels=labels
+        )
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+    ) -> DurableRun:
+        """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
+
+        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
+        the run's. Raises as :meth:`start`, and JournalError ``durable/unknown-run`` and ``durable/bindings``.
+        """
+        return await self._durable_runs().resume(run_id, bindings=bindings, limits=limits, approve=approve)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a durable run for good, whether it works here or was interrupted. Raises as :meth:`resume`."""
+        await self._durable_runs().cancel(run_id)
+
+    async def runs(self, limit: int = 100) -> list[RunInfo]:
+        """The durable runs, the last changed first. Raises as :meth:`start`."""
+        return await self._durable_runs().list(limit)
+
+    def _durable_runs(self) -> DurableRuns:
+        if self._durable is None:
+            raise ConfigurationError(
+                "this flow stores no runs", code="config/durable", hint="AgentFlow(durable='sqlite:///runs.db')"
+            )
+        return self._durable
 
     async def eval(self, program: ProgramLike, **options: Any) -> Any:
         """The value of a program; :meth:`run` without the rest of its result."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.core.context import InheritedContext
@@ -113,6 +114,46 @@ class RunServices(Protocol):
         ...
 
 
+class Verdict(Protocol):
+    """Which branch of a form settles it, when not all of them end by themselves: the recorded one, or the first."""
+
+    async def settles(self, index: int, error: Exception | None) -> bool:
+        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form. Recorded before it does."""
+        ...
+
+    async def ends(self, index: int) -> None:
+        """Branch ``index`` has ended without settling the form."""
+        ...
+
+
+class Clock(Protocol):
+    """The time-out of a form, as its records have it. A context manager around its body."""
+
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Raise TimeoutError if the time was up, now or when it was recorded."""
+        ...
+
+
+class JournalPort(Protocol):
+    """The records of a durable run, as seen from a call in it."""
+
+    @property
+    def suspending(self) -> bool:
+        """Whether the run is given up without an end, to be gone on with later: nothing is cleaned up then."""
+        ...
+
+    def verdict(self, path: str, prefix: str, count: int) -> Verdict:
+        """Who settles the form at ``path`` whose ``count`` branches are at ``prefix`` and their index."""
+        ...
+
+    def clock(self, path: str, seconds: float) -> Clock:
+        """The time-out of the form at ``path``."""
+        ...
+
+
 class RunPort(RunServices, Protocol):
     """What calls below the language need of the run they belong to. The runtime implements it."""
 
@@ -128,6 +169,11 @@ class RunPort(RunServices, Protocol):
     @property
     def budget(self) -> object:
         """What the run may still use of steps, effects and branches: the runtime's own affair, None without one."""
+        ...
+
+    @property
+    def journal(self) -> JournalPort | None:
+        """The records of the run; None when it is not durable."""
         ...
 
     @property
@@ -378,7 +424,7 @@ class CallContext:
         finally:
             current_call.reset(token)
 
-    def emit(self, kind: type[EventBase], **fields: Any) -> int:
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
         """Publish an event of this call, with the header filled in. Returns its ``seq``; 0 when nobody watches."""
         run = self.run
         if not run.watched:
@@ -457,7 +503,7 @@ class _ThreadCall(CallContext):
     __slots__ = ("loop",)
     loop: asyncio.AbstractEventLoop
 
-    def emit(self, kind: type[EventBase], **fields: Any) -> int:
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
         """Have the loop publish an event. Its number is not known yet: 0."""
         if self.run.watched:
             self.loop.call_soon_threadsafe(partial(super().emit, kind, **fields))

@@ -14,6 +14,7 @@ class ForwardingRun:
         self._run = run
         self.next_seq = run.next_seq
         self.slice = run.slice
+        self.journal = run.journal
         self.programs = run.programs
         self.watched = run.watched
         self.streaming = run.streaming

@@ -10,8 +10,22 @@ from typing import Any, Generic, Protocol, TypeVar
 from agentflow.core.events import ENDINGS, EventBase, Outcome
 
 
+class Suspendable(Protocol):
+    """The records of a durable run as its scopes see them."""
+
+    @property
+    def suspending(self) -> bool:
+        """Whether the run is given up, to be gone on with later."""
+        ...
+
+
 class Watchable(Protocol):
     """A run as its scopes see it."""
+
+    @property
+    def journal(self) -> Suspendable | None:
+        """The records of the run; None when it is not durable."""
+        ...
 
     @property
     def watched(self) -> bool:
@@ -26,7 +40,7 @@ class Emitter(Protocol):
 
     @property
     def run(self) -> Watchable: ...
-    def emit(self, kind: type[EventBase], **fields: Any) -> int:
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
         """Publish an event. Returns its ``seq``; 0 when nobody watches."""
         ...
 
@@ -68,7 +82,7 @@ class Scope(Generic[C]):
         values = self._values
         outcome: Outcome
         if error is not None:
-            outcome = "cancelled" if isinstance(error, asyncio.CancelledError | GeneratorExit) else "error"
+            outcome = _outcome_of(error, self.call.run.journal)
             values["error"] = error
         else:
             result = values.get("result")
@@ -79,3 +93,9 @@ class Scope(Generic[C]):
             if name in self._fields:
                 values.setdefault(name, self._fields[name])
         self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
+
+
+def _outcome_of(error: BaseException, journal: Suspendable | None) -> Outcome:
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return "error"
+    return "suspended" if journal is not None and journal.suspending else "cancelled"

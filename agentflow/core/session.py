@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.context import DataContext
@@ -13,6 +14,15 @@ from agentflow.core.values import plain
 
 VERSION = 1
 """The version of a session's JSON shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMark:
+    """A moment in a session: its list of exchanges with its length, and its data context, told by identity."""
+
+    exchanges: list[tuple[Message, ...]]
+    length: int
+    data_context: DataContext | None
 
 
 class Session:
@@ -78,6 +88,37 @@ class Session:
         for branch in branches:
             self._own.extend(branch._own)
 
+    def mark(self) -> SessionMark:
+        """The state of the conversation now, for :meth:`changes_since`."""
+        return SessionMark(self._own, len(self._own), self.data_context)
+
+    def changes_since(self, mark: SessionMark) -> dict[str, Any] | None:
+        """What was committed, cleared or primed since ``mark``, as JSON data for :meth:`apply`; None if nothing was."""
+        changes: dict[str, Any] = {}
+        start = mark.length
+        if self._own is not mark.exchanges:
+            changes["reset"] = True
+            start = 0
+        if len(self._own) > start:
+            changes["turns"] = plain(self._own[start:])
+        if self.data_context is not mark.data_context:
+            changes["data_context"] = plain(self.data_context)
+        return changes or None
+
+    def apply(self, changes: dict[str, Any]) -> None:
+        """Change the conversation as :meth:`changes_since` says. Raises DataError."""
+        if changes.get("reset"):
+            self.reset()
+        self._read_turns(changes.get("turns", []))
+        if "data_context" in changes:
+            context = changes["data_context"]
+            self.data_context = None if context is None else DataContext.of(context)
+
+    def _read_turns(self, turns: list[list[Any]]) -> None:
+        for number, turn in enumerate(turns, 1):
+            messages = [read_message(each, f"turn {number}, message {at}") for at, each in enumerate(turn, 1)]
+            self.commit(tuple(messages))
+
     def to_json(self) -> str:
         """The conversation and the data context as JSON text, in ASCII; :meth:`from_json` reads it back.
 
@@ -115,9 +156,7 @@ class Session:
         if not isinstance(turns, list) or not all([isinstance(turn, list) for turn in cast(list[Any], turns)]):
             raise DataError("this is no session: its turns are lists of messages", code="session/invalid")
         session = cls(data_context=None if context is None else DataContext.of(context))
-        for number, turn in enumerate(cast(list[list[Any]], turns), 1):
-            messages = [read_message(each, f"turn {number}, message {at}") for at, each in enumerate(turn, 1)]
-            session.commit(tuple(messages))
+        session._read_turns(cast(list[list[Any]], turns))
         return session
 
     def acquire(self) -> None:

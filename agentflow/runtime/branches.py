@@ -38,7 +38,10 @@ class _Fork:
         self.sessions: dict[int, Session] = {}
         self.overlays: dict[int, Overlay] = {}
         rt.call.span = span
-        self.prefix = branch_prefix(rt.call.next_path(form, span.start))
+        path = rt.call.next_path(form, span.start)
+        self.prefix = branch_prefix(path)
+        journal = rt.call.run.journal
+        self.verdict = None if journal is None else journal.verdict(path, self.prefix, count)
 
     async def run(self, index: int, code: Code, arguments: tuple[Any, ...]) -> Any:
         """One branch, from start to end."""
@@ -66,6 +69,25 @@ class _Fork:
             self.overlays[index] = strand.overlay
         return value
 
+    async def branch(self, index: int, code: Code, arguments: tuple[Any, ...] = ()) -> None:
+        """One branch of a form that the first failure settles. Raises the failure if it is that."""
+        try:
+            await self.run(index, code, arguments)
+        except Exception as error:
+            if await self.settles(index, error):
+                raise
+        else:
+            await self.ends(index)
+
+    async def settles(self, index: int, error: Exception | None = None) -> bool:
+        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form. Recorded if so."""
+        return self.verdict is None or await self.verdict.settles(index, error)
+
+    async def ends(self, index: int) -> None:
+        """Note that branch ``index`` has ended without settling the form."""
+        if self.verdict is not None:
+            await self.verdict.ends(index)
+
     def join(self, winner: int | None = None) -> None:
         """Bring home the conversation turns and the tasks defined of all branches, in order, or of the ``winner``'s."""
         sessions = [self.sessions[index] for index in sorted(self.sessions) if winner in (None, index)]
@@ -86,7 +108,7 @@ class _Fork:
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
     """All values, in order."""
     fork = _Fork(rt, "parallel", span, len(thunks))
-    await fork.crew().run(lambda index: fork.run(index, thunks[index], ()))
+    await fork.crew().run(lambda index: fork.branch(index, thunks[index]))
     fork.join()
     return fork.values
 
@@ -110,7 +132,7 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
 
     elements = list(elements)  # what the branches see, whatever becomes of the list meanwhile
     fork = _Fork(rt, "pmap", span, len(elements))
-    await fork.crew(limit).run(lambda index: fork.run(index, code, (elements[index],)))
+    await fork.crew(limit).run(lambda index: fork.branch(index, code, (elements[index],)))
     fork.join()
     return fork.values
 
@@ -129,10 +151,12 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
             raise
         except AgentflowError as error:
             errors[index] = error
+            await fork.ends(index)
         else:
             if isinstance(value, TaskResult) and value.failed:
                 failed[index] = value
-            elif not crew.settled:
+                await fork.ends(index)
+            elif not crew.settled and await fork.settles(index) and not crew.settled:
                 winner.append(index)
                 crew.settle()
 

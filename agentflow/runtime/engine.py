@@ -29,7 +29,8 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
-from agentflow.runtime.naming import Publish
+from agentflow.runtime.journal import Journaled, RunJournal
+from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
@@ -103,10 +104,11 @@ class Engine:
         approver: Approver | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        journal: RunJournal | None = None,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
-        Gives the run and its outermost call. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
+        Gives the run and its outermost call. ``journal`` makes it a durable run. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
         time is up, ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
         if run_id is not None or labels is not None:
@@ -120,6 +122,7 @@ class Engine:
             approver=approver or self._approver,
             run_id=run_id,
             redactor=self._redactor,
+            journal=journal,
         )
         root = CallContext(run, session=session, grants=grants)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
@@ -228,7 +231,7 @@ class Engine:
         budget = budget_of(call)
         return plain_lists(
             await run_program(
-                program, env, performer=self.effects, call=call, budget=budget, publish=publish, fitted=fitted
+                program, env, performer=self._performer(call), call=call, budget=budget, publish=publish, fitted=fitted
             )
         )
 
@@ -253,6 +256,10 @@ class Engine:
         await self.evaluate(compiled, env, host, publish=note)
         return self.effects.publish([*defined.values()], call)
 
+    def _performer(self, call: CallContext) -> EffectHandler:
+        """Who carries out the effects of a program at ``call``: in a durable run, with its records in between."""
+        return self.effects if call.run.journal is None else Journaled(self.effects)
+
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
@@ -263,7 +270,7 @@ class Engine:
         """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
         budget = budget_of(call)
         async with CallBack(budget.permits, call):
-            value = await call_closure(function, arguments, performer=self.effects, call=call, budget=budget)
+            value = await call_closure(function, arguments, performer=self._performer(call), call=call, budget=budget)
         return plain_lists(value)
 
     async def take_over(
@@ -308,7 +315,7 @@ class Engine:
             budget = Budget(budget.limits, parent=budget, steps=steps)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
         return plain_lists(
-            await on_fresh_task(run_program(program, env, performer=self.effects, call=place, budget=budget))
+            await on_fresh_task(run_program(program, env, performer=self._performer(place), call=place, budget=budget))
         )
 
 

@@ -47,6 +47,7 @@ class RunPart(Run):
         self.budget = Budget(self.limits, parent=above if isinstance(above, Budget) else None)
         self.next_seq = outer.next_seq
         self.slice = outer.slice
+        self.journal = outer.journal
         self.programs = outer.programs
         self._read = own is not None
         self.watched = self._read or outer.watched

@@ -81,6 +81,17 @@ class EffectRunner:
                 call.warn("task/redefined", f"task '{new.name}' is defined again", name=new.name)
         return names
 
+    def definition(self, effect: Effect, call: CallContext) -> Any:
+        """What the name that an effect calls means at ``call``: the fields of a task, the parameters of a tool."""
+        if isinstance(effect, TaskCall):
+            template = self.tasks.find_compiled(effect.name, call.definitions)
+            if template is not None:
+                return template.fields
+        if isinstance(effect, TaskCall | ToolCall):
+            tool = self.tools.find(effect.name)
+            return None if tool is None else tool.spec.input_schema
+        return None
+
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""
         span = call.span

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import anyio
 
+from agentflow.core.call import RunPort
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
 from agentflow.core.forwarding import ForwardingRun
@@ -113,7 +114,8 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     After a program error it runs as any code does, and an error of its own takes over. After a limit or a cancellation
     it has little time and few steps, may start no model call, and an error of its own becomes a note.
     """
-    if isinstance(error, GeneratorExit):
+    journal = rt.call.run.journal
+    if isinstance(error, GeneratorExit) or (journal is not None and journal.suspending):
         return
     if isinstance(error, Exception) and not isinstance(error, LimitExceeded):
         annotate(error)
@@ -124,7 +126,7 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     rt.budget.strands.add(rt)
     rt.call = rt.cleanup_call()
     if not isinstance(rt.call.run, _Stopping):
-        rt.call.run = _Stopping(rt.call.run)
+        rt.call.run = _Stopping(rt.call.run, error)
     rt.fuel = 0
     try:
         with anyio.CancelScope(shield=True):
@@ -143,7 +145,15 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
 
 
 class _Stopping(ForwardingRun):
-    """A run that is being stopped, as its ``finally`` forms and all that they start see it: no model call begins."""
+    """A run that is being stopped, as its ``finally`` forms and all that they start see it: no model call begins.
+
+    What cleans up after a limit is not recorded: with a higher limit the run goes on as if it had not been met.
+    """
+
+    def __init__(self, run: RunPort, error: BaseException) -> None:
+        super().__init__(run)
+        if isinstance(error, LimitExceeded):
+            self.journal = None
 
     def charge_model_call(self) -> None:
         """Refuse a model call. Raises SexpEvaluationError (``finally/model-call``)."""
@@ -162,16 +172,18 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
             code="timeout/seconds",
             span=span,
         )
-    scope = asyncio.timeout(seconds)
     # The form has one number, whether or not it is in time; its body is numbered below it.
     outer = rt.call
     rt.call = outer.at(outer.next_path("timeout", span.start))
+    journal = outer.run.journal
+    scope = asyncio.timeout(seconds) if journal is None else journal.clock(rt.call.path, seconds)
     try:
         async with scope:
-            return await _to_end(rt, thunk, d)
+            try:
+                return await _to_end(rt, thunk, d)
+            except TimeoutError as error:
+                raise annotate(error) from error.__cause__  # not of this form's time
     except TimeoutError:
-        if not scope.expired():
-            raise
         raise TaskError(
             f"this form took longer than {seconds:g} s",
             code="timeout/elapsed",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, TypeVar
 
-from agentflow.core.call import ApprovalRequest, CallContext, RunServices
+from agentflow.core.call import ApprovalRequest, CallContext, JournalPort, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
@@ -27,6 +27,7 @@ from agentflow.observe.stream import Fanout
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
 from agentflow.runtime.crew import together
+from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.redaction import EventRedactor
 
 T = TypeVar("T")
@@ -63,18 +64,20 @@ class Run:
         approver: Approver | None = None,
         run_id: str | None = None,
         redactor: Redactor | None = None,
+        journal: RunJournal | None = None,
     ) -> None:
         self.run_id = run_id or new_run_id()
         self.limits = limits
         self._bounded = limits.tokens is not None or limits.usd is not None
-        self.slice = 1
+        self.journal: JournalPort | None = journal
+        self.slice = 1 if journal is None else journal.records.run.slice
         self.watched = fanout.watched
         self.streaming = fanout.streaming
         self.programs: set[str] = set()
         self.budget = Budget(limits)
-        self.usage = _NO_USAGE
-        self.cost_usd: float | None = 0.0
-        self.model_calls = 0
+        self.usage = _NO_USAGE if journal is None else journal.records.usage
+        self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
+        self.model_calls = self.usage.requests
         self._fanout = fanout
         self._approver = approver
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None

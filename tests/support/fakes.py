@@ -68,6 +68,7 @@ class FakeRun:
         self.run_id = "run-1"
         self.limits = limits or Limits()
         self.slice = 1
+        self.journal = None
         self.programs: set[str] = set()
         self.watched = watched
         self.streaming = watched if streaming is None else streaming

@@ -1,0 +1,188 @@
+"""What depends on the order in which things finish, recorded before anything follows from it: who settles a form, and
+whether its time was up.
+
+When a run is gone on with, branches that lost run again as far as their records go and wait there to be cancelled, so that
+they clean up as they did; so does the body of a form whose time was up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import EffectRow, EffectState
+from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.records import Records, wait_for_end
+
+
+class JournalVerdict:
+    """The :class:`~agentflow.core.call.Verdict` of one form."""
+
+    def __init__(
+        self,
+        records: Records,
+        path: str,
+        prefix: str,
+        count: int,
+        unrecorded: tuple[type[Exception], ...],
+        leaf: bytes | None,
+    ) -> None:
+        self._records = records
+        self._path = path
+        self._unrecorded = unrecorded
+        self._leaf = leaf
+        self._content = fingerprint("decision", count)
+        self._row = records.find(path)
+        self._claimed = False
+        self._recorded: int | None = None
+        self._losers: list[str] = []
+        if self._row is not None and self._row.content == self._content:
+            self._recorded = int(self._row.value)
+            self._losers = [f"{prefix}{index}" for index in range(count) if index != self._recorded]
+            for loser in self._losers:
+                records.close_gate(loser, _waits)
+
+    async def settles(self, index: int, error: Exception | None) -> bool:
+        """Whether branch ``index`` settles the form; recorded when this returns true."""
+        await self._check()
+        if self._recorded is not None:
+            if index != self._recorded:
+                return False
+            for loser in self._losers:
+                self._records.open_gate(loser)
+            return True
+        if self._claimed:
+            await wait_for_end()  # another branch settles it, and cancels this one when that is recorded
+        if isinstance(error, self._unrecorded):
+            return True
+        self._claimed = True
+        await self._records.commit(
+            EffectRow(
+                path=self._path,
+                kind="decision",
+                name="",
+                content=self._content,
+                state=EffectState.OK if error is None else EffectState.FAILED,
+                leaf=self._leaf,
+                value=index,
+                started=time.time(),
+                ended=time.time(),
+            )
+        )
+        return True
+
+    async def ends(self, index: int) -> None:
+        """Branch ``index`` has ended without settling the form: the recorded one does not do that."""
+        await self._check()
+        if self._recorded == index:
+            assert self._row is not None
+            await self._records.stop(mismatch(self._row, "a branch that ends otherwise"))
+
+    async def _check(self) -> None:
+        if self._row is not None and self._recorded is None:
+            await self._records.stop(mismatch(self._row, "a form with another number of branches"))
+
+
+def _waits() -> bool:
+    return True
+
+
+class JournalClock:
+    """The :class:`~agentflow.core.call.Clock` of one form.
+
+    When it starts its end is recorded as a time of day. After an interruption the body runs from its records without a
+    time-out; what is left of the time counts from the first effect that has no record.
+    """
+
+    def __init__(self, records: Records, path: str, seconds: float, leaf: bytes | None) -> None:
+        self._records = records
+        self._path = path
+        self._seconds = seconds
+        self._leaf = leaf
+        self._content = fingerprint("timeout", seconds)
+        self._timer = asyncio.timeout(None)
+        self._elapsed = False
+        self._due = 0.0
+        self._started = time.time()
+
+    async def __aenter__(self) -> JournalClock:
+        records = self._records
+        row = records.find(self._path)
+        if row is not None and row.content != self._content:
+            await records.stop(mismatch(row, f"a time-out of {self._seconds:g} s"))
+        await self._timer.__aenter__()
+        if row is None:
+            self._due = self._started + self._seconds
+            records.commit_soon([self._row(EffectState.OPEN)])
+            self._expire_in(self._seconds)
+            return self
+        self._due, self._started = float(row.value), row.started or 0.0
+        if row.state == EffectState.FAILED:
+            self._elapsed = True
+            records.close_gate(self._path, self._expire)
+        elif not records.follows(self._path):
+            self._expire_in(self._seconds)
+            records.close_gate(self._path, self._go_on)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._records.open_gate(self._path)
+        if self._elapsed:
+            await self._end(kind, error, trace)
+            if error is None or isinstance(error, Exception):
+                raise TimeoutError  # everything its body did is recorded, and its time was up
+            return None
+        try:
+            return await self._end(kind, error, trace)
+        except TimeoutError:
+            await self._records.commit(self._row(EffectState.FAILED))
+            raise
+
+    async def _end(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._timer.__aexit__(kind, error, trace)
+
+    def _expire(self) -> bool:
+        """The recorded end of the time: here, at the first effect that has no record."""
+        self._expire_in(0)
+        return True
+
+    def _go_on(self) -> bool:
+        """The first effect that has no record: from here on what is left of the time counts."""
+        self._records.open_gate(self._path)
+        left = self._due - time.time()
+        self._expire_in(max(0.0, left))
+        return left <= 0
+
+    def _expire_in(self, seconds: float) -> None:
+        self._timer.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def _row(self, state: EffectState) -> EffectRow:
+        return EffectRow(
+            path=self._path,
+            kind="timeout",
+            name="",
+            content=self._content,
+            state=state,
+            leaf=self._leaf,
+            value=self._due,
+            started=self._started,
+            ended=None if state == EffectState.OPEN else time.time(),
+        )
+
+
+def mismatch(row: EffectRow, now: str) -> JournalError:
+    """The error for a program that does not do what its records say it did."""
+    was = f"{row.kind} {row.name}".strip()
+    return JournalError(
+        f"the records of this run do not fit: at {row.path} it was {was}, and now it is {now},"
+        " or the same with other arguments or another definition",
+        code="durable/mismatch",
+        hint="go on with the program, the tasks and the tools it began with, or start another run",
+        details={"path": row.path, "was": was, "now": now},
+    )

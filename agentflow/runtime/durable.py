@@ -1,0 +1,421 @@
+"""Durable runs: started, gone on with after an interruption, given up and listed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, cast
+
+from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.journal import ENDED, NewRun, OwnedRun, RunRow, RunStatus
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.ports import JournalStore
+from agentflow.core.results import NO_USAGE, TaskResult
+from agentflow.core.source import Source
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program
+from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import holds_secret, redacted
+from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage, write_usage
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.handle import RunResult
+from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.run import Approver, check_name, new_run_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A durable run as it is listed.
+
+    ``status`` is queued (to be gone on with), running, done, failed or cancelled; ``name`` its program's name; ``slices``
+    the number of stretches it was worked on; ``error`` the message of a failed one. Times are unix seconds.
+    """
+
+    run_id: str
+    status: RunStatus
+    name: str
+    slices: int
+    created: float
+    updated: float
+    error: str | None = None
+
+    @classmethod
+    def of(cls, row: RunRow) -> RunInfo:
+        """What is listed of a stored run."""
+        return cls(
+            run_id=row.run,
+            status=row.status,
+            name=str(row.input.get("name", "")),
+            slices=row.slice,
+            created=row.created,
+            updated=row.updated,
+            error=row.error[1].get("message") if row.error else None,
+        )
+
+
+class _End(NamedTuple):
+    """How a run ended here."""
+
+    status: RunStatus
+    result: RunResult | None = None
+    error: Exception | None = None
+
+
+class DurableRun:
+    """A durable run that was started or gone on with here, or that had ended before.
+
+    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records, ``saved`` and
+    ``saved_cost`` the tokens and USD that it had used before this process took it up.
+    """
+
+    def __init__(self, run_id: str, end: _End | None = None) -> None:
+        self.run_id = run_id
+        self.saved: Usage = NO_USAGE
+        self.saved_cost: float | None = 0.0
+        self._end = end
+        self._records: Records | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cancelled = False
+
+    @property
+    def status(self) -> RunStatus:
+        """``running`` until it ends: ``done``, ``failed``, ``cancelled``, or ``queued`` when it was interrupted."""
+        return "running" if self._end is None else self._end.status
+
+    @property
+    def replayed(self) -> int:
+        """The number of effects answered from records so far."""
+        return 0 if self._records is None else self._records.replayed
+
+    async def result(self) -> RunResult:
+        """Wait for the end. Raises the program's error, and JournalError: ``durable/cancelled``, ``durable/interrupted``.
+
+        Usage and cost of the result are those of the whole run, whatever process they arose in.
+        """
+        if self._end is None:
+            assert self._task is not None
+            await asyncio.wait([self._task])
+        assert self._end is not None
+        if self._end.error is not None:
+            raise self._end.error
+        if self._end.result is None:
+            raise _no_result(self.run_id, self._end.status)
+        return self._end.result
+
+    async def cancel(self) -> None:
+        """Cancel the run for good, and wait until it has cleaned up. It cannot be gone on with afterwards."""
+        if self._task is not None and not self._task.done():
+            self._cancelled = True
+            await asyncio.sleep(0)  # a task that is cancelled before its first step would never know
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _suspend(self) -> None:
+        if self._records is not None:
+            self._records.suspending = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+class DurableRuns:
+    """Starts durable runs and goes on with them: those of one flow, in one store.
+
+    ``redactor`` takes secrets out of everything before it is stored.
+    """
+
+    def __init__(self, engine: Engine, store: JournalStore, redactor: Redactor | None = None) -> None:
+        self._engine = engine
+        self._store = store
+        self._redactor = redactor
+        self._codec = Codec(engine.effects)
+        self._live: dict[str, DurableRun] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def start(
+        self,
+        program: Program,
+        bindings: Mapping[str, Any],
+        *,
+        run_id: str | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> DurableRun:
+        """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
+
+        Raises JournalError: ``durable/mismatch`` when the id is that of a run of another program, other bindings or
+        another ``allow``, ``durable/owned``, and those of the store.
+        """
+        if run_id is not None or labels is not None:
+            check_name(run_id, labels)
+        run_id = run_id or new_run_id()
+        source = program.source
+        names = None if allow is None else sorted(allow)
+        digest = fingerprint("run", source.text, dict(bindings), names).hex()
+        given = {
+            "name": source.name,
+            "bindings": self._stored_bindings(bindings),
+            "allow": names,
+            "limits": None if limits is None else _limits_data(limits),
+            "labels": None if labels is None else dict(labels),
+        }
+        row, _ = await self._store.create(run_id, NewRun(program=self._text(source), digest=digest, input=given))
+        if row.digest != digest:
+            raise JournalError(
+                f"the durable run '{run_id}' is one of another program, of other bindings or another allow",
+                code="durable/mismatch",
+                hint="go on with the program and the bindings it began with, or choose another run id",
+            )
+        live = self._live.get(run_id)
+        if live is not None:
+            return live
+        if row.status in ENDED:
+            end = self._recorded_end(row, source)
+            if end is not None:
+                return DurableRun(run_id, end)
+        return await self._go_on(row, program, bindings, limits, approve, retry=False)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+    ) -> DurableRun:
+        """Go on with a run by what is stored of it. The last failures of a failed one are tried again.
+
+        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` replace the run's.
+        Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/owned``, and those of the store.
+        """
+        live = self._live.get(run_id)
+        if live is not None:
+            return live
+        row = await self._store.find(run_id)
+        if row is None:
+            raise JournalError(
+                f"there is no durable run '{run_id}'", code="durable/unknown-run", hint="agentflow runs lists them"
+            )
+        source = Source(str(row.input["name"]), row.program)
+        if row.status in ("done", "cancelled"):
+            end = self._recorded_end(row, source)
+            if end is not None:
+                return DurableRun(run_id, end)
+        values = self._restored_bindings(row, bindings or {})
+        allow = row.input["allow"]
+        program = await asyncio.to_thread(
+            self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
+        )
+        return await self._go_on(row, program, values, limits, approve, retry=True)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run for good, whether it works here or was interrupted. Raises JournalError."""
+        live = self._live.get(run_id)
+        if live is not None:
+            await live.cancel()
+            return
+        owned = await self._store.own(run_id)
+        await self._store.finish(run_id, owned.run.epoch, "cancelled")
+
+    async def list(self, limit: int = 100) -> list[RunInfo]:
+        """The runs of the store, the last changed first."""
+        return [RunInfo.of(row) for row in await self._store.list(limit=limit)]
+
+    async def aclose(self) -> None:
+        """Give up the runs that work here, to be gone on with later, and close the store."""
+        try:
+            if self._group is not None:
+                await asyncio.sleep(0)
+                for live in self._live.values():
+                    live._suspend()  # pyright: ignore[reportPrivateUsage]
+                group, self._group = self._group, None
+                await group.__aexit__(None, None, None)
+        finally:
+            await self._store.aclose()
+
+    # -- one run ----------------------------------------------------------------------------------------------------
+
+    async def _go_on(
+        self,
+        row: RunRow,
+        program: Program,
+        bindings: Mapping[str, Any],
+        limits: Limits | None,
+        approve: Approver | None,
+        *,
+        retry: bool,
+    ) -> DurableRun:
+        handle = self._live[row.run] = DurableRun(row.run)
+        try:
+            owned = await self._store.own(row.run)
+            if retry and row.status in ENDED:
+                failures = last_failures(owned.records)
+                await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
+                owned = replace(owned, records=[each for each in owned.records if each not in failures])
+            if self._group is None:
+                group = asyncio.TaskGroup()
+                self._group = await group.__aenter__()
+        except BaseException:
+            del self._live[row.run]
+            raise
+        stored = row.input["limits"]
+        chosen = limits or (None if stored is None else Limits(**stored))
+        handle.saved, handle.saved_cost = read_usage(owned.usage), owned.cost
+        handle._task = self._group.create_task(  # pyright: ignore[reportPrivateUsage]
+            self._work(handle, owned, program, bindings, chosen, approve), name=f"durable run {row.run}"
+        )
+        return handle
+
+    async def _work(
+        self,
+        handle: DurableRun,
+        owned: OwnedRun,
+        program: Program,
+        bindings: Mapping[str, Any],
+        limits: Limits | None,
+        approve: Approver | None,
+    ) -> None:
+        """Run it to its end, which is stored. Raises nothing: whoever holds the handle is told."""
+        began = time.monotonic()
+        root = cast("asyncio.Task[object] | None", asyncio.current_task())
+        assert root is not None
+        records = handle._records = Records(self._store, owned, root)  # pyright: ignore[reportPrivateUsage]
+        try:
+            end = await self._run(records, program, bindings, limits, approve)
+        except asyncio.CancelledError:
+            if records.fatal is not None:
+                end = _End("queued", error=records.fatal)
+            else:
+                end = _End("cancelled" if handle._cancelled else "queued")  # pyright: ignore[reportPrivateUsage]
+        except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
+            end = _End("failed", error=error)
+        try:
+            await self._finish(owned, end, time.monotonic() - began)
+        except JournalError as error:
+            end = _End(end.status, error=end.error or error)
+        finally:
+            handle._end = end  # pyright: ignore[reportPrivateUsage]
+            del self._live[handle.run_id]
+
+    async def _run(
+        self,
+        records: Records,
+        program: Program,
+        bindings: Mapping[str, Any],
+        limits: Limits | None,
+        approve: Approver | None,
+    ) -> _End:
+        row = records.run
+        env = SexpEnvironment(dict(bindings))
+        journal = RunJournal(records, self._codec, self._redactor)
+        async with self._engine.open(
+            program.source.name,
+            program=program.source.digest,
+            limits=limits,
+            grants=program.allow,
+            approver=approve,
+            run_id=row.run,
+            labels=row.input["labels"],
+            journal=journal,
+        ) as (run, call):
+            value = await self._engine.evaluate(program, env, call)
+        status = "failed" if isinstance(value, TaskResult) and value.failed else "done"
+        return _End(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
+
+    async def _finish(self, owned: OwnedRun, end: _End, spent_s: float) -> None:
+        result, error = None, None
+        if end.result is not None:
+            result = {
+                "usage": write_usage(end.result.usage),
+                "cost": end.result.cost,
+                "steps": end.result.steps,
+            }
+            try:
+                result["value"] = self._clean(self._codec.encode(end.result.value))
+            except NotData:
+                result = None  # worked out from the records when somebody asks
+        if end.status == "failed" and isinstance(end.error, AgentflowError):
+            try:
+                error = self._clean(self._codec.encode_error(end.error))
+            except NotData:
+                bare = AgentflowError(end.error.message, code=end.error.code, hint=end.error.hint, span=end.error.span)
+                error = self._clean(self._codec.encode_error(bare))
+        elif end.status == "failed" and end.error is not None:
+            shown = AgentflowError(f"{type(end.error).__name__}: {end.error}")
+            error = self._clean(self._codec.encode_error(shown))
+        await self._store.finish(
+            owned.run.run, owned.run.epoch, end.status, result=result, error=error, spent_s=spent_s
+        )
+
+    def _recorded_end(self, row: RunRow, source: Source) -> _End | None:
+        """The stored end of a run; None if its value is not stored."""
+        if row.error is not None:
+            return _End("failed", error=self._codec.decode_error(row.error, source))
+        if row.status == "cancelled":
+            return _End("cancelled")
+        if row.result is None:
+            return None
+        stored: Mapping[str, Any] = row.result
+        value = self._codec.decode(stored["value"], source)
+        usage = read_usage(stored["usage"])
+        return _End(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"]))
+
+    # -- what is stored of a run's beginning -------------------------------------------------------------------------
+
+    def _text(self, source: Source) -> str:
+        text = source.text
+        if self._redactor is not None and holds_secret(text, self._redactor):
+            raise JournalError(
+                "the program contains a secret, and programs of durable runs are stored",
+                code="durable/secret",
+                hint="bind it: bindings={'key': Secret(...)}, or let a tool read it",
+            )
+        return text
+
+    def _stored_bindings(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
+        """Each binding as ``{"v": data}``; null for one that is secret or no data."""
+        stored: dict[str, Any] = {}
+        for name, value in bindings.items():
+            try:
+                data = self._codec.encode(value)
+            except NotData:
+                stored[name] = None
+                continue
+            secret = self._redactor is not None and holds_secret(data, self._redactor)
+            stored[name] = None if secret else {"v": data}
+        return stored
+
+    def _restored_bindings(self, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
+        stored: Mapping[str, Any] = row.input["bindings"]
+        missing = [name for name, data in stored.items() if data is None and name not in given]
+        unknown = [name for name in given if name not in stored or stored[name] is not None]
+        if missing or unknown:
+            wrong = f"needs {', '.join(missing)}" if missing else f"has {', '.join(unknown)} already, or never had"
+            raise JournalError(
+                f"the run '{row.run}' {wrong}: what is secret or no data is not stored, everything else is",
+                code="durable/bindings",
+                hint="give exactly what is not stored: bindings={" + ", ".join(f"{n!r}: ..." for n in missing) + "}",
+            )
+        return {name: given[name] if data is None else self._codec.decode(data["v"]) for name, data in stored.items()}
+
+    def _clean(self, data: Any) -> Any:
+        return data if self._redactor is None else redacted(data, self._redactor)
+
+
+def _limits_data(limits: Limits) -> dict[str, Any]:
+    return {field.name: getattr(limits, field.name) for field in fields(limits)}
+
+
+def _no_result(run_id: str, status: RunStatus) -> JournalError:
+    if status == "cancelled":
+        return JournalError(f"the run '{run_id}' was cancelled", code="durable/cancelled", hint="start another")
+    return JournalError(
+        f"the run '{run_id}' was interrupted",
+        code="durable/interrupted",
+        hint=f"flow.resume('{run_id}') goes on with it",
+    )

@@ -1,0 +1,172 @@
+"""The records of one durable run in this process: those that answer, and how new ones are stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NoReturn
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import EffectRow, EffectState, OwnedRun
+from agentflow.core.messages import Usage
+from agentflow.core.ports import JournalStore
+from agentflow.runtime.codec import read_usage
+from agentflow.runtime.permits import Permits
+
+Gate = Callable[[], bool]
+"""Asked before the first effect below a path that has no record; true when that effect must wait to be cancelled."""
+
+
+class Records:
+    """What is recorded of a run that this process owns.
+
+    ``suspending`` is true once the run is being given up without an end: nothing is recorded or cleaned up then. ``fatal``
+    is why it cannot go on. ``root`` is the task that the run is. ``replayed`` counts effects answered from records,
+    ``usage`` and ``cost`` are what all records have cost so far.
+    """
+
+    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object]) -> None:
+        self.store = store
+        self.run = owned.run
+        self.root = root
+        self.usage: Usage = read_usage(owned.usage)
+        self.cost = owned.cost
+        self.replayed = 0
+        self.suspending = False
+        self.fatal: JournalError | None = None
+        self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
+        self._last = last_ordinals(self._rows)
+        self._gates: dict[str, Gate] = {}
+        self._lost = 0
+
+    def find(self, path: str) -> EffectRow | None:
+        """The record at ``path``, which may be open."""
+        return self._rows.get(path) if self._rows else None
+
+    def follows(self, path: str) -> bool:
+        """Whether something is recorded that came after ``path`` in its strand."""
+        parent, ordinal = ordinal_of(path)
+        return ordinal is not None and self._last.get(parent, -1) > ordinal
+
+    def close_gate(self, path: str, gate: Gate) -> None:
+        """Ask ``gate`` before effects below ``path`` that have no record."""
+        self._gates[path] = gate
+
+    def open_gate(self, path: str) -> None:
+        """Ask no more below ``path``."""
+        self._gates.pop(path, None)
+
+    async def reach(self, path: str, permits: Permits | None) -> None:
+        """Come to an effect without a record. Never returns where the records say that it was never carried out.
+
+        While it waits to be cancelled the strand gives its permit to those that go on.
+        """
+        if self.suspending:
+            await wait_for_end()
+        if self._gates and "/x/" not in path:  # what cleans up after a cancellation is carried out
+            for above in _ancestors(path):
+                gate = self._gates.get(above)
+                if gate is not None and gate():
+                    if permits is not None:
+                        permits.give()
+                    try:
+                        await wait_for_end()
+                    finally:
+                        if permits is not None:
+                            permits.take_anyway()
+
+    async def commit(self, row: EffectRow) -> None:
+        """Store a record before anything follows from it.
+
+        A record whose strand is cancelled meanwhile is taken back: the strand went on as if the effect had not ended,
+        and so it has to when it is replayed. Only a run that is given up keeps it.
+        """
+        future = self.store.put(self.run.run, self.run.epoch, [row])
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not self.suspending:
+                self._lose(row)
+            raise
+        except JournalError as error:
+            await self.stop(error)
+
+    def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
+        """Store records before whatever is stored next."""
+        future = self.store.put(self.run.run, self.run.epoch, rows, drop)
+        future.add_done_callback(self._stored)
+
+    def _stored(self, future: asyncio.Future[None]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, JournalError):
+            self._abandon(error)
+
+    def _lose(self, row: EffectRow) -> None:
+        lost = [self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)] if row.usage is not None else []
+        self.commit_soon(lost, drop=[row.key])
+
+    def lost_row(self, path: str, kind: str, name: str, usage: tuple[int, ...] | None, cost: float | None) -> EffectRow:
+        """The record of what an effect had cost that has no outcome."""
+        self._lost += 1
+        mark = f"{path}!{self.run.slice}.{self._lost}"
+        return EffectRow(
+            path=mark, kind=kind, name=name, content=b"", state=EffectState.LOST, usage=usage, cost=cost, started=0.0
+        )
+
+    async def stop(self, error: JournalError) -> NoReturn:
+        """End the run because of ``error``, which no program can catch."""
+        self._abandon(error)
+        await wait_for_end()
+
+    def _abandon(self, error: JournalError) -> None:
+        if self.fatal is None and not self.root.done():
+            self.fatal = error
+            self.suspending = True
+            self.root.cancel()
+
+
+async def wait_for_end() -> NoReturn:
+    """Wait to be cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody ends this wait but by cancelling it")
+
+
+def ordinal_of(path: str) -> tuple[str, int | None]:
+    """The strand of an effect and its number there; None where effects are told apart by content."""
+    parent, _, last = path.rpartition("/")
+    number = last.partition(".")[0]
+    return parent, int(number) if number.isdecimal() else None
+
+
+def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
+    """The highest number that is in use in each strand."""
+    last: dict[str, int] = {}
+    for path in paths:
+        at = path
+        while at:
+            parent, ordinal = ordinal_of(at)
+            if ordinal is not None:
+                if last.get(parent, -1) >= ordinal:
+                    break
+                last[parent] = ordinal
+            at = parent
+    return last
+
+
+def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
+    """The failures after which their strand did nothing more: what a failed run tries again when it is gone on with."""
+    ended = [row for row in rows if row.state != EffectState.LOST]
+    last = last_ordinals([row.path for row in ended])
+    failed: list[EffectRow] = []
+    for row in ended:
+        parent, ordinal = ordinal_of(row.path)
+        if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal):
+            failed.append(row)
+    return failed
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    at = path.rfind("/")
+    while at > 0:
+        yield path[:at]
+        at = path.rfind("/", 0, at)
