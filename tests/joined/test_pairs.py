@@ -6,6 +6,7 @@ whose methods do not take what the port says.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,13 +31,16 @@ from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
 from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.table import Router
+from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.run import Run
 from agentflow.settings import Settings
@@ -461,6 +465,35 @@ class Pair:
         return f"{self.caller} x {self.callee.__name__} at {self.port}"
 
 
+async def durable_run_goes_on(house: House) -> None:
+    """Each form whose outcome depends on time is decided once, and the second run is answered from its records."""
+    text = """(list (try (timeout 0.01 (hang)) (catch (e) 'late)) (race (hang) (shout (text "a")))
+                    (try (parallel (hang) (error "no")) (catch (e) 'failed)) (hang))"""
+    hanging: list[asyncio.Event] = []
+
+    async def hang() -> str:
+        """Never end, the first time."""
+        hanging.append(asyncio.Event())
+        if len(hanging) == 4:
+            reached.set()
+        if len(hanging) < 5:
+            await hanging[-1].wait()
+        return "went on"
+
+    reached = asyncio.Event()
+    for time in (1, 2):
+        async with AgentFlow(
+            provider=house.provider, root=house.root, tools=[hang, shout], durable=f"sqlite:///{house.root}/runs.db"
+        ) as flow:
+            handle = await flow.start(text, run_id="r")
+            if time == 1:
+                await reached.wait()
+            else:
+                late, won, failed, last = (await handle.result()).value
+    assert (late, won.content, failed, last.content) == ("late", "A", "failed", "went on")
+    assert len(hanging) == 5 and handle.replayed == 1
+
+
 PAIRS = [
     Pair("ProviderAdapter", "TurnLoop", OfflineProvider, turn_loop_asks_offline),
     Pair("ProviderAdapter", "TurnLoop", FallbackProvider, fallback_goes_on_to_the_next),
@@ -512,6 +545,10 @@ PAIRS = [
     Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),
     Pair("RunPort", "CallContext", Run, tool_calls_a_procedure),
     Pair("RunPort", "TurnLoop", Run, turn_loop_calls_a_tool),
+    Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
+    Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
+    Pair("Verdict", "branches", JournalVerdict, durable_run_goes_on),
+    Pair("Clock", "recovery", JournalClock, durable_run_goes_on),
 ]
 
 
