@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,6 +83,8 @@ class AgentFlow:
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
+        allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
+            ``python`` is that of the running environment. shell: grants command texts with shell operators.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
@@ -108,6 +111,8 @@ class AgentFlow:
         tasks: str | os.PathLike[str] | None = None,
         workflows: str | os.PathLike[str] | None = None,
         index_cache: bool | str | os.PathLike[str] = False,
+        allow_commands: Iterable[str] = (),
+        shell: bool = False,
         sandbox: str | None = None,
         settings: Settings | None = None,
     ) -> None:
@@ -121,7 +126,12 @@ class AgentFlow:
         self.files = FileAccessManager([_directory("root", each) for each in roots])
         self.commands = CommandExecutor(
             self.files,
-            policy=CommandPolicy(allow=settings.allow_commands, deny=(*DENIED, *settings.deny_commands)),
+            policy=CommandPolicy(
+                allow=(*settings.allow_commands, *_patterns(allow_commands)),
+                deny=(*DENIED, *settings.deny_commands),
+                shell=shell or settings.shell,
+            ),
+            programs=dict.fromkeys(("python", "python3"), sys.executable) if sys.executable else None,
             sandbox=sandbox or settings.sandbox,
         )
         self.router = Router(
@@ -427,6 +437,16 @@ class AgentFlow:
         text = source if isinstance(source, str) else source.text
         compile = partial(self.engine.compile, source, env=env, grants=grants, limits=limits, defined=defined)
         return compile() if len(text) < LONG_SOURCE else await asyncio.to_thread(compile)
+
+
+def _patterns(commands: Iterable[str]) -> list[str]:
+    if isinstance(commands, str):
+        raise ConfigurationError(
+            f"allow_commands={commands!r} is one text, it must be a list of patterns",
+            code="commands/policy",
+            hint=f"write allow_commands=[{commands!r}]",
+        )
+    return list(commands)
 
 
 def _roots(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:

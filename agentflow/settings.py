@@ -69,7 +69,8 @@ class Settings(BaseModel):
     ``model`` as ``dialect:name``; ``fallbacks`` models to try after it; ``base_url`` of the server; ``root`` or
     ``roots`` what file tools and the index may see; ``tasks`` a directory of XML templates; ``workflows`` a directory
     of saved workflows; ``sandbox`` the command back-end (bubblewrap, landlock, auto, none); ``allow_commands`` and
-    ``deny_commands`` patterns of commands (``git log *``); ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``model_settings``
+    ``deny_commands`` patterns of commands (``git log *``, ``python *``); ``shell`` grants command texts with shell
+    operators; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``model_settings``
     native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
     model re-rank what the index finds; ``decompose`` rounds in which a task that ran out of context or output is split
     up by a written program (0: never). The key never stands in the file.
@@ -87,6 +88,7 @@ class Settings(BaseModel):
     sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
     allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
+    shell: bool = False
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
     model_settings: dict[str, Any] = {}
     system: str = ""

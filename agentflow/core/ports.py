@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
@@ -73,6 +73,10 @@ class ModelRouter(Protocol):
 ToolFunction = Callable[..., Any]
 
 
+Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[[CallContext], Awaitable[Any]]]]
+"""Called with a tool's arguments and call before it starts; what it gives is run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool: its specification, its function, and how it may be run.
@@ -82,7 +86,9 @@ class Tool:
     never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
     further attempts after a failure. ``approval`` asks the run's approver before each call made with granted (not host)
     authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
-    arguments itself; the arguments of other tools are checked against the schema first.
+    arguments itself; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
+    decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
+    ``call``.
     """
 
     spec: ToolSpec
@@ -96,6 +102,7 @@ class Tool:
     approval: bool = False
     builtin: bool = False
     validates: bool = False
+    prepare: Prepare | None = None
 
     @property
     def name(self) -> str:
@@ -313,6 +320,16 @@ class CommandPort(Protocol):
 
         Refusals, failures and time-outs are results, not exceptions.
         """
+        ...
+
+    async def prepare(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> Callable[[], Awaitable[CommandResult]]:
+        """Decide on a command and ask for the approval it needs; the returned function runs it, or gives the refusal."""
         ...
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:

@@ -19,7 +19,7 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,8 +107,8 @@ class CommandExecutor:
     Parameters: ``files`` the file manager whose roots are the workspace (or the roots themselves); ``policy`` what may
     run; ``sandbox`` the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end, tested at
     first use; ``network`` lets commands reach the network; ``env_allow`` the variables they inherit; ``env`` more
-    variables for them; ``path`` where programs are searched; ``readable`` more directories they may read and execute
-    from; ``limits`` what one command may use.
+    variables for them; ``path`` where programs are searched, after ``programs``, absolute paths by name; ``readable``
+    more directories they may read and execute from; ``limits`` what one command may use.
 
     Raises ConfigurationError for an invalid argument. Use it as an async context manager, or call :meth:`aclose`.
     """
@@ -123,16 +123,18 @@ class CommandExecutor:
         env_allow: Iterable[str] = ENVIRONMENT_ALLOWED,
         env: Mapping[str, str] | None = None,
         path: Sequence[str] = PATH,
+        programs: Mapping[str, str] | None = None,
         readable: Sequence[str | os.PathLike[str]] = (),
         limits: CommandLimits | None = None,
     ) -> None:
         extra = [os.fspath(entry) for entry in readable]
-        relative = [entry for entry in (*path, *extra) if not os.path.isabs(entry)]
+        self._programs = dict(programs or {})
+        relative = [entry for entry in (*path, *extra, *self._programs.values()) if not os.path.isabs(entry)]
         if relative:
             raise ConfigurationError(
                 f"{relative[0]!r} is no absolute path",
                 code="commands/settings",
-                hint="path= and readable= take absolute paths",
+                hint="path=, programs= and readable= take absolute paths",
             )
         self._owns_files = not isinstance(files, FileAccessManager)
         self._files = files if isinstance(files, FileAccessManager) else FileAccessManager(files)
@@ -183,7 +185,7 @@ class CommandExecutor:
         the first root); ``timeout`` seconds; ``call`` whose authority the command has, None being the host's. Refusals,
         failures and time-outs are results with ``reason`` and ``code`` set, not exceptions.
         """
-        return await self._execute(command, cwd, timeout, call)
+        return await (await self.prepare(command, cwd, timeout, call))()
 
     async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
         """Run a command that names files, one per line, and return those that exist within the roots.
@@ -192,22 +194,25 @@ class CommandExecutor:
         :func:`~agentflow.executors.policy.only_reads` are run. ``call`` is as for :meth:`execute_command_safely`. A
         command that is refused, fails or takes too long gives no paths and the ``error``.
         """
-        ended = await self._execute(command, None, None, call, read_only=True)
+        ended = await (await self.prepare(command, call=call, read_only=True))()
         if not ended.success:
             said = f": {ended.stderr.strip()[:500]}" if ended.stderr.strip() else ""
             return FoundFiles(error=f"{ended.error or 'the command failed'}{said}")
         return FoundFiles(tuple(await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)))
 
-    async def _execute(
+    async def prepare(
         self,
         command: str | Sequence[str],
-        cwd: str | None,
-        timeout: float | None,
-        call: CallContext | None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
         *,
         read_only: bool = False,
-    ) -> CommandResult:
-        """:meth:`execute_command_safely`; a ``read_only`` command cannot write in the workspace."""
+    ) -> Callable[[], Awaitable[CommandResult]]:
+        """Decide on a command and ask for the approval it needs. Parameters as for :meth:`execute_command_safely`.
+
+        The returned function runs it once, or gives the refusal. A ``read_only`` command cannot write in the workspace.
+        """
         began = time.perf_counter()
         try:
             limit = self._timeout(timeout)
@@ -219,11 +224,24 @@ class CommandExecutor:
             if read_only and not sandbox.confines and not only_reads(argv):
                 raise _may_write(argv)
             approval = await self._decide(resolved, call)
-            gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(int(self._limits.concurrency)))
-            async with gate:
-                return await self._run(resolved, limit, sandbox, approval, read_only)
         except (AgentflowError, OSError) as error:
-            return _failure(error, time.perf_counter() - began)
+            refusal = _failure(error, time.perf_counter() - began)
+
+            async def refuse() -> CommandResult:
+                return refusal
+
+            return refuse
+
+        async def run() -> CommandResult:
+            began = time.perf_counter()
+            gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(int(self._limits.concurrency)))
+            try:
+                async with gate:
+                    return await self._run(resolved, limit, sandbox, approval, read_only)
+            except (AgentflowError, OSError) as error:
+                return _failure(error, time.perf_counter() - began)
+
+        return run
 
     def _timeout(self, timeout: float | None) -> float:
         if timeout is None:
@@ -253,7 +271,8 @@ class CommandExecutor:
             raise CommandDenied(
                 f"the command holds the shell operator {operator!r}, and no shell is granted",
                 code="commands/shell",
-                hint="run one program with its arguments and quote the operator, or grant CommandPolicy(shell=True)",
+                hint="run one program with its arguments and quote the operator, or grant a shell: shell=True "
+                "(AgentFlow, CommandPolicy), shell = true (agentflow.toml)",
             )
         return _checked(("/bin/sh", "-c", command)), True
 
@@ -267,7 +286,7 @@ class CommandExecutor:
         candidates = (
             [os.path.normpath(os.path.join(directory, name))]
             if "/" in name
-            else [f"{prefix}/{name}" for prefix in self._path]
+            else [self._programs.get(name, ""), *(f"{prefix}/{name}" for prefix in self._path)]
         )
         for candidate in candidates:
             try:
@@ -313,7 +332,8 @@ class CommandExecutor:
             raise CommandDenied(
                 f"{text}: {reason}, and nobody approved it",
                 code="commands/not-approved",
-                hint="give an approver (approve=...), or an allow rule for it",
+                hint="give an approver (approve=...), or grant it: allow_commands=[...] (AgentFlow), "
+                f"allow_commands = [...] (agentflow.toml), for example {f'{resolved.argv[0]} *'!r}",
             )
         return approval
 
@@ -338,7 +358,8 @@ class CommandExecutor:
         try:
             spawn = Spawn(
                 executable=resolved.executable,
-                argv=resolved.argv,
+                # an interpreter finds its environment by the path it was started with
+                argv=(resolved.executable, *resolved.argv[1:]) if resolved.argv[0] in self._programs else resolved.argv,
                 env=self._environment(scratch, ()),
                 cwd=resolved.cwd,
                 cwd_fd=cwd_fd,

@@ -17,7 +17,7 @@ from agentflow.core.errors import FileFailure, LimitExceeded, PathDenied
 from agentflow.core.events import ContextStarted
 from agentflow.core.messages import ToolSpec
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.ports import CommandPort, ContextFinder, DataContextPort, FilePort, Tool
+from agentflow.core.ports import CommandPort, CommandResult, ContextFinder, DataContextPort, FilePort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
 from agentflow.executors.tool_specs import SCHEMAS, problem_with
@@ -74,9 +74,21 @@ class SystemTools:
                     sequential=entry.sequential,
                     approval=entry.approval,
                     builtin=True,
+                    prepare=self._prepare_command if name == "system:execute_shell_command" else None,
                 )
             )
         return tools
+
+    async def _prepare_command(
+        self, params: dict[str, Any], call: CallContext
+    ) -> Callable[[CallContext], Awaitable[TaskResult]]:
+        refusal = _refusal("system:execute_shell_command", params)
+        run = None if refusal is not None else await self._commands.prepare(*_command(params), call)
+
+        async def start(inner: CallContext) -> TaskResult:
+            return _command_result(await run()) if run is not None else cast(TaskResult, refusal)
+
+        return start
 
     def _as_tool(self, name: str) -> Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]:
         async def call_tool(arguments: dict[str, Any], call: CallContext) -> TaskResult:
@@ -206,25 +218,31 @@ class SystemTools:
     # -- commands ---------------------------------------------------------------------------------------------------
 
     async def _execute_shell_command(self, params: dict[str, Any], call: CallContext) -> TaskResult:
-        command, cwd, timeout = params["command"], params.get("cwd"), params.get("timeout")
-        ended = await self._commands.execute_command_safely(command, cwd, timeout, call)
-        notes: dict[str, Any] = {
-            "success": ended.success,
-            "exit_code": ended.exit_code,
-            "stdout": ended.stdout,
-            "stderr": ended.stderr,
-            "stdout_bytes": ended.stdout_bytes,
-            "stderr_bytes": ended.stderr_bytes,
-            "duration_s": round(ended.duration_s, 3),
-        }
-        if ended.success:
-            return TaskResult.complete(ended.stdout, None, **notes)
-        message = ended.error or "the command failed"
-        details = {"code": ended.code, "exit_code": ended.exit_code, "timed_out": ended.timed_out}
-        result = TaskResult.failure(ended.reason or "tool_execution_error", message, details=details, **notes)
-        if ended.exit_code is not None and ended.stderr.strip():
-            return replace(result, content=ended.stderr)
-        return result
+        return _command_result(await self._commands.execute_command_safely(*_command(params), call))
+
+
+def _command(params: dict[str, Any]) -> tuple[str, str | None, float | None]:
+    return params["command"], params.get("cwd"), params.get("timeout")
+
+
+def _command_result(ended: CommandResult) -> TaskResult:
+    notes: dict[str, Any] = {
+        "success": ended.success,
+        "exit_code": ended.exit_code,
+        "stdout": ended.stdout,
+        "stderr": ended.stderr,
+        "stdout_bytes": ended.stdout_bytes,
+        "stderr_bytes": ended.stderr_bytes,
+        "duration_s": round(ended.duration_s, 3),
+    }
+    if ended.success:
+        return TaskResult.complete(ended.stdout, None, **notes)
+    message = ended.error or "the command failed"
+    details = {"code": ended.code, "exit_code": ended.exit_code, "timed_out": ended.timed_out}
+    result = TaskResult.failure(ended.reason or "tool_execution_error", message, details=details, **notes)
+    if ended.exit_code is not None and ended.stderr.strip():
+        return replace(result, content=ended.stderr)
+    return result
 
 
 def _file_error(error: PathDenied | FileFailure) -> ErrorInfo:

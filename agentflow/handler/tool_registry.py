@@ -139,24 +139,21 @@ class ToolRegistry:
         When it gives a CONTINUATION, the subtask is run after it, and the result is the subtask's. A failure is a
         FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
-        with call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id) as scope:
-            inner = scope.call
-            if call_id is not None:
-                inner.call_id = call_id
-            tool = self._usable(name, arguments, inner)
-            if not isinstance(tool, Tool):
-                result = tool
-            elif tool.approval and not inner.host_authority and not await _approved(tool, arguments, inner):
-                result = TaskResult.failure(
-                    "tool_execution_error",
-                    f"the tool '{name}' needs an approval that was not given",
-                    details={"cause": "not_approved", "code": "tool/not-approved"},
-                )
-            else:
+        scope = call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
+        inner = scope.call
+        if call_id is not None:
+            inner.call_id = call_id
+        tool = self._usable(name, arguments, inner)
+        if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
+            tool = await _admitted(tool, arguments, inner)  # an approval is asked for before the tool starts
+        with scope:
+            if isinstance(tool, Tool):
                 result = await (_with_retries if tool.retries else _once)(tool, arguments, inner)
                 longest = inner.run.limits.output_chars
                 if len(result.content) > longest:
                     result = _capped(result, longest)
+            else:
+                result = tool
             if scope.watched:
                 scope.set(result=result)
         return await _continued(name, result, call) if result.status == "CONTINUATION" else result
@@ -200,6 +197,29 @@ def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> Ta
             details={"problems": problems, "parameters": names},
         )
     )
+
+
+async def _admitted(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tool | TaskResult:
+    """The tool, ready to start, once it has the approval it needs; the FAILED result if it does not get it."""
+    if tool.approval and not call.host_authority and not await _approved(tool, arguments, call):
+        return TaskResult.failure(
+            "tool_execution_error",
+            f"the tool '{tool.name}' needs an approval that was not given",
+            details={"cause": "not_approved", "code": "tool/not-approved"},
+        )
+    if tool.prepare is None:
+        return tool
+    try:
+        run = await tool.prepare(arguments, call)
+    except (TaskError, LimitExceeded):
+        raise
+    except Exception as error:  # noqa: BLE001 - the approver is code of the host: its exception is a refusal
+        return TaskResult.from_error(error, reason="tool_execution_error")
+
+    async def start(arguments: dict[str, Any], inner: CallContext) -> Any:
+        return await run(inner)
+
+    return replace(tool, call=start)
 
 
 async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
@@ -73,6 +74,16 @@ class HostCommands:
             return await self._commands.execute_command_safely(command, cwd, timeout)
         with HostCode(call):
             return await self._commands.execute_command_safely(command, cwd, timeout)
+
+    async def prepare(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> Callable[[], Awaitable[CommandResult]]:
+        """Decide nothing: the host's executor does when the command is run."""
+        return partial(self.execute_command_safely, command, cwd, timeout, call)
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
         """The paths that the output names."""

@@ -278,7 +278,7 @@ async def test_an_approver_that_raises_has_not_approved() -> None:
 
     fake = FakeRun(approve=broken)
     result = await run(registry(wipe), "wipe", {}, fake.call(grants=frozenset({"wipe"})))
-    assert error_of(result)["details"]["cause"] == "not_approved" and fake.events[1].code == "tool/approver-failed"
+    assert error_of(result)["details"]["cause"] == "not_approved" and fake.events[0].code == "tool/approver-failed"
 
 
 async def test_results_are_capped() -> None:
