@@ -6,6 +6,7 @@ import os
 import platform
 import sqlite3
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 
@@ -27,6 +28,15 @@ def _tested() -> list[str]:
     """The Python versions that the tests run on, oldest first, as the package's classifiers name them."""
     classifiers = metadata("agentflow").get_all("Classifier") or []
     return [each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")]
+
+
+def python_note(running: tuple[int, int], tested: Sequence[str]) -> str | None:
+    """What is to be said of a Python that the tests do not run on; None for one they do. ``tested`` is sorted."""
+    if "{}.{}".format(*running) in tested:
+        return None
+    newest = tuple(map(int, tested[-1].split(".")))
+    age = "newer than any version" if running > newest else "not among the versions"
+    return f"untested: {age} the tests run on ({tested[0]} to {tested[-1]}); it may work"
 
 
 def _fts5() -> bool:
@@ -54,6 +64,7 @@ async def doctor(as_json: bool) -> int:
     """Print the report. Returns 0 if everything the core needs is present."""
     report: dict[str, Any] = {
         "python": platform.python_version(),
+        "python_note": python_note(sys.version_info[:2], _tested()),
         "platform": platform.platform(),
         "packages": {name: _package(name) for name in _PACKAGES},
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
@@ -67,9 +78,9 @@ async def doctor(as_json: bool) -> int:
     if as_json:
         write_json(report)
     else:
-        tested = _tested()
-        untested = "" if "{}.{}".format(*sys.version_info) in tested else f" (tested: {tested[0]} to {tested[-1]})"
-        write_out(f"{'python':<20}{report['python']} on {report['platform']}{untested}\n")
+        write_out(f"{'python':<20}{report['python']} on {report['platform']}\n")
+        if report["python_note"]:
+            write_out(f"{'':<20}{report['python_note']}\n")
         for name, number in report["packages"].items():
             write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
         for name, there in report["keys"].items():

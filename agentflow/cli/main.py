@@ -10,7 +10,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from agentflow.cli.common import guarded, read_expression, read_program, run_async
-from agentflow.cli.options import AsJson, DemoOptions, FlowOptions, RunOptions, open_flow, takes_options
+from agentflow.cli.options import AsJson, DemoOptions, FlowOptions, Programs, Root, RunOptions, open_flow, takes_options
+
+_EPILOG = """\b
+To begin: agentflow demo, then agentflow repl.
+Settings: options, AGENTFLOW_* variables, agentflow.toml in this directory.
+Exit codes: 0 ok, 1 the workflow failed, 2 usage or settings, 3 diagnostics,
+  4 model, provider or key, 5 a limit, 124 time-out, 130 interrupted."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Run LLM workflows that are programs. The result goes to standard output, progress to standard error.",
+    epilog=_EPILOG,
 )
 
 
@@ -52,7 +59,8 @@ def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoRetu
 @app.command()
 @takes_options
 def run(
-    file: Annotated[str, typer.Argument(help="A .sexp program; - is standard input.")], options: RunOptions
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")],
+    options: RunOptions,
 ) -> None:
     """Run a program and print its value."""
     _execute(options, lambda: read_program(file))
@@ -61,7 +69,8 @@ def run(
 @app.command("eval")
 @takes_options
 def evaluate(
-    expression: Annotated[str, typer.Argument(help="A program text; - is standard input.")], options: RunOptions
+    expression: Annotated[str, typer.Argument(metavar="TEXT", help="A program; - is standard input.")],
+    options: RunOptions,
 ) -> None:
     """Evaluate a program text and print its value."""
     _execute(options, lambda: read_expression(expression))
@@ -71,9 +80,15 @@ def evaluate(
 @takes_options
 def demo(
     options: DemoOptions,
-    question: Annotated[str | None, typer.Argument(help="What to ask about the repository.")] = None,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="What to ask about the repository.")
+    ] = None,
 ) -> None:
-    """Ask a question about a repository: the whole of agentflow in one run, without key or network."""
+    """Answer a question about a repository, without key or network.
+
+    Prints the program it runs, the answer as it comes and the files it rests on. With --model a real model answers. A
+    file without a summary is left out, named, and makes the exit code 1.
+    """
     from agentflow.cli.demo import run_demo
 
     sys.exit(run_async(lambda: run_demo(question, options), as_json=options.as_json))
@@ -81,9 +96,12 @@ def demo(
 
 @app.command()
 def check(
-    files: Annotated[list[str], typer.Argument(help="Programs; - is standard input.")],
+    files: Programs,
     bind: Annotated[
-        list[str] | None, typer.Option("--bind", "-b", help="A name the host binds; others are then errors.")
+        list[str] | None,
+        typer.Option(
+            "--bind", "-b", metavar="NAME", help="A name that will be bound (repeatable); others are then errors."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -96,7 +114,7 @@ def check(
 
 @app.command("fmt")
 def format_programs(
-    files: Annotated[list[str], typer.Argument(help="Programs; - is standard input.")],
+    files: Programs,
     check_only: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when something would.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -109,7 +127,7 @@ def format_programs(
 @app.command()
 @takes_options
 def repl(options: FlowOptions) -> None:
-    """Type programs and see their values; ,help says more."""
+    """Type programs and see their values."""
     from agentflow.cli.repl import repl as converse
 
     async def talk() -> int:
@@ -121,11 +139,14 @@ def repl(options: FlowOptions) -> None:
 
 @app.command()
 def index(
-    root: Annotated[str, typer.Argument(help="The directory to index.")] = ".",
+    root: Annotated[str, typer.Argument(metavar="DIR", help="The directory to index.")] = ".",
     history: Annotated[bool, typer.Option("--history/--no-history", help="Use git history for ranking.")] = True,
     json: AsJson = False,
 ) -> None:
-    """Build or update the index of a directory and say what was left out."""
+    """Index a directory, or update its index.
+
+    Says what was left out. Searches do this themselves; it takes time only once.
+    """
     from agentflow.cli.search import index_command
 
     sys.exit(run_async(lambda: index_command(root, history=history, as_json=json), as_json=json))
@@ -133,23 +154,27 @@ def index(
 
 @app.command()
 def search(
-    query: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
-    root: Annotated[str, typer.Option("--root", help="The directory to search.")] = ".",
-    k: Annotated[int, typer.Option("-k", min=1, help="At most so many matches.")] = 10,
+    query: Annotated[str | None, typer.Argument(metavar="WORDS", help="What to look for.")] = None,
+    root: Root = None,
+    k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="At most so many matches.")] = 10,
     json: AsJson = False,
-    serve: Annotated[bool, typer.Option("--serve-jsonl", help="Answer JSON lines from standard input.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve-jsonl", help="Answer requests, a JSON object a line, from standard input.")
+    ] = False,
 ) -> None:
     """Find the files a question is about."""
     from agentflow.cli.search import search_command, serve_jsonl
 
     if serve:
         sys.exit(run_async(serve_jsonl, as_json=True))
-    sys.exit(run_async(lambda: search_command(query or "", root, k=k, as_json=json), as_json=json))
+    sys.exit(run_async(lambda: search_command(query or "", root or ".", k=k, as_json=json), as_json=json))
 
 
 @app.command()
 def runs(
-    directory: Annotated[str | None, typer.Option("--dir", help="Where the event files lie.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", metavar="DIR", help="Where the event files are. Default: the demo's.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """List earlier runs by their event files, newest first."""

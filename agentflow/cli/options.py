@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Root = Annotated[
+    str | None,
+    typer.Option("--root", metavar="DIR", help="What the index and the file tools may see. Default: this directory."),
+]
+Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,24 +33,51 @@ class ModelOptions:
     """Which model answers, and about what. A field is a row of the command line; see :func:`takes_options`."""
 
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="dialect:name, for example anthropic:claude-sonnet-5-5")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIALECT:NAME",
+            help="The model, for example anthropic:claude-sonnet-5-5 or openai:gpt-5; openai-chat:NAME with --base-url "
+            "for a server of your own; offline for a stand-in without a key.",
+        ),
     ] = None
-    base_url: Annotated[str | None, typer.Option("--base-url", help="Address of the model server.")] = None
-    root: Annotated[
-        str | None, typer.Option("--root", help="What file tools and the index may see. Default: here.")
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="The model server, for example http://localhost:8080/v1."),
     ] = None
+    root: Root = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowOptions(ModelOptions):
     """The options of a command that configure its flow. A field named like a setting overrides it."""
 
-    tasks: Annotated[str | None, typer.Option("--tasks", help="A directory of XML task templates.")] = None
-    workflows: Annotated[str | None, typer.Option("--workflows", help="A directory of saved workflows.")] = None
-    limit: Annotated[list[str] | None, typer.Option("--limit", help="name=number, for example steps=100000.")] = None
-    approve: Annotated[str, typer.Option("--approve", help="Approval of tool calls: ask, never or always.")] = "ask"
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")
+    ] = None
+    workflows: Annotated[
+        str | None, typer.Option("--workflows", metavar="DIR", help="Saved workflows that programs may call.")
+    ] = None
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=NUMBER",
+            help="A limit of the run: steps, wall_s, turns, tokens, usd, ... (repeatable).",
+        ),
+    ] = None
+    approve: Annotated[
+        str,
+        typer.Option(
+            "--approve",
+            metavar="HOW",
+            help="Tool calls that need an approval: ask on the terminal (refuse where there is none), never or always.",
+        ),
+    ] = "ask"
     sandbox: Annotated[
-        str | None, typer.Option("--sandbox", help="Command back-end: bubblewrap, landlock, auto, none.")
+        str | None,
+        typer.Option("--sandbox", metavar="NAME", help="What confines commands: auto, bubblewrap, landlock or none."),
     ] = None
 
     def settings(self) -> Settings:
@@ -58,27 +90,54 @@ class OutputOptions:
     """What a command writes."""
 
     as_json: AsJson = False
-    events_file: Annotated[str | None, typer.Option("--events-file", help="Write every event to this file.")] = None
+    events_file: Annotated[
+        str | None,
+        typer.Option(
+            "--events-file",
+            metavar="FILE",
+            help="Append the events to FILE, a JSON object a line, pieces of streamed text left out; "
+            "agentflow runs --dir reads such files.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(OutputOptions, FlowOptions):
     """The options of a command that runs a program."""
 
-    bind: Annotated[list[str] | None, typer.Option("--bind", "-b", help="name=value; JSON where it is JSON.")] = None
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bind",
+            "-b",
+            metavar="NAME=VALUE",
+            help="A variable of the program: JSON where it is JSON, else text (repeatable).",
+        ),
+    ] = None
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", help="Run as an untrusted program that may call only these tasks and tools."),
+        typer.Option(
+            "--allow",
+            metavar="NAME",
+            help='Do not trust the program: it may call this task or tool, and no other (repeatable; "" for none).',
+        ),
     ] = None
-    events: Annotated[bool, typer.Option("--events", help="Print every event as a JSON line.")] = False
+    events: Annotated[
+        bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
+    ] = False
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress lines. Default: when on a terminal.")
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Show what runs on standard error. Default: on a terminal."),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(OutputOptions, ModelOptions):
     """The options of the demo."""
+
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="DIR", help="The repository. Default: agentflow's own.")
+    ] = None
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

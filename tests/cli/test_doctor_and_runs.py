@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from agentflow.cli.doctor import python_note
 from tests.cli.test_command import agentflow
 
 
@@ -20,6 +21,21 @@ async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
     assert found["problems"] == []
     assert set(found["sandbox"]) == {"bubblewrap", "landlock"}
     assert found["keys"] == {"ANTHROPIC_API_KEY": False, "OPENAI_API_KEY": False}
+
+
+def test_doctor_says_when_a_python_is_untested() -> None:
+    """A Python newer than the tested ones, or older, is said to be untested; one of them is not mentioned."""
+    tested = ["3.11", "3.12", "3.13"]
+    assert python_note((3, 12), tested) is None
+    assert "newer" in (python_note((3, 14), tested) or "")
+    assert "3.11 to 3.13" in (python_note((3, 10), tested) or "")
+
+
+async def test_doctor_names_this_pythons_state(tmp_path: Path) -> None:
+    """The report, as text and as data, says of the running Python what the package's classifiers say."""
+    note = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path)).out)["python_note"]
+    shown = (await agentflow("doctor", tmp_path=tmp_path)).out
+    assert ("untested" in shown) == (note is not None)
 
 
 async def test_runs_lists_what_event_files_tell(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, fields
@@ -43,3 +44,23 @@ def test_an_option_is_added_in_one_place(capsys: pytest.CaptureFixture[str]) -> 
     app(["wall", "--colour", "blue", "--limit", "steps=1", "--limit", "usd=2"], standalone_mode=False)
     app(["wall", "-m", "offline"], standalone_mode=False)
     assert capsys.readouterr().out.splitlines() == ["wall blue None ['steps=1', 'usd=2']", "wall red offline None"]
+
+
+@pytest.mark.parametrize(
+    "command", ["", "run", "eval", "demo", "check", "fmt", "repl", "index", "search", "runs", "doctor"]
+)
+def test_help_is_for_people(command: str) -> None:
+    """Help says what a value is for an option (FILE, NAME=VALUE), not its Python type, and cuts no sentence off."""
+    arguments = [*([command] if command else []), "--help"]
+    done = subprocess.run(
+        [sys.executable, "-m", "agentflow", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    options = [line for line in done.stdout.splitlines() if line.lstrip().startswith("-")]
+    assert options and not [line for line in options if "<" in line]
+    if not command:
+        assert "..." not in done.stdout
+        assert "124" in done.stdout and "agentflow demo" in done.stdout
