@@ -218,6 +218,10 @@ class RunPort(RunServices, Protocol):
         """Add what a model call cost. Raises LimitExceeded when the run is over its tokens or money."""
         ...
 
+    def charge_text(self, characters: int) -> None:
+        """Count text that the run holds from now on: a prompt, an answer, a result. Raises LimitExceeded (``memory``)."""
+        ...
+
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
         """Ask the run's approver. False without one."""
         ...

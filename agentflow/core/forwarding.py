@@ -19,6 +19,7 @@ class ForwardingRun:
         self.watched = run.watched
         self.streaming = run.streaming
         self.charge_usage = run.charge_usage
+        self.charge_text = run.charge_text
         self.approve = run.approve
         self.together = run.together
         self.services = run.services

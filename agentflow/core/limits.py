@@ -17,7 +17,8 @@ class Limits:
     ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
     ``source_bytes``, ``nesting`` and ``nodes`` (forms, names and literals; five of quoted data count as one) of program
     text, ``effects`` (task, tool and host calls), ``concurrency`` branches running and effects in flight at once, in the
-    whole run (what waits for others does not count), ``branches`` in all.
+    whole run (what waits for others does not count), ``branches`` in all. ``memory`` bytes: a run ends when it has
+    allocated more *and* the process has grown by more since it began; of several runs the one that allocated most.
 
     Models: ``turns`` per task's tool loop, ``tokens`` (input + output) and ``usd`` over the run, ``model_calls`` over
     the run, ``subtask_depth``, ``output_chars`` of one tool result.
@@ -37,6 +38,7 @@ class Limits:
     effects: int | None = 100_000
     branches: int | None = 1_000_000
     concurrency: int = 256
+    memory: int | None = 512 * 2**20
     turns: int = 32
     tokens: int | None = None
     usd: float | None = None

@@ -134,6 +134,7 @@ class PromptRun:
         self._model_used = response.model or self._model
         run = self._call.run
         run.charge_usage(usage, cost)
+        run.charge_text(len(response.text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)
         messages = self._messages
         message = answer_message(response)

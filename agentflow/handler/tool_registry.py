@@ -38,6 +38,9 @@ RETRY_MOST_S = 5.0
 
 _REGISTER = "call register_tool(spec, executor), or add_tool(function)"
 
+_SMALL = 1_000
+"""Characters of a result up to which its effect has paid for it."""
+
 
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
@@ -149,8 +152,10 @@ class ToolRegistry:
         with scope:
             if isinstance(tool, Tool):
                 result = await (_with_retries if tool.retries else _once)(tool, arguments, inner)
-                longest = inner.run.limits.output_chars
-                if len(result.content) > longest:
+                longest, size = inner.run.limits.output_chars, len(result.content)
+                if size > _SMALL:
+                    inner.run.charge_text(size)
+                if size > longest:
                     result = _capped(result, longest)
             else:
                 result = tool

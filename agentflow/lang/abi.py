@@ -75,6 +75,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def allocate(self, count: int) -> None:
+        """Count ``count`` bytes of memory, before they are allocated. Raises LimitExceeded."""
+        ...
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:

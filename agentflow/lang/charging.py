@@ -14,6 +14,10 @@ from agentflow.core.limits import Limits
 ELEMENTS_PER_STEP = 64
 CHARACTERS_PER_STEP = 1_024
 BITS_PER_STEP = 4_096
+BYTES_PER_ELEMENT = 64
+"""Memory that is counted for an element of a new collection: its own, beside the reference that its part of a step pays for."""
+BYTES_PER_CHARACTER = 4
+"""Memory that is counted for a character of a new string: the most it may take."""
 
 
 class Bounded(Protocol):
@@ -26,6 +30,10 @@ class Bounded(Protocol):
 
     def charge(self, steps: int) -> None:
         """Take steps. Raises LimitExceeded."""
+        ...
+
+    def allocate(self, count: int) -> None:
+        """Count bytes of memory. Raises LimitExceeded."""
         ...
 
 
@@ -68,6 +76,8 @@ def charge_collection(rt: Bounded, size: int, who: str) -> None:
     """Charge for building a collection of ``size`` elements, and refuse one that is too large. Raises LimitExceeded."""
     check_collection(rt, size, who)
     touch_elements(rt, size)
+    if size >= ELEMENTS_PER_STEP:
+        rt.allocate(size * BYTES_PER_ELEMENT)
 
 
 def check_string(rt: Bounded, size: int, who: str) -> None:
@@ -81,6 +91,8 @@ def charge_string(rt: Bounded, size: int, who: str) -> None:
     """Charge for building a string of ``size`` characters, and refuse one that is too large. Raises LimitExceeded."""
     check_string(rt, size, who)
     touch_text(rt, size)
+    if size >= CHARACTERS_PER_STEP:
+        rt.allocate(size * BYTES_PER_CHARACTER)
 
 
 def check_bits(rt: Bounded, bits: int, who: str) -> None:

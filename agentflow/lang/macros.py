@@ -111,6 +111,9 @@ class MacroStrand:
         if self.fuel < 0:
             raise _too_many_steps()
 
+    def allocate(self, count: int) -> None:
+        """Nothing: what so few steps can hold is little."""
+
     def pick(self, function: Any, count: int, d: int) -> Code:
         """The code behind a closure or primitive."""
         if d >= MAX_STACK_CALLS:

@@ -8,6 +8,7 @@ from typing import Protocol
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
+from agentflow.runtime.memory import BYTES_PER_STEP, MemoryAccount, MemoryAccounts
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.slices import Slices
 
@@ -24,7 +25,8 @@ class Budget:
     ``steps_used`` is exact at any time. A budget with a ``parent`` bounds a part of a run: what it uses also counts for
     the parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
-    ``slices`` how long they keep the loop; ``pausing`` is the number of strands that are just letting others run.
+    ``slices`` how long they keep the loop, ``memory`` what the run allocates (``beside``: the accounts of other runs);
+    ``pausing`` is the number of strands that are just letting others run.
     """
 
     __slots__ = (
@@ -33,6 +35,7 @@ class Budget:
         "deadline",
         "effects_used",
         "limits",
+        "memory",
         "parent",
         "pausing",
         "permits",
@@ -50,6 +53,7 @@ class Budget:
         parent: Budget | None = None,
         steps: int | None = None,
         wall_s: float | None = None,
+        beside: MemoryAccounts | None = None,
     ) -> None:
         self.limits = limits
         self.parent = parent
@@ -61,6 +65,9 @@ class Budget:
         self.branches_used = 0
         self.permits: Permits = (
             Permits(limits.concurrency) if parent is None else parent.permits.within(limits.concurrency)
+        )
+        self.memory: MemoryAccount = (
+            MemoryAccount(limits.memory, beside) if parent is None else parent.memory.within(limits.memory)
         )
         self.slices: Slices = Slices() if parent is None else self.root.slices
         self.wall_s = wall_s
@@ -77,7 +84,16 @@ class Budget:
         return used
 
     def grant(self, wanted: int, span: Span | None) -> int:
-        """Grant a strand up to ``wanted`` more steps, at least one. Raises LimitExceeded if there are none left."""
+        """Grant a strand up to ``wanted`` more steps, at least one. Raises LimitExceeded if there are none left.
+
+        A step may allocate, so LimitExceeded may be that of memory.
+        """
+        self.memory.add(wanted * BYTES_PER_STEP)
+        granted = self._grant(wanted, span)
+        self.memory.take_back((wanted - granted) * BYTES_PER_STEP)
+        return granted
+
+    def _grant(self, wanted: int, span: Span | None) -> int:
         allowed = self.steps
         if allowed is not None:
             left = allowed - self._steps_granted
@@ -89,16 +105,18 @@ class Budget:
                 )
             wanted = min(wanted, left)
         if self.parent is not None:
-            wanted = self.parent.grant(wanted, span)
+            wanted = self.parent._grant(wanted, span)
         self._steps_granted += wanted
         return wanted
 
     def give_back(self, steps: int) -> None:
         """Take back steps that were granted but not used."""
         if steps > 0:
-            self._steps_granted -= steps
-            if self.parent is not None:
-                self.parent.give_back(steps)
+            self.memory.take_back(steps * BYTES_PER_STEP)
+            budget: Budget | None = self
+            while budget is not None:
+                budget._steps_granted -= steps
+                budget = budget.parent
 
     def _reclaim(self) -> int:
         """Take back the unused steps of other strands, so that the limit is met exactly."""

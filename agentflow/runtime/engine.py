@@ -30,6 +30,7 @@ from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.journal import Journaled, RunJournal
+from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
@@ -76,6 +77,7 @@ class Engine:
         self._approver = approver
         self._redactor = redactor
         self._cache = ProgramCache()
+        self._accounts: MemoryAccounts = MemoryAccounts()
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -123,6 +125,7 @@ class Engine:
             run_id=run_id,
             redactor=self._redactor,
             journal=journal,
+            beside=self._accounts,
         )
         root = CallContext(run, session=session, grants=grants)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})

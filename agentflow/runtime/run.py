@@ -20,6 +20,7 @@ from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.scope import Scope
+from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.lib.start_throttle import StartThrottle
@@ -28,6 +29,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
 from agentflow.runtime.crew import together
 from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.redaction import EventRedactor
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class Run:
         run_id: str | None = None,
         redactor: Redactor | None = None,
         journal: RunJournal | None = None,
+        beside: MemoryAccounts | None = None,
     ) -> None:
         self.run_id = run_id or new_run_id()
         self.limits = limits
@@ -74,7 +77,7 @@ class Run:
         self.watched = fanout.watched
         self.streaming = fanout.streaming
         self.programs: set[str] = set()
-        self.budget = Budget(limits)
+        self.budget = Budget(limits, beside=beside)
         self.usage = _NO_USAGE if journal is None else journal.records.usage
         self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
         self.model_calls = self.usage.requests
@@ -129,6 +132,10 @@ class Run:
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
         if self._bounded:
             self._check_spent(exceeded=True)
+
+    def charge_text(self, characters: int) -> None:
+        """Count text that the run holds from now on. Raises LimitExceeded (``limits/memory``)."""
+        self.budget.memory.add(characters * BYTES_PER_CHARACTER)
 
     def _check_spent(self, *, exceeded: bool = False) -> None:
         tokens, usd = self.limits.tokens, self.limits.usd

@@ -211,6 +211,10 @@ class Strand(Naming):
         while self.fuel < 0:
             self.fuel += self.budget.grant(-self.fuel, None)
 
+    def allocate(self, count: int) -> None:
+        """Count bytes of memory, before they are allocated. Raises LimitExceeded."""
+        self.budget.memory.add(count)
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:

@@ -96,6 +96,7 @@ class AtomicTaskExecutor:
                 functions = self.functions(call)
             text = compiled.prompt
             goal = await _called(text, compiled, values, functions) if text.functions else text.render(values)
+            call.run.charge_text(len(goal))
             if compiled.template.is_function:
                 return Execution(TaskResult("COMPLETE", goal, notes=_notes(compiled, settings)), goal=goal)
             if not goal.strip():

@@ -144,6 +144,7 @@ NOT_FROM_A_PROGRAM = {
     "eval/error": "a family's general code",
     "limits/exceeded": "a family's general code",
     "limits/wall": "depends on the clock",
+    "limits/memory": "depends on the memory of the process",
     "limits/tokens": "needs models that cost",
     "limits/usd": "needs models that cost",
     "limits/model-calls": "needs models",

@@ -76,6 +76,7 @@ class FakeRun:
         self.events: list[Event] = []
         self.usage = Usage()
         self.model_calls = 0
+        self.characters = 0
         self.approvals: list[ApprovalRequest] = []
         self.subtasks: list[tuple[SubtaskRequest, CallContext]] = []
         self._approve = approve
@@ -112,6 +113,9 @@ class FakeRun:
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
         self.approvals.append(request)
         return self._approve(request) if callable(self._approve) else self._approve
+
+    def charge_text(self, characters: int) -> None:
+        self.characters += characters
 
     async def together(self, work: Sequence[Callable[[], Awaitable[Any]]], call: CallContext) -> list[Any]:
         return await together(Budget(self.limits), work, call)

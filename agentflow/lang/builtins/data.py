@@ -8,11 +8,12 @@ from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.builtins.strings import string
-from agentflow.lang.charging import Bounded, touch_text
+from agentflow.lang.charging import BYTES_PER_ELEMENT, Bounded, touch_elements, touch_text
 from agentflow.lang.printer import write_json
 
 MAX_INDENT = 16
 _JITER_DEPTH = 200
+_BYTES_PER_OBJECT = 184
 
 
 @primitive("parse-json", usage="(parse-json string)", arity=(1, 1), needs_rt=True)
@@ -26,6 +27,10 @@ def parse_json(rt: Bounded, text: Any) -> Any:
 
     source = string("parse-json", 1, text)
     touch_text(rt, len(source))
+    objects = source.count("{")
+    values = source.count(",") + source.count("[") + objects
+    touch_elements(rt, values)
+    rt.allocate(len(source) + values * BYTES_PER_ELEMENT + objects * _BYTES_PER_OBJECT)
     try:
         return jiter.from_json(source.encode(), allow_inf_nan=False, cache_mode="none")
     except UnicodeEncodeError:
