@@ -157,17 +157,24 @@ def search(
     query: Annotated[str | None, typer.Argument(metavar="WORDS", help="What to look for.")] = None,
     root: Root = None,
     k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="At most so many matches.")] = 10,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="What to find: file (the default), symbol, commit; repeatable.")
+    ] = None,
     json: AsJson = False,
     serve: Annotated[
         bool, typer.Option("--serve-jsonl", help="Answer requests, a JSON object a line, from standard input.")
     ] = False,
 ) -> None:
-    """Find the files a question is about."""
+    """Find the files, definitions or commits a question is about."""
     from agentflow.cli.search import search_command, serve_jsonl
 
     if serve:
         sys.exit(run_async(serve_jsonl, as_json=True))
-    sys.exit(run_async(lambda: search_command(query or "", root or ".", k=k, as_json=json), as_json=json))
+    sys.exit(
+        run_async(
+            lambda: search_command(query or "", root or ".", k=k, kinds=kind or ["file"], as_json=json), as_json=json
+        )
+    )
 
 
 @app.command()

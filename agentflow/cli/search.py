@@ -7,13 +7,16 @@ import json
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast, get_args
+
+from rich.text import Text
 
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
-from agentflow.core.context import MatchItem
+from agentflow.cli.terminal import screen
+from agentflow.core.context import MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError
 from agentflow.lib.terminal import clean
 from agentflow.memory import FileIndex, FileMemory, UpdateReport
@@ -52,41 +55,84 @@ async def index_command(
 
 
 async def search_command(
-    query: str, root: str = ".", *, k: int = 10, cache_dir: Path | None = None, as_json: bool = False
+    query: str,
+    root: str = ".",
+    *,
+    k: int = 10,
+    kinds: Sequence[str] = ("file",),
+    cache_dir: Path | None = None,
+    as_json: bool = False,
 ) -> int:
-    """Print the best ``k`` files below ``root`` for ``query``: path, lines, score and reason. Returns the exit code.
+    """Print the best ``k`` matches below ``root`` for ``query``, a row each: score, place, reason, and the line that
+    matches best. Returns the exit code.
 
-    Without any match: exit code 0 and an empty list. Raises UsageError for an empty query or a ``k`` below one,
-    DataError (``memory/root``, ``memory/database``).
+    Without any match: exit code 0 and an empty list. Raises UsageError for an empty query, an unknown kind or a ``k``
+    below one, DataError (``memory/root``, ``memory/database``).
     """
     if not query.strip():
         raise UsageError("nothing to search for", hint='write agentflow search "what you look for"')
     if k < 1:
         raise UsageError(f"cannot give {k} results", hint="ask for at least one: -k 10")
+    known: tuple[str, ...] = get_args(MatchKind)
+    for kind in kinds:
+        if kind not in known:
+            raise UsageError(f"there is no kind '{kind}'", hint=f"the kinds are {', '.join(known)}")
     config = {"cache_dir": str(cache_dir or default_cache_dir())}
     async with FileMemory(config=config, roots=[root]) as memory:
-        matches = await memory.search(query, k)
+        matches = await memory.search(query, k, kinds=cast(Sequence[MatchKind], kinds))
     if as_json:
         listed = [_match_json(match) for match in matches]
         write_json({"ok": True, "query": query, "matches": listed})
         return Exit.OK
     if not matches:
         print("nothing found", file=sys.stderr)
+    console = screen(sys.stdout)
     for match in matches:
-        location = clean(str(match.metadata["relative_path"]))
-        write_out(f"{match.score:.3f}  {location}:{match.start_line}-{match.end_line}  {match.relevance}\n")
+        if sys.stdout.isatty():
+            console.print(_row(match), no_wrap=True, overflow="ellipsis")
+        else:
+            console.print(_row(match), soft_wrap=True)
     return Exit.OK
+
+
+def _row(match: MatchItem) -> Text:
+    """One line, whatever names, messages and lines hold."""
+    terms: list[str] = match.metadata.get("terms", [])
+    held = [
+        (sum(term in line.lower() for term in terms), -at, line) for at, line in enumerate(match.content.splitlines())
+    ]
+    row = Text(f"{match.score:.3f}  ", style="dim")
+    row.append(_one_line(_place(match)), style="bold cyan")
+    row.append(f"  {_one_line(match.relevance)}", style="not dim")
+    if held and match.kind != "commit":
+        excerpt = Text(_one_line(max(held)[2]), style="not dim italic")
+        excerpt.highlight_words(terms, style="bold yellow", case_sensitive=False)
+        row.append("  ").append_text(excerpt)
+    return row
+
+
+def _place(match: MatchItem) -> str:
+    if match.kind == "commit":
+        return str(match.metadata["digest"])[:12]
+    return f"{match.metadata.get('relative_path', match.path)}:{match.start_line}-{match.end_line}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(clean(text).split())
 
 
 def _match_json(match: MatchItem) -> dict[str, Any]:
     return {
-        "path": match.metadata["relative_path"],
+        "path": match.metadata.get("relative_path", match.path),
         "score": match.score,
         "kind": match.kind,
         "start_line": match.start_line,
         "end_line": match.end_line,
         "relevance": match.relevance,
-        "signals": match.metadata["signals"],
+        "signals": match.metadata.get("signals", {}),
+        "terms": match.metadata.get("terms", []),
+        "commit": match.metadata.get("commit") or match.metadata.get("digest"),
+        "beside": match.metadata.get("beside"),
         "content": match.content,
     }
 

@@ -16,12 +16,16 @@ MEMORY_ASKED = "memory:"
 """In the subtask chain of the calls that a host's memory makes while it answers."""
 
 
+MatchKind = Literal["file", "symbol", "commit"]
+"""What a lookup may find: files, the functions, classes and headings in them, commits of the past."""
+
+
 class ContextGenerationInput(MappingModel):
     """A question to the memory system.
 
     ``query`` the question (default: ``template_description``); ``inputs`` the task's arguments; ``inherited_context``
     and ``previous_outputs`` background text; ``target_files`` paths to prefer; ``matching_strategy`` content or
-    metadata; ``max_results`` maximum number of matches.
+    metadata; ``kinds`` which kinds of matches to give; ``max_results`` maximum number of matches.
     """
 
     query: str = ""
@@ -40,6 +44,7 @@ class ContextGenerationInput(MappingModel):
     )
     target_files: list[str] = Field(default_factory=list)
     matching_strategy: Literal["content", "metadata"] = "content"
+    kinds: list[MatchKind] = Field(default=["file"], min_length=1)
     max_results: int = Field(default=20, ge=1, le=10_000)
 
     @property
@@ -69,9 +74,9 @@ CONTEXT_KEYS: Mapping[str, str] = {
 class MatchItem(MappingModel):
     """A match of the memory system.
 
-    ``path`` its location, ``content`` its text (may be empty if only the path was requested), ``score`` its relevance
-    in 0..1, ``kind`` file, symbol, commit or text, ``start_line``/``end_line`` lines from 1 (None: all), ``relevance``
-    the reason, ``metadata`` anything else.
+    ``path`` its location (of a commit: ``commit:`` and its hash), ``content`` its text (may be empty if only the path was
+    requested), ``score`` its relevance in 0..1, ``kind`` file, symbol, commit or text, ``start_line``/``end_line`` lines
+    from 1 (None: all), ``relevance`` the reason, ``metadata`` anything else (``paths`` of a commit).
     """
 
     path: str = Field(default="", validation_alias=AliasChoices("path", "source_path", "id"))
@@ -111,8 +116,12 @@ class AssociativeMatchResult(MappingModel):
 
     @property
     def file_paths(self) -> list[str]:
-        """The paths of the matches, best first, without duplicates."""
-        return list(dict.fromkeys(match.path for match in self.matches if match.path))
+        """The paths of the matches, best first, without duplicates; for a commit those of the files it touched."""
+        paths: dict[str, None] = {}
+        for match in self.matches:
+            found = match.metadata.get("paths", ()) if match.kind == "commit" else [match.path]
+            paths.update(dict.fromkeys(path for path in found if path))
+        return list(paths)
 
 
 class DataContext(MappingModel):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError
 from agentflow.core.host_code import HostCode
 from agentflow.core.ports import FilePort, Ranker
@@ -21,6 +21,7 @@ from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tokens import Tokeniser
+from agentflow.memory.finds import FILES_OF_SYMBOLS, commit_items, symbol_items
 from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
 from agentflow.memory.matches import (
     BACKGROUND_WEIGHT,
@@ -154,8 +155,7 @@ class FileMemory:
         problem: str | None = None
         if self.ranker is not None and ranked:
             ranked, problem = await self._reranked(self.ranker, question, ranked, call)
-        matches = await self._matches(ranked[: question.max_results], terms)
-        matches = await self._with_stated(question, matches)
+        matches = await self._of_kinds(question, ranked, terms)
         skipped = [
             {"path": os.path.join(root, path), "reason": reason}
             for root, path, reason in (await self.index.skipped())[:_SHOWN_SKIPS]
@@ -164,12 +164,28 @@ class FileMemory:
             context_summary=summary(question.text, matches), matches=matches, error=problem, skipped=skipped
         )
 
-    async def search(self, query: str, k: int = 20) -> list[MatchItem]:
+    async def search(self, query: str, k: int = 20, *, kinds: Sequence[MatchKind] = ("file",)) -> list[MatchItem]:
         """The best ``k`` matches for ``query``, not re-ranked. Raises AgentflowError if a root is unreadable."""
+        question = ContextGenerationInput(query=query, max_results=k, kinds=list(kinds))
         await self._refresh()
         self._say_notices(None)
-        ranked, terms = await self._found(ContextGenerationInput(query=query, max_results=k))
-        return await self._matches(ranked[:k], terms)
+        ranked, terms = await self._found(question)
+        return await self._of_kinds(question, ranked, terms)
+
+    async def _of_kinds(
+        self, question: ContextGenerationInput, ranked: Sequence[Ranked], terms: Mapping[str, float]
+    ) -> list[MatchItem]:
+        """The matches of the kinds that the question asks for, best first."""
+        count = question.max_results
+        found: list[MatchItem] = []
+        if "file" in question.kinds:
+            found += await self._with_stated(question, await self._matches(ranked[:count], terms))
+        if "symbol" in question.kinds:
+            texts = await self.index.texts((item.file.root, item.file.path) for item in ranked[:FILES_OF_SYMBOLS])
+            found += await asyncio.to_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
+        if "commit" in question.kinds:
+            found += commit_items(await self.index.commits(question.text, count), terms)
+        return sorted(found, key=lambda match: -match.score)[:count] if len(question.kinds) > 1 else found[:count]
 
     async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
         """The text a re-ranker is shown for each path: its metadata line and, for ``content``, its first lines."""
@@ -240,7 +256,7 @@ class FileMemory:
 
     async def _found(self, input: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
         fields = _METADATA_FIELDS if input.matching_strategy == "metadata" else ()
-        count = max(input.max_results, self._candidates if self.ranker else 0)
+        count = max(input.max_results, self._candidates if self.ranker else 0, FILES_OF_SYMBOLS)
         if input.target_files:
             count += 200
         ranked = await self.index.search(input.text, count, fields=fields)
@@ -272,7 +288,8 @@ class FileMemory:
 
     async def _matches(self, ranked: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
         texts = await self.index.texts((item.file.root, item.file.path) for item in ranked)
-        return await asyncio.to_thread(match_items, ranked, texts, terms)
+        past = await self.index.past([item.commit for item in ranked if item.commit is not None])
+        return await asyncio.to_thread(match_items, ranked, texts, terms, past)
 
     async def _with_stated(self, input: ContextGenerationInput, matches: list[MatchItem]) -> list[MatchItem]:
         """``matches`` merged with the matching entries of :meth:`update_global_index`, best first."""

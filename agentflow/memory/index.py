@@ -21,9 +21,10 @@ from agentflow.core.errors import AgentflowError, DataError
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
+from agentflow.memory.finds import FoundCommit, found_commits
 from agentflow.memory.ranking import Ranked, RankWeights, rank
 from agentflow.memory.rules import IndexRules, decode
-from agentflow.memory.store import FileRow, Store, remove_database
+from agentflow.memory.store import FileRow, PastCommit, Store, remove_database
 from agentflow.memory.walk import OpenRoot, RootReader, Skip
 
 T = TypeVar("T")
@@ -102,6 +103,14 @@ class FileIndex:
             return rank(self._opened(), self._tokeniser, text, self.weights, limit, self._read_rows, fields=fields)
 
         return await self._run(work)
+
+    async def commits(self, text: str, limit: int = 20) -> list[FoundCommit]:
+        """The best ``limit`` commits of the past whose messages are like ``text``, best first."""
+        return await self._run(lambda stop: found_commits(self._opened(), self._tokeniser, text, limit))
+
+    async def past(self, commits: Sequence[int]) -> dict[int, PastCommit]:
+        """The commits with these ids."""
+        return await self._run(lambda stop: self._opened().past_commits(commits))
 
     async def texts(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """The current text on disk of ``(root, path)`` files; files that cannot be read are absent."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from agentflow.core.context import ContextGenerationInput, MatchItem
 from agentflow.core.values import as_text
 from agentflow.memory.ranking import Ranked
-from agentflow.memory.window import best_window
+from agentflow.memory.store import PastCommit
+from agentflow.memory.window import best_window, matched_terms
 
 BACKGROUND_WEIGHT = 0.25
 """Weight of the background (inputs, inherited context, earlier outputs) beside the question itself."""
@@ -55,15 +56,23 @@ def _ordered(items: Sequence[Ranked]) -> list[Ranked]:
 
 
 def match_items(
-    ranked: Sequence[Ranked], texts: Mapping[tuple[str, str], str], terms: Mapping[str, float]
+    ranked: Sequence[Ranked],
+    texts: Mapping[tuple[str, str], str],
+    terms: Mapping[str, float],
+    past: Mapping[int, PastCommit],
 ) -> list[MatchItem]:
-    """The matches for ranked files, each with its best lines out of ``texts``; files without a text are left out."""
+    """The matches for ranked files, each with its best lines out of ``texts``; files without a text are left out.
+
+    ``metadata`` says what spoke for a file: the ``terms`` it holds, the past ``commit`` most like the question, the best
+    file it changes together with (``beside``).
+    """
     matches: list[MatchItem] = []
     for item in ranked:
         text = texts.get((item.file.root, item.file.path))
         if text is None:
             continue
         window = best_window(text, terms)
+        spoke = past.get(item.commit) if item.commit is not None else None
         matches.append(
             MatchItem(
                 path=os.path.join(item.file.root, item.file.path),
@@ -72,13 +81,16 @@ def match_items(
                 kind="file",
                 start_line=window.start,
                 end_line=window.end,
-                relevance=_relevance(item),
+                relevance=_relevance(item, spoke),
                 metadata={
                     "root": item.file.root,
                     "relative_path": item.file.path,
                     "language": item.file.language,
                     "lines": item.file.lines,
                     "signals": dict(item.signals),
+                    "terms": matched_terms(text, terms),
+                    "commit": {"digest": spoke.digest, "subject": spoke.subject} if spoke is not None else None,
+                    "beside": item.beside.path if item.beside is not None else None,
                 },
             )
         )
@@ -100,9 +112,14 @@ _SAID = {
 }
 
 
-def _relevance(item: Ranked) -> str:
+def _relevance(item: Ranked, spoke: PastCommit | None) -> str:
     strong = sorted((signal for signal in item.signals.items() if signal[0] in _SAID), key=lambda signal: -signal[1])
-    return "matched by " + ", ".join(_SAID[name] for name, value in strong[:3] if value > 0)
+    said = [_SAID[name] for name, value in strong[:3] if value > 0]
+    if spoke is not None and _SAID["commits"] in said:
+        said[said.index(_SAID["commits"])] = f"a past commit ({spoke.subject})"
+    if item.beside is not None and _SAID["cochange"] in said:
+        said[said.index(_SAID["cochange"])] = f"changing with {item.beside.path}"
+    return "matched by " + ", ".join(said)
 
 
 def describe_file(language: str, lines: int, symbols: Sequence[str]) -> str:

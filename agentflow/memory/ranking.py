@@ -54,11 +54,17 @@ class RankWeights:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A file with its score in 0..1 and the signals behind it, each in 0..1."""
+    """A file with its score in 0..1 and the signals behind it, each in 0..1.
+
+    ``commit`` is the id of the past commit most like the question that touched it, ``beside`` the best file that it changes
+    together with; None where there is none.
+    """
 
     file: FileRow
     score: float
     signals: Mapping[str, float]
+    commit: int | None = None
+    beside: FileRow | None = None
 
 
 _OF_THE_FILE = frozenset({"body", "symbols", "window", "lead", "kin"})
@@ -100,7 +106,7 @@ def rank(
     terms = tokeniser.query_terms(question)
     if not terms:
         return []
-    signals = _lexical(store, terms, fields or ("body", "path", "symbols", "messages"))
+    signals, spoke = _lexical(store, terms, fields or ("body", "path", "symbols", "messages"))
     rows = store.rows(sorted({file for scores in signals.values() for file in scores}))
     signals["name"] = _named(tokeniser, rows, frozenset(terms))
     kinds = _Kinds(question, weights)
@@ -108,7 +114,8 @@ def rank(
         signals["window"] = _windows(store, terms, signals, rows, read)
     scores = _sum(signals, rows, weights, kinds)
     seeds = sorted(scores, key=lambda file: (-scores[file], rows[file].path))[:_SEEDS]
-    signals["cochange"] = _normalised(_cochange(store, seeds, scores))
+    shares, beside = _cochange(store, seeds, scores)
+    signals["cochange"] = _normalised(shares)
     rows.update(store.rows(sorted(signals["cochange"].keys() - rows.keys())))
     signals["lead"] = _normalised({seed: scores[seed] for seed in seeds})
     signals["kin"] = _kin(rows, seeds, scores)
@@ -121,6 +128,8 @@ def rank(
             rows[file],
             min(1.0, final[file] / scale),
             {name: round(signal[file], 4) for name, signal in signals.items() if file in signal},
+            spoke.get(file),
+            rows.get(beside.get(file, -1)),
         )
         for file in best
     ]
@@ -141,11 +150,16 @@ class _Kinds:
         return self._by_language.get(row.language, 1.0) * (self._tests if row.is_test else 1.0)
 
 
-def _lexical(store: Store, terms: Sequence[str], fields: Sequence[str]) -> dict[str, dict[int, float]]:
+def _lexical(
+    store: Store, terms: Sequence[str], fields: Sequence[str]
+) -> tuple[dict[str, dict[int, float]], dict[int, int]]:
+    """Signals that come from words, and by file the commit that spoke for it most."""
     signals = {field: _normalised(store.search(field, terms, _CANDIDATES)) for field in fields}
-    if "messages" in signals:
-        signals["commits"] = _normalised(_like_past_commits(store, terms))
-    return signals
+    if "messages" not in signals:
+        return signals, {}
+    scores, spoke = _like_past_commits(store, terms)
+    signals["commits"] = _normalised(scores)
+    return signals, spoke
 
 
 def _windows(
@@ -175,31 +189,42 @@ def _windows(
     return best
 
 
-def _like_past_commits(store: Store, terms: Sequence[str]) -> dict[int, float]:
+def _like_past_commits(store: Store, terms: Sequence[str]) -> tuple[dict[int, float], dict[int, int]]:
     alike = _normalised(store.search("commits", terms, _PAST_COMMITS))
     if not alike:
-        return {}
+        return {}, {}
     touched = store.commit_files(list(alike))
     sizes: dict[int, int] = {}
     for commit, _ in touched:
         sizes[commit] = sizes.get(commit, 0) + 1
     scores: dict[int, float] = {}
+    spoke: dict[int, int] = {}
     for commit, file in touched:
         scores[file] = scores.get(file, 0.0) + alike[commit] ** 2 / sizes[commit] ** 0.5
-    return scores
+        if file not in spoke or alike[commit] > alike[spoke[file]]:
+            spoke[file] = commit
+    return scores, spoke
 
 
-def _cochange(store: Store, seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
+def _cochange(
+    store: Store, seeds: Sequence[int], scores: Mapping[int, float]
+) -> tuple[dict[int, float], dict[int, int]]:
+    """By file, how much it changes together with the seeds, and with which of them most."""
     shares: dict[int, float] = {}
+    most: dict[int, tuple[float, int]] = {}
     for seed in seeds:
         commits = store.file_commits(seed, _COMMITS_OF_A_SEED)
         if not commits:
             continue
         share = scores[seed] / (len(commits) + 2)
+        own: dict[int, float] = {}
         for _, file in store.commit_files(commits):
             if file != seed:
-                shares[file] = shares.get(file, 0.0) + share
-    return shares
+                own[file] = own.get(file, 0.0) + share
+        for file, value in own.items():
+            shares[file] = shares.get(file, 0.0) + value
+            most[file] = max(most.get(file, (0.0, -1)), (value, seed))
+    return shares, {file: seed for file, (_, seed) in most.items()}
 
 
 def _kin(rows: Mapping[int, FileRow], seeds: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:

@@ -355,11 +355,13 @@ class Store:
         )
         return [commit for (commit,) in rows]
 
-    def subjects(self, commits: Sequence[int]) -> list[str]:
-        """The subject lines of these commits, newest first."""
+    def past_commits(self, commits: Sequence[int]) -> dict[int, PastCommit]:
+        """These commits, by id, newest first."""
         marks = ",".join("?" * len(commits))
-        rows = self._db.execute(f"SELECT subject FROM past WHERE id IN ({marks}) ORDER BY id DESC", tuple(commits))
-        return [subject for (subject,) in rows]
+        rows = self._db.execute(
+            f"SELECT id, root, digest, time, subject FROM past WHERE id IN ({marks}) ORDER BY id DESC", tuple(commits)
+        )
+        return {id: PastCommit(*rest) for id, *rest in rows}
 
     def rows(self, files: Sequence[int]) -> dict[int, FileRow]:
         """The files with these ids, by id."""

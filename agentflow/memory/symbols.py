@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from typing import NamedTuple
 
 MAX_SYMBOLS = 2_000
 """Symbols kept per file; generated files have more and mean less."""
@@ -32,6 +34,47 @@ _PATTERNS: dict[str, re.Pattern[str]] = {
         "prose": r"^#{1,6}[ \t]+([^\n]{1,120})|^([^\n]{1,120})\n[=\-~^]{3,}[ \t]*$",
     }.items()
 }
+
+
+class Definition(NamedTuple):
+    """A name that a text defines, and the lines (from 1, inclusive) from its definition up to the next."""
+
+    name: str
+    start: int
+    end: int
+
+
+def definitions(text: str, language: str) -> list[Definition]:
+    """What ``text`` defines, in order, at most :data:`MAX_SYMBOLS`.
+
+    A definition ends before the next one that is indented no deeper (a method within its class, not after it).
+    """
+    pattern = _PATTERNS.get(language)
+    if pattern is None:
+        return []
+    lines = text.splitlines()
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    begun: list[tuple[str, int, int]] = []
+    for match in pattern.finditer(text):
+        if match.lastindex is not None:
+            at = bisect_right(starts, match.start(match.lastindex)) - 1
+            begun.append((match.group(match.lastindex).strip(), at, len(lines[at]) - len(lines[at].lstrip())))
+            if len(begun) >= MAX_SYMBOLS:
+                break
+    found: list[Definition] = []
+    enclosing: list[int] = []
+    ends = [len(lines)] * len(begun)
+    for number, (_, at, indent) in enumerate(begun):
+        while enclosing and begun[enclosing[-1]][2] >= indent:
+            ends[enclosing.pop()] = at
+        enclosing.append(number)
+    for (name, at, _), end in zip(begun, ends, strict=True):
+        while end > at + 1 and not lines[end - 1].strip():
+            end -= 1
+        found.append(Definition(" ".join(name.split()), at + 1, max(end, at + 1)))
+    return found
 
 
 def symbols(text: str, language: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 WINDOW_LINES = 60
@@ -74,6 +74,17 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
 
 def _saturated(times: int) -> float:
     return times * 2.2 / (times + 1.2)
+
+
+def clipped(text: str) -> str:
+    """The first :data:`WINDOW_LINES` lines of ``text``, very long ones truncated."""
+    return _joined(text.splitlines()[:WINDOW_LINES])
+
+
+def matched_terms(text: str, terms: Iterable[str]) -> list[str]:
+    """The ``terms`` (stems) that ``text`` holds."""
+    lowered = text.lower()
+    return [term for term in terms if term in lowered]
 
 
 def _joined(lines: list[str]) -> str:

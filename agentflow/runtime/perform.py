@@ -261,7 +261,7 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
                 raise SexpEvaluationError(
                     "get_context: inputs is a dict or a list of (name value) pairs", code="context/value", span=span
                 )
-        elif name == "target_files" and isinstance(given, list):
+        elif name in ("target_files", "kinds") and isinstance(given, list):
             value = [name_of(item) or str(item) for item in cast(list[Any], given)]
         elif name_of(given) is not None:
             value = name_of(given)

@@ -36,7 +36,11 @@ class Index:
             commits = self.store.file_commits(id, 1_000)
             beside = [rows[other].path for _, other in self.store.commit_files(commits)] if commits else []
             found = [word for word in WORDS if id in self.store.search("messages", [word], 100)]
-            said[row.path] = ([*self.store.subjects(commits), *found], round(row.recency, 6), sorted(beside))
+            said[row.path] = (
+                [*(past.subject for past in self.store.past_commits(commits).values()), *found],
+                round(row.recency, 6),
+                sorted(beside),
+            )
         return said
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from agentflow.cli.common import UsageError
 from agentflow.cli.search import index_command, search_command, serve_jsonl
-from tests.support.repository import repository, write
+from tests.support.repository import git, repository, write
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"src/pelican.py": "def pelican():\n    return 'fish'\n", "b.py": "heron = 1\n", "x.pem": "secret"}
@@ -135,3 +135,18 @@ async def test_terminal_escapes_in_names_are_not_printed(tmp_path: Path, capsys:
     write(tmp_path / "root", {"evil\x1b[31m.py": "pelican"})
     await search_command("pelican", os.fspath(tmp_path / "root"), cache_dir=tmp_path / "cache")
     assert "\x1b" not in capsys.readouterr().out
+
+
+async def test_a_match_is_one_row_whatever_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and messages with line ends and escapes neither break a row nor reach the terminal; nothing is cut in a pipe."""
+    root = repository(tmp_path / "r", {f"{n}.py": "x\n" for n in range(45)})
+    (root / "a\nb\x1b[31m.py").write_text("pelican = 1 # " + "long " * 60 + "\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "feed the pelican\x1b[2J")
+    for kinds in (["file"], ["symbol", "commit"]):
+        await search_command("feed the pelican", str(root), kinds=kinds, cache_dir=tmp_path / "cache")
+        shown = capsys.readouterr().out
+        assert "\x1b" not in shown and "…" not in shown
+        assert all(line[:5].replace(".", "").isdigit() for line in shown.splitlines()), shown
+    with pytest.raises(UsageError, match="no kind 'walrus'"):
+        await search_command("pelican", str(root), kinds=["walrus"])

@@ -1,0 +1,123 @@
+"""What a lookup finds besides files: definitions within them, and commits of the past that were like the question."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from agentflow.core.context import MatchItem
+from agentflow.lib.tokens import Tokeniser
+from agentflow.memory.ranking import Ranked
+from agentflow.memory.store import FileRow, Store
+from agentflow.memory.symbols import Definition, definitions
+from agentflow.memory.window import clipped, matched_terms, window_score
+
+FILES_OF_SYMBOLS = 30
+"""Definitions are looked for in so many of the best files."""
+_FILE, _TEXT, _NAME = 0.4, 0.4, 0.2
+"""What a definition's score is made of: its file's score, its lines, its name."""
+_LEAST = 0.1
+_SHOWN_FILES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCommit:
+    """A commit like a question: ``score`` in 0..1, and the files it touched that are still there."""
+
+    digest: str
+    time: int
+    subject: str
+    score: float
+    files: tuple[FileRow, ...]
+
+
+def symbol_items(
+    ranked: Sequence[Ranked], texts: Mapping[tuple[str, str], str], terms: Mapping[str, float], tokeniser: Tokeniser
+) -> list[MatchItem]:
+    """The definitions in the ranked files as matches, best first; ``terms`` are weighted by rarity."""
+    # A term that every file holds tells files apart no more, and definitions it still does.
+    weights = {term: max(rarity, _LEAST) for term, rarity in terms.items()}
+    found: list[tuple[Ranked, Definition, str, float, float]] = []
+    for item in ranked[:FILES_OF_SYMBOLS]:
+        text = texts.get((item.file.root, item.file.path), "")
+        lines = text.splitlines()
+        for definition in definitions(text, item.file.language):
+            body = "\n".join(lines[definition.start - 1 : definition.end])
+            words = tokeniser.name_terms(definition.name)
+            named = sum(word in terms for word in words) / len(words) if words else 0.0
+            held = window_score(body, weights)
+            if held or named:
+                found.append((item, definition, body, held, named))
+    most = max((held for _, _, _, held, _ in found), default=0.0) or 1.0
+    matches = [
+        MatchItem(
+            path=os.path.join(item.file.root, item.file.path),
+            content=clipped(body),
+            score=round(min(1.0, _FILE * item.score + _TEXT * held / most + _NAME * named), 6),
+            kind="symbol",
+            start_line=definition.start,
+            end_line=definition.end,
+            relevance=f"{definition.name}, defined in {item.file.path}",
+            metadata={
+                "root": item.file.root,
+                "relative_path": item.file.path,
+                "language": item.file.language,
+                "name": definition.name,
+                "terms": matched_terms(body, terms),
+            },
+        )
+        for item, definition, body, held, named in found
+    ]
+    return sorted(matches, key=lambda match: (-match.score, match.path, match.start_line or 0))
+
+
+def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int) -> list[FoundCommit]:
+    """The best ``limit`` commits whose messages are like ``question``, best first."""
+    terms = tokeniser.query_terms(question)
+    alike = store.search("commits", terms, limit) if terms else {}
+    if not alike:
+        return []
+    best = max(alike.values())
+    touched: dict[int, list[int]] = {}
+    for commit, file in store.commit_files(list(alike)):
+        touched.setdefault(commit, []).append(file)
+    rows = store.rows(sorted({file for files in touched.values() for file in files}))
+    commits = store.past_commits(list(alike))
+    found = [
+        FoundCommit(
+            past.digest,
+            past.time,
+            past.subject,
+            alike[id] / best,
+            tuple(rows[file] for file in touched.get(id, ()) if file in rows),
+        )
+        for id, past in commits.items()
+    ]
+    return sorted(found, key=lambda commit: (-commit.score, -commit.time))
+
+
+def commit_items(commits: Sequence[FoundCommit], terms: Mapping[str, float]) -> list[MatchItem]:
+    """Commits as matches: how something like the question was done before."""
+    return [
+        MatchItem(
+            path=f"commit:{commit.digest}",
+            content="\n".join([commit.subject, *(file.path for file in commit.files[:_SHOWN_FILES])]),
+            score=round(commit.score, 6),
+            kind="commit",
+            relevance=f"{_day(commit.time)}: {commit.subject}",
+            metadata={
+                "digest": commit.digest,
+                "date": _day(commit.time),
+                "subject": commit.subject,
+                "paths": [os.path.join(file.root, file.path) for file in commit.files],
+                "terms": matched_terms(commit.subject, terms),
+            },
+        )
+        for commit in commits
+    ]
+
+
+def _day(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, UTC).date().isoformat()
