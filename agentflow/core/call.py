@@ -240,12 +240,22 @@ Mark: TypeAlias = "str | Callable[[], str]"
 
 
 class HostCalls:
-    """What host code has the run do just now: ``count`` of its calls of public methods have not ended."""
+    """What host code has the run do just now: ``count`` of its calls of public methods have not ended.
 
-    __slots__ = ("count",)
+    ``run`` is the run as they see it, once there is any.
+    """
+
+    __slots__ = ("_before", "_task", "count", "run")
 
     def __init__(self) -> None:
         self.count = 0
+        self.run: RunPort | None = None
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task is not None else 0
+
+    def cancelled(self) -> bool:
+        """Whether the task in which the host code began has been cancelled since."""
+        return self._task is not None and self._task.cancelling() > self._before
 
 
 class CallContext:

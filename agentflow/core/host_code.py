@@ -21,7 +21,7 @@ class HostCode:
     StrayExit in place of a SystemExit, and of a CancelledError when this task was not cancelled.
     """
 
-    __slots__ = ("_call", "_cancelling", "_task", "_token")
+    __slots__ = ("_call", "_host", "_token")
 
     def __init__(self, call: CallContext) -> None:
         self._call = call
@@ -29,10 +29,8 @@ class HostCode:
 
     def __enter__(self) -> None:
         self._call._ordered = False  # pyright: ignore[reportPrivateUsage]
-        self._call.host = HostCalls()
+        self._host = self._call.host = HostCalls()
         self._token = current_call.set(self._call)
-        self._task = asyncio.current_task()
-        self._cancelling = self._task.cancelling() if self._task is not None else 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -41,9 +39,5 @@ class HostCode:
         current_call.reset(self._token)
         if isinstance(error, SystemExit):
             raise StrayExit(f"it called sys.exit({error.code!r})") from error
-        if isinstance(error, asyncio.CancelledError) and self._task is not None and not self._cancelled():
+        if isinstance(error, asyncio.CancelledError) and not self._host.cancelled():
             raise StrayExit("it raised CancelledError, although nobody cancelled it") from error
-
-    def _cancelled(self) -> bool:
-        assert self._task is not None
-        return self._task.cancelling() > self._cancelling

@@ -27,6 +27,7 @@ class Budget:
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
     ``slices`` how long they keep the loop, ``memory`` what the run allocates (``beside``: the accounts of other runs);
     ``pausing`` is the number of strands that are just letting others run.
+    ``met`` is the error with which a limit of this budget ended what it bounds.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class Budget:
         "effects_used",
         "limits",
         "memory",
+        "met",
         "parent",
         "pausing",
         "permits",
@@ -73,6 +75,7 @@ class Budget:
         self.wall_s = wall_s
         self.deadline = None if wall_s is None else time.monotonic() + wall_s
         self.strands: set[Fuelled] = set()
+        self.met: LimitExceeded | None = None
 
     @property
     def steps_used(self) -> int:
@@ -100,9 +103,8 @@ class Budget:
             if left <= 0:
                 left = self._reclaim()
             if left <= 0:
-                raise LimitExceeded(
-                    f"the run has used its {allowed:,} steps", limit="steps", allowed=allowed, used=allowed, span=span
-                )
+                message = f"the run has used its {allowed:,} steps"
+                raise self._met(LimitExceeded(message, limit="steps", allowed=allowed, used=allowed, span=span))
             wanted = min(wanted, left)
         if self.parent is not None:
             wanted = self.parent._grant(wanted, span)
@@ -145,9 +147,8 @@ class Budget:
         """Count one effect before it is carried out. Raises LimitExceeded."""
         allowed = self.limits.effects
         if allowed is not None and self.effects_used >= allowed:
-            raise LimitExceeded(
-                f"the run has made its {allowed:,} effects", limit="effects", allowed=allowed, used=allowed, span=span
-            )
+            message = f"the run has made its {allowed:,} effects"
+            raise self._met(LimitExceeded(message, limit="effects", allowed=allowed, used=allowed, span=span))
         self.effects_used += 1
         if self.parent is not None:
             self.parent.charge_effect(span)
@@ -158,16 +159,30 @@ class Budget:
         """Count branches before they are forked. Raises LimitExceeded."""
         allowed = self.limits.branches
         if allowed is not None and self.branches_used + count > allowed:
-            raise LimitExceeded(
-                f"the run has forked its {allowed:,} branches",
-                limit="branches",
-                allowed=allowed,
-                used=self.branches_used + count,
-                span=span,
-            )
+            used = self.branches_used + count
+            message = f"the run has forked its {allowed:,} branches"
+            raise self._met(LimitExceeded(message, limit="branches", allowed=allowed, used=used, span=span))
         self.branches_used += count
         if self.parent is not None:
             self.parent.charge_branches(count, span)
+
+    def _met(self, error: LimitExceeded) -> LimitExceeded:
+        """Keep ``error`` as the one that a limit of this budget raised, and of those around it that are used up with it."""
+        at: Budget | None = self
+        while at is not None:
+            whole = at.steps if error.limit == "steps" else getattr(at.limits, error.limit)
+            if whole is None or whole > error.allowed:
+                break
+            at.met = error
+            at = at.parent
+        return error
+
+    def check_met(self) -> None:
+        """Raise LimitExceeded if steps, effects or branches have been used up, or the time."""
+        if self.met is not None:
+            raise self.met
+        if self.deadline is not None:
+            self.check_time(None)
 
 
 def out_of_time(seconds: float, span: Span | None = None) -> LimitExceeded:

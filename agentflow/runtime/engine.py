@@ -18,6 +18,7 @@ from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Source
+from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, check_program, compile_program, describer
@@ -146,13 +147,16 @@ class Engine:
 
         ``grants`` is its authority, which cannot exceed that of ``outer``; the rest as for :meth:`open`.
         """
-        part = RunPart(outer.run, self, limits=limits, own=own, approver=approver, redactor=self._redactor)
+        part = RunPart(
+            run_of_host_code(outer), self, limits=limits, own=own, approver=approver, redactor=self._redactor
+        )
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()
         return part, call
 
     def called_back(self, call: CallContext) -> CallBack:
         """A block in which the host code of ``call`` has its run do something: within the run's concurrency."""
+        call.run = run_of_host_code(call)
         return CallBack(budget_of(call).permits, call)
 
     def redaction(self) -> EventRedactor | None:
@@ -272,7 +276,7 @@ class Engine:
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
         budget = budget_of(call)
-        async with CallBack(budget.permits, call):
+        async with self.called_back(call):
             value = await call_closure(function, arguments, performer=self._performer(call), call=call, budget=budget)
         return plain_lists(value)
 

@@ -8,13 +8,12 @@ from typing import Any, NoReturn
 
 import anyio
 
-from agentflow.core.call import RunPort
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
-from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
+from agentflow.core.stopping import StoppingRun
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
@@ -125,8 +124,9 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, wall_s=CLEANUP_S)
     rt.budget.strands.add(rt)
     rt.call = rt.cleanup_call()
-    if not isinstance(rt.call.run, _Stopping):
-        rt.call.run = _Stopping(rt.call.run, error)
+    rt.call.run = stopping = StoppingRun(call.run, lambda: True)
+    if isinstance(error, LimitExceeded):
+        stopping.journal = None  # With a higher limit the run goes on as if it had not been met.
     rt.fuel = 0
     try:
         with anyio.CancelScope(shield=True):
@@ -142,26 +142,6 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
 async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
     result = await thunk(rt, d + 1)
     return await bounce(rt, d) if result is TAIL else result
-
-
-class _Stopping(ForwardingRun):
-    """A run that is being stopped, as its ``finally`` forms and all that they start see it: no model call begins.
-
-    What cleans up after a limit is not recorded: with a higher limit the run goes on as if it had not been met.
-    """
-
-    def __init__(self, run: RunPort, error: BaseException) -> None:
-        super().__init__(run)
-        if isinstance(error, LimitExceeded):
-            self.journal = None
-
-    def charge_model_call(self) -> None:
-        """Refuse a model call. Raises SexpEvaluationError (``finally/model-call``)."""
-        raise SexpEvaluationError(
-            "a finally form that runs because of a limit or a cancellation may start no model call",
-            code="finally/model-call",
-            hint="clean up with tools",
-        )
 
 
 async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:

@@ -116,7 +116,8 @@ class Run:
             await self._fanout.own.room()
 
     def charge_model_call(self) -> None:
-        """Count a model call. Raises LimitExceeded past ``model_calls``, or if tokens or money are used up."""
+        """Count a model call. Raises LimitExceeded past ``model_calls``, or if any other limit has been met."""
+        self.budget.check_met()
         if self._bounded:
             self._check_spent()
         allowed = self.limits.model_calls

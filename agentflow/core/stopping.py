@@ -1,0 +1,40 @@
+"""No model call begins in what is being stopped, whoever would make it and by whichever way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentflow.core.call import CallContext, RunPort
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.forwarding import ForwardingRun
+
+
+class StoppingRun(ForwardingRun):
+    """A run as code sees it that may be stopped: once ``stopping()``, no model call begins."""
+
+    def __init__(self, run: RunPort, stopping: Callable[[], bool]) -> None:
+        super().__init__(run)
+        self._stopping = stopping
+
+    def charge_model_call(self) -> None:
+        """Count a model call on the run. Raises SexpEvaluationError (``finally/model-call``) once it is being stopped."""
+        if self._stopping():
+            raise SexpEvaluationError(
+                "what is being stopped, by a limit or a cancellation, may start no model call",
+                code="finally/model-call",
+                hint="clean up with tools",
+            )
+        super().charge_model_call()
+
+
+def run_of_host_code(call: CallContext) -> RunPort:
+    """The run of ``call`` for what host code starts in it: no model call begins there once that code is cancelled."""
+    host = call.host
+    if host is None:
+        return call.run
+    if host.run is None:
+        host.run = StoppingRun(call.run, host.cancelled)
+    return host.run
+
+
+__all__ = ["StoppingRun", "run_of_host_code"]
