@@ -313,7 +313,8 @@ class ModelDelta:
 class ModelProfile:
     """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 
-    ``object_output`` says that an output schema must describe an object.
+    ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take
+    (None: any).
     """
 
     provider: str
@@ -324,3 +325,4 @@ class ModelProfile:
     native_json_schema: bool = False
     counts_tokens: bool = False
     object_output: bool = False
+    wall_s: float | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import IncompleteStream
+from agentflow.core.errors import CallTimeout, IncompleteStream
 from agentflow.core.events import (
     AttemptStarted,
     ModelStarted,
@@ -69,7 +70,7 @@ async def _answer(adapter: ProviderAdapter, request: ModelRequest, progress: _Pr
             elif progress is not None:
                 progress.show(delta)
                 if progress.run.congested:
-                    await progress.run.room()
+                    await progress.room(adapter, request)
     if response is None:
         raise IncompleteStream(
             "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
@@ -80,7 +81,7 @@ async def _answer(adapter: ProviderAdapter, request: ModelRequest, progress: _Pr
 class _Progress:
     """Publishes a provider's deltas as events."""
 
-    __slots__ = ("_attempt", "_call", "_names", "_partial", "run")
+    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "run")
 
     def __init__(self, call: CallContext, shape: OutputSchema | None) -> None:
         self.run = call.run
@@ -88,6 +89,27 @@ class _Progress:
         self._partial = PartialAnswer(shape) if shape is not None and self.run.streaming else None
         self._names: dict[str, str] = {}
         self._attempt: Scope[CallContext] | None = None
+        self._began: float | None = None
+
+    async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
+        """Wait until the caller's own stream has been read far enough.
+
+        A call ends at twice its time, whoever reads. Raises CallTimeout.
+        """
+        wall = request.timeout_s if request.timeout_s is not None else adapter.profile(request.model).wall_s
+        end = None if wall is None or self._began is None else self._began + 2 * wall
+        timer = asyncio.timeout_at(end)
+        try:
+            async with timer:
+                await self.run.room()
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise CallTimeout(
+                "the model call took longer than its time limit: its stream is not read",
+                model=request.model,
+                hint="read the stream to its end, or raise timeout_s or Clocks(wall_s=...)",
+            ) from None
 
     def show(self, delta: ModelDelta) -> None:
         call = self._call
@@ -120,6 +142,8 @@ class _Progress:
 
     def _show_attempt(self, attempt: Attempt) -> None:
         if attempt.outcome is None:
+            if self._began is None:
+                self._began = asyncio.get_running_loop().time()
             self.ended()
             self._attempt = self._call.scope(
                 AttemptStarted, number=attempt.number, provider=attempt.provider, model=attempt.model

@@ -28,9 +28,10 @@ class Subscriber:
     """A queue of events for one reader.
 
     Parameters: ``lossy`` drops deltas past the allowance; otherwise :attr:`congested` turns true and producers wait.
+    ``late`` says that an async observer is at work on an event.
     """
 
-    __slots__ = ("_deltas", "_lossy", "_queue", "_room", "_wake", "closed", "congested", "dropped", "overrun")
+    __slots__ = ("_deltas", "_lossy", "_queue", "_room", "_wake", "closed", "congested", "dropped", "late", "overrun")
 
     def __init__(self, *, lossy: bool) -> None:
         self._queue: deque[Event] = deque()
@@ -40,6 +41,7 @@ class Subscriber:
         self._room: asyncio.Event = asyncio.Event()
         self.congested = False
         self.closed = False
+        self.late = False
         self.overrun = False
         self.dropped = 0
 
@@ -192,12 +194,21 @@ class Fanout:
             try:
                 result = observer(event)
                 if result is not None:
+                    subscriber.late = True
                     await result
+                subscriber.late = False
             except Exception:  # noqa: BLE001 - an observer is foreign code; its failure must not be the run's
                 _log.warning("async observer %r failed; it is disabled", observer, exc_info=True)
                 subscriber.discard()
                 self._drop(observer)
                 return
+
+    def drop_late(self) -> None:
+        """Give up the async observers that still have events to take: later runs do without them."""
+        for observer, subscriber in self._async:
+            if subscriber.late:
+                _log.warning("async observer %r still had not taken all events of its run; it is dropped", observer)
+                self._drop(observer)
 
     def close(self) -> None:
         """Accept no more events; async observers end after reading what is queued."""

@@ -62,6 +62,7 @@ class AnthropicProvider(HttpAdapter):
             native_json_schema=not model.startswith(("claude-2", "claude-3", "claude-instant")),
             counts_tokens=True,
             object_output=True,
+            wall_s=self._clocks.wall_s,
         )
 
     def _open(self) -> tuple[ClientPool, Sdk]:

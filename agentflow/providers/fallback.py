@@ -29,12 +29,14 @@ class FallbackProvider:
     def profile(self, model: str) -> ModelProfile:
         """The first route's profile, with the smallest context window of all routes."""
         profiles = [adapter.profile(name or model) for adapter, name in self._routes]
+        walls = [profile.wall_s for profile in profiles]
         windows = [profile.context_window for profile in profiles if profile.context_window is not None]
         return replace(
             profiles[0],
             context_window=min(windows) if windows else None,
             native_json_schema=all(profile.native_json_schema for profile in profiles),
             object_output=any(profile.object_output for profile in profiles),
+            wall_s=None if None in walls else sum(wall or 0.0 for wall in walls),
         )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:

@@ -36,6 +36,7 @@ class OpenAIProvider(HttpAdapter):
             native_json_schema=True,
             counts_tokens=self.dialect == responses.DIALECT,
             object_output=True,
+            wall_s=self._clocks.wall_s,
         )
 
     def _open(self) -> tuple[ClientPool, Sdk]:

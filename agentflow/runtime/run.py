@@ -304,7 +304,7 @@ async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
         fanout.close()
         _, late = await asyncio.wait([pump], timeout=OBSERVER_GRACE_S)
         if late:
-            _log.warning("async observers were still reading %g s after the run; they are ended", OBSERVER_GRACE_S)
+            fanout.drop_late()
             pump.cancel()
     if failure is not None:
         raise failure

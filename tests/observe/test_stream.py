@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentflow import AgentFlow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event, Log, TextDelta
 from agentflow.observe.stream import DELTA_ALLOWANCE, MAX_UNREAD, Fanout, Subscriber
@@ -147,3 +149,25 @@ async def test_a_failing_async_observer_ends_alone() -> None:
         fanout.publish(log(2))
         fanout.close()
     assert calls == [1]
+
+
+@pytest.mark.slow
+async def test_an_async_observer_that_hangs_is_dropped_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A run waits its grace for it and ends; later runs do without it, and the other observers miss nothing."""
+    hung: list[str] = []
+    seen: list[str] = []
+
+    async def hangs(event: Event) -> None:
+        hung.append(event.type)
+        await asyncio.Event().wait()
+
+    async def reads(event: Event) -> None:
+        seen.append(event.type)
+
+    async with AgentFlow(root=tmp_path) as flow:
+        flow.subscribe(hangs)
+        flow.subscribe(reads)
+        for _ in range(3):
+            assert await flow.eval("(+ 1 2)") == 3
+    assert len(hung) == 1 and seen.count("run_finished") == 3
+    assert caplog.text.count("is dropped") == 1

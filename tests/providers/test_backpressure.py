@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 
 import psutil
 import pytest
 
+from agentflow import AgentFlow
 from agentflow.core.errors import CallTimeout
+from agentflow.core.events import RunFinished
 from agentflow.core.messages import ModelRequest, user
 from agentflow.providers import Clocks, open_provider
 from tests.support.fault_server import chunk
@@ -86,3 +89,19 @@ async def test_a_call_ends_at_twice_its_time_whoever_reads(dialect: str) -> None
                     await asyncio.sleep(0.1 if delta.text else 0)
         await adapter.aclose()
     assert 1 <= words < 10
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_call_ends_though_nobody_reads_the_runs_stream(dialect: str, tmp_path: Path) -> None:
+    """A stream that is opened and left alone holds no connection past twice the time of the call."""
+    async with ModelServer([{"chunks": ["a "] * 2_000}]) as server:
+        provider = open_provider(dialect, base_url=server.url, api_key="k", clocks=Clocks(wall_s=0.5))
+        ended = asyncio.Event()
+        async with AgentFlow(provider=provider, root=tmp_path) as flow:
+            flow.subscribe(lambda event: ended.set() if isinstance(event, RunFinished) else None)
+            async with flow.stream('(progn (defatom t (params) (instructions "x")) (value-of (t)))') as run:
+                async with asyncio.timeout(30):
+                    await ended.wait()
+                with pytest.raises(CallTimeout):
+                    await run.value()
+        assert len(server.requests) == 1
