@@ -158,7 +158,8 @@ def search(
     root: Root = None,
     k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="At most so many matches.")] = 10,
     kind: Annotated[
-        list[str] | None, typer.Option("--kind", help="What to find: file (the default), symbol, commit; repeatable.")
+        list[str] | None,
+        typer.Option("--kind", metavar="KIND", help="What to find: file (the default), symbol, commit; repeatable."),
     ] = None,
     json: AsJson = False,
     serve: Annotated[
