@@ -146,7 +146,7 @@ class AgentFlow:
         others = tuple(fallbacks) or tuple(settings.fallbacks)
         self.router.check(*others)
         prompts = TurnLoop(
-            FallbackRouter(self.router, others),
+            FallbackRouter(self.router, others) if others else self.router,
             self.tools,
             base_system=settings.system,
             fallback=FallbackProvider,

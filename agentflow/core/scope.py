@@ -60,19 +60,20 @@ class Scope(Generic[C]):
         self.call = call
         self._started = started
         self._fields = fields
-        self._values: dict[str, Any] = {}
         self.watched = call.run.watched
 
     def __enter__(self) -> Scope[C]:
         if self.watched:
             call = self.call
+            self._values: dict[str, Any] = {}
             self._began = time.perf_counter()
             self._seq = call.parent = call.emit(self._started, **self._fields)
         return self
 
     def set(self, **values: Any) -> None:
         """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own."""
-        self._values.update(values)
+        if self.watched:
+            self._values.update(values)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

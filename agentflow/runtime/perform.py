@@ -101,7 +101,10 @@ class EffectRunner:
                 case TaskCall():
                     return await self._task(effect, call)
                 case ToolCall():
-                    return await self.tools.execute(effect.name, self._tool_arguments(effect), call)
+                    arguments = effect.arguments
+                    if not _SETTINGS.isdisjoint(arguments):
+                        arguments = self._with_settings(effect)
+                    return await self.tools.execute(effect.name, arguments, call)
                 case HostCall():
                     return await self._host(effect, call, span)
                 case LogMessage():
@@ -134,7 +137,7 @@ class EffectRunner:
         template = self.tasks.find_compiled(effect.name, call.definitions)
         if template is None or not permitted(template, call.grants):
             if self.tools.find(effect.name) is not None:
-                return await self.tools.execute(effect.name, self._tool_arguments(effect), call)
+                return await self.tools.execute(effect.name, self._with_settings(effect), call)
             return self._no_task(effect.name, call)
         request = self.request_from_arguments(template.template, effect.arguments)
         try:
@@ -145,11 +148,9 @@ class EffectRunner:
             _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
             return TaskResult.from_error(error)
 
-    def _tool_arguments(self, effect: ToolCall | TaskCall) -> dict[str, Any]:
+    def _with_settings(self, effect: ToolCall | TaskCall) -> dict[str, Any]:
         """The arguments of a tool: pairs given as its settings are a dict, unless it declares them to be a list."""
         arguments = effect.arguments
-        if _SETTINGS.isdisjoint(arguments):
-            return arguments
         info = self.tools.describe(effect.name)
         converted = dict(arguments)
         for name in _SETTINGS.intersection(arguments):

@@ -172,7 +172,7 @@ class TaskService:
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext
     ) -> Coroutine[Any, Any, TaskResult]:
         """Run a template within ``call`` (to be awaited); otherwise like :meth:`run_request`."""
-        return self._runner.run(compiled, request, call, self._options())
+        return self._runner.run(compiled, request, call, self._options() if self._test_mode else ORDINARY)
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run an atomic task within ``call``, found by the request's name or else its ``type:subtype``.
