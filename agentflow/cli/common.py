@@ -9,7 +9,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -165,12 +164,12 @@ def show_value(value: object) -> str:
 
 def print_data(value: object, *, limit: int | None = None) -> str:
     """``value`` in program notation, with the results in it as their texts."""
-    from agentflow.lang.printer import LISP, print_value
+    from agentflow.lang.printer import print_atom, print_value
 
     def atom(item: Any) -> str:
-        return LISP.atom(_text_of(item) if isinstance(item, TaskResult) else item)
+        return print_atom(_text_of(item) if isinstance(item, TaskResult) else item)
 
-    return print_value(value, limit=limit, notation=replace(LISP, atom=atom))
+    return print_value(value, limit=limit, atom=atom)
 
 
 def _text_of(value: str | TaskResult) -> str:

@@ -13,18 +13,38 @@ from typing import Any
 from urllib.parse import quote
 
 from agentflow.core.values import plain
+from agentflow.core.walk import LEAVES, keyed, sizes
+from agentflow.core.work import finish
 
+_MAX_TEXT = 1_000_000
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def content_mark(kind: str, content: tuple[Any, ...]) -> str:
     """``~`` and eight hex digits that identify an effect: equal for equal kind and content, in every process."""
     try:
-        text = json.dumps(plain(content), sort_keys=True)
+        text = _canonical(plain(content))
     except (ValueError, TypeError, RecursionError):
         text = _shown(content)
     data = f"{kind} {_ADDRESS.sub('', text)}".encode("utf-8", "surrogatepass")
     return "~" + hashlib.blake2b(data, digest_size=4).hexdigest()
+
+
+def _canonical(data: list[Any]) -> str:
+    """Equal texts for equal JSON data. Of data whose text is long, a digest: its shared parts are read once."""
+    measured = finish(sizes(data))
+    if measured[id(data)][0] <= _MAX_TEXT:
+        return json.dumps(data, sort_keys=True)
+    digests: dict[int, str] = {}
+
+    def named(item: Any) -> Any:
+        return item if type(item) in LEAVES else digests[id(item)]
+
+    for key, (_, _, item) in measured.items():
+        entries: Any = {k: named(v) for k, v in item.items()} if keyed(item) else [named(each) for each in item]
+        text = json.dumps(entries, sort_keys=True)
+        digests[key] = "#" + hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+    return digests[id(data)]
 
 
 def _shown(content: object) -> str:

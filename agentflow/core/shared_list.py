@@ -7,8 +7,11 @@ into a Python list.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, cast
+
+from agentflow.core.walk import copied, elements, keyed
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, in_slices, slices
 
 SHARED_FROM = 64
 """Elements from which on sharing pays; shorter lists are Python lists always."""
@@ -108,39 +111,49 @@ def plain_lists(value: Any) -> Any:
 
     Where there are any, all is copied, each object once. Does not recurse.
     """
-    if type(value) not in HELD:
-        return value
-    order: list[Any] = []  # keeps the objects alive, so that no id is used twice
-    found: dict[int, Any] = {}
-    shared = False
+    return value if type(value) not in HELD else finish(unshared(value))[0]
+
+
+async def plain_result(value: Any) -> Any:
+    """The same in slices, for the value of a program."""
+    return value if type(value) not in HELD else (await in_slices(unshared(value)))[0]
+
+
+def unshared(value: Any) -> Work[tuple[Any, bool]]:
+    """The work of :func:`plain_lists`; also gives whether any list or dict occurs more than once."""
+    holds, repeated = yield from _survey(value)
+    if holds:
+        value, repeated = yield from copied(value, _python_list, deepest=float("inf"))
+    return value, repeated
+
+
+def _python_list(value: Any) -> Any:
+    if type(value) is SharedList:
+        return value.plain()
+    return value if type(value) not in HELD else value.copy() if keyed(value) else list(value)
+
+
+def _survey(value: Any) -> Work[tuple[bool, bool]]:
+    """Whether there are shared lists in ``value``, and whether any list or dict occurs more than once."""
+    keep: dict[int, Any] = {}
+    holds = repeated = False
+    count = 0
     pending: list[Any] = [value]
     while pending:
         item = pending.pop()
-        if id(item) in found:
+        if id(item) in keep:
+            repeated = True
             continue
-        elements: Any = item
+        keep[id(item)] = item
         if type(item) is SharedList:
-            shared = True
-            elements = item.plain()
-        found[id(item)] = elements
-        order.append(item)
-        inside: Any = cast("dict[Any, Any]", elements).values() if isinstance(elements, dict) else elements
-        if not HELD.isdisjoint(set(map(type, inside))):
-            pending += [each for each in inside if type(each) in HELD]
-    if not shared:
-        return value
-    return _rebuilt(value, order, found)
-
-
-def _rebuilt(value: Any, order: list[Any], found: dict[int, Any]) -> Any:
-    """Copies of all the containers, each once; what refers to one refers to its copy then."""
-    copies: dict[int, Any] = {}
-    for item in order:
-        elements = found[id(item)]
-        copies[id(item)] = dict(cast("Mapping[Any, Any]", elements)) if isinstance(elements, dict) else list(elements)
-    for copy in copies.values():
-        entries = cast("Any", copy).items() if isinstance(copy, dict) else enumerate(cast("list[Any]", copy))
-        for key, each in list(entries):
-            if type(each) in HELD:
-                copy[key] = copies[id(each)]
-    return copies[id(value)]
+            holds = True
+        for part in slices(item.plain() if type(item) is SharedList else elements(item)):
+            count += len(part) + 1
+            if count >= PART:
+                yield count // ELEMENTS_PER_STEP
+                count = 0
+            if not HELD.isdisjoint(map(type, part)):
+                pending += [each for each in part if type(each) in HELD]
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    return holds, repeated

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from agentflow.core.json_text import encoded
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList, as_list
+from agentflow.core.walk import LEAVES, MAX_DEPTH, copied, sizes
+from agentflow.core.work import Work, finish
 
-MAX_DATA_DEPTH = 1_000
+MAX_DATA_DEPTH = MAX_DEPTH
 """Maximum nesting for comparison, printing and JSON; beyond it ``limits/depth``."""
+MAX_SHARED_TEXT = 64_000_000
+"""Maximum number of characters of the text of data that shares its parts, which takes much less room than its text."""
 
 
 class Symbol:
@@ -99,27 +105,36 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
     return result
 
 
-def plain(value: object, _depth: int = 0) -> Any:
+def plain(value: object) -> Any:
     """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists.
 
-    Objects without a JSON form become their ``str()``. Raises ValueError past 1,000 levels of nesting.
+    Objects without a JSON form become their ``str()``. What occurs several times is converted once, and occurs several
+    times in the result. Raises ValueError past 1,000 levels of nesting.
     """
-    if value is None or isinstance(value, str | int | float | bool):
+    return value if type(value) in LEAVES else finish(copied(value, _opened))[0]
+
+
+def _opened(value: Any) -> Any:
+    """A list or dict of the parts of a value, not converted yet; the JSON form of one without parts."""
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        return value.copy() if all(type(key) is str for key in value) else {_key(key): value[key] for key in value}
+    if kind is list or kind is tuple:
+        return list(value)
+    if isinstance(value, str | int | float):
         return value
-    if _depth > MAX_DATA_DEPTH // 4:
-        return _plain_deep(value)
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, Mapping):
-        mapping = cast(Mapping[Any, Any], value)
-        return {_key(key): plain(item, _depth + 1) for key, item in mapping.items()}
+        mapping = cast("Mapping[Any, Any]", value)
+        return {_key(key): item for key, item in mapping.items()}
     if isinstance(value, list | tuple | set | frozenset | SharedList):
-        return [plain(item, _depth + 1) for item in cast(Iterable[Any], value)]
+        return list(cast("Iterable[Any]", value))
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        tag = getattr(type(value), "type", None)  # one of several classes that may stand in its place
-        fields = {f.name: plain(getattr(value, f.name), _depth + 1) for f in dataclasses.fields(value) if f.repr}
+        tag = getattr(kind, "type", None)  # one of several classes that may stand in its place
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
         return {"type": tag, **fields} if isinstance(tag, str) else fields
     return str(value)
 
@@ -128,52 +143,39 @@ def _key(key: object) -> str:
     return key.name if isinstance(key, Symbol) else str(key)
 
 
-def _plain_deep(value: object) -> Any:
-    """The same conversion with an explicit stack, for data too deep to recurse over."""
-    root: list[Any] = []
-    pending: list[tuple[object, Callable[[Any], None], int]] = [(value, root.append, MAX_DATA_DEPTH // 4)]
-    while pending:
-        item, put, depth = pending.pop()
-        if depth > MAX_DATA_DEPTH:
-            raise ValueError(f"data is nested deeper than {MAX_DATA_DEPTH} levels")
-        if isinstance(item, Mapping):
-            converted: dict[str, Any] = {}
-            put(converted)
-            for key, inner in cast(Mapping[Any, Any], item).items():
-                name = _key(key)
-                converted[name] = None
-                pending.append((inner, _put_key(converted, name), depth + 1))
-        elif isinstance(item, list | tuple | SharedList):
-            items = list(cast(Iterable[Any], item))
-            out: list[Any] = [None] * len(items)
-            put(out)
-            pending.extend((inner, _put_index(out, index), depth + 1) for index, inner in enumerate(items))
-        else:
-            put(plain(item))
-    return root[0]
+def text_size(value: object) -> Work[int]:
+    """About how many characters ``value`` has as JSON text. Raises ValueError past 1,000 levels."""
+    data, _ = yield from copied(value, _opened)
+    measured = yield from sizes(data)
+    return measured[id(data)][0] if measured else len(str(data))
 
 
-def _put_key(target: dict[str, Any], name: str) -> Callable[[Any], None]:
-    def put(value: Any) -> None:
-        target[name] = value
-
-    return put
-
-
-def _put_index(target: list[Any], index: int) -> Callable[[Any], None]:
-    def put(value: Any) -> None:
-        target[index] = value
-
-    return put
+def json_work(value: object, *, indent: int | None = None, limit: int | None = None) -> Work[str]:
+    """The work of :func:`to_json`; ``limit`` is the maximum number of characters (TooLong)."""
+    data, shared = yield from copied(value, _opened)
+    return (yield from encoded(data, indent=indent, limit=MAX_SHARED_TEXT if limit is None and shared else limit))
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
-    """``value`` as JSON text (see :func:`plain`). Raises ValueError past 1,000 levels of nesting."""
-    data = plain(value)
-    try:
-        return json.dumps(data, ensure_ascii=False, indent=indent)
-    except RecursionError:
-        raise ValueError(f"data is nested deeper than {MAX_DATA_DEPTH} levels") from None
+    """``value`` as JSON text (see :func:`plain`).
+
+    Raises ValueError past 1,000 levels of nesting, and for data that shares its parts and whose text would have more
+    than 64,000,000 characters.
+    """
+    if type(value) in LEAVES:
+        return json.dumps(value, ensure_ascii=False)
+    data, shared = finish(copied(value, _opened))
+    if not shared:
+        with contextlib.suppress(RecursionError):
+            return json.dumps(data, ensure_ascii=False, indent=indent)
+    return finish(encoded(data, indent=indent, limit=MAX_SHARED_TEXT if shared else None))
+
+
+def text_work(value: object, *, limit: int | None = None) -> Work[str]:
+    """The work of :func:`as_text`; ``limit`` is the maximum number of characters (TooLong)."""
+    if isinstance(value, str | Symbol) or value is None:
+        return as_text(value)
+    return (yield from json_work(value, limit=limit))
 
 
 def as_text(value: object) -> str:

@@ -7,13 +7,15 @@ that runs, one that records, one that replays and the one that expands macros al
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from agentflow.core.effects import Effect
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
+from agentflow.core.work import Work
 from agentflow.lang.environment import Cell, SexpEnvironment
 
+T = TypeVar("T")
 Code: TypeAlias = "Callable[Concatenate[Runtime, int, ...], Coroutine[Any, Any, Any]]"
 """A function of the program: called with the strand, the depth and the arguments. Gives its value, or TAIL."""
 
@@ -77,6 +79,10 @@ class Runtime(Protocol):
 
     def allocate(self, count: int) -> None:
         """Count ``count`` bytes of memory, before they are allocated. Raises LimitExceeded."""
+        ...
+
+    def work(self, work: Work[T]) -> Coroutine[Any, Any, T]:
+        """Carry out long work in slices (to be awaited), charging for each part; gives its result."""
         ...
 
     # -- calls ----------------------------------------------------------------------------------------------------

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Runtime
 
 MAX_STACK_CALLS = 150
 """Maximum number of nested calls on one Python stack; the next one runs in a fresh task."""
 TAIL_NEST = 64
 """Maximum number of tail calls nested as plain calls, which keep frames for tracebacks; later ones are bounced."""
+
+
+MANY_OPERANDS = 256
+"""Operands from which on any primitive may leave its work to be carried out in slices."""
 
 
 class Sentinel:
@@ -23,6 +28,28 @@ class Sentinel:
 
     def __repr__(self) -> str:
         return f"#<{self.name}>"
+
+
+class Sliced:
+    """What a primitive gives whose work is long: the work, to be carried out in slices by the strand."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Work[Any]) -> None:
+        self.work = work
+
+
+def begun(work: Work[Any]) -> Any:
+    """The value of ``work`` that is done in its first part; longer work is left to be carried out in slices."""
+    try:
+        return Sliced(_resumed(next(work), work))
+    except StopIteration as done:
+        return done.value
+
+
+def _resumed(cost: int, work: Work[Any]) -> Work[Any]:
+    yield cost
+    return (yield from work)
 
 
 TAIL = Sentinel("tail call")

@@ -10,10 +10,8 @@ from typing import Protocol
 
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
+from agentflow.core.work import BITS_PER_STEP, CHARACTERS_PER_STEP, ELEMENTS_PER_STEP
 
-ELEMENTS_PER_STEP = 64
-CHARACTERS_PER_STEP = 1_024
-BITS_PER_STEP = 4_096
 BYTES_PER_ELEMENT = 64
 """Memory that is counted for an element of a new collection: its own, beside the reference that its part of a step pays for."""
 BYTES_PER_CHARACTER = 4

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from agentflow.lang import ir
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.calling import TAIL, bounce
+from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.codegen import RETURN, STORE, Dest, Generator, expression, height, statement
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.support import bounded, fresh, uninitialised
@@ -199,7 +199,17 @@ def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
     function = g.const_param(primitive.function)
     if primitive.is_async:
         return g.await_(g.call(function, [g.name("rt"), g.deeper(), *args]))
-    return g.call(function, [g.name("rt"), *args] if primitive.needs_rt else args)
+    value = g.call(function, [g.name("rt"), *args] if primitive.needs_rt else args)
+    return in_slices(g, value) if primitive.sliced or len(args) >= MANY_OPERANDS else value
+
+
+def in_slices(g: Generator, value: ast.expr) -> ast.expr:
+    """What a primitive gives whose work may be long: that is carried out first."""
+    named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
+    done = g.is_(g.call(g.const_param(type, "type_"), [named]), g.const_param(Sliced, "SL"), negate=True)
+    made = g.ifexp(done, g.name("r_"), g.await_(g.call(g.rt("work"), [g.attr(g.name("r_"), "work")])))
+    made._h = height(value) + 2  # type: ignore[attr-defined]
+    return made
 
 
 def untailed(g: Generator, value: ast.expr) -> ast.expr:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
+from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.builtins import PRIMITIVES, Primitive
-from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
+from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, Sliced, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import Cell, SexpEnvironment, unbound
 from agentflow.lang.syntax import Form, Name, Node, datum, from_datum
 from agentflow.lang.trace import annotate
 
+T = TypeVar("T")
 MACRO_STEPS = 100_000
 """Steps one expansion may take."""
 
@@ -113,6 +115,14 @@ class MacroStrand:
 
     def allocate(self, count: int) -> None:
         """Nothing: what so few steps can hold is little."""
+
+    async def work(self, work: Work[T]) -> T:
+        """Long work, at once: what it costs is taken from the steps."""
+        while True:
+            try:
+                self.charge(next(work))
+            except StopIteration as done:
+                return done.value
 
     def pick(self, function: Any, count: int, d: int) -> Code:
         """The code behind a closure or primitive."""
@@ -214,7 +224,8 @@ def _code(primitive: Primitive) -> Code:
         return primitive.function
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
-        return primitive.function(rt, *arguments) if primitive.needs_rt else primitive.function(*arguments)
+        value = primitive.function(rt, *arguments) if primitive.needs_rt else primitive.function(*arguments)
+        return value if type(value) is not Sliced else await rt.work(value.work)
 
     return code
 

@@ -1,4 +1,4 @@
-"""Prints values in program notation and as JSON, without recursion.
+"""Prints values in program notation, without recursion.
 
 Data reads back equal: ``read(print_value(x)) == x``. Floats print with the digits they need, infinities and NaN as
 ``+inf.0``, ``-inf.0`` and ``+nan.0``; a symbol whose name is not valid as a symbol prints as the string it equals. A
@@ -7,21 +7,17 @@ closure prints as its source; any other value prints as ``#<kind name>``, which 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from pydantic import BaseModel
-
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.errors import LimitExceeded
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
-from agentflow.lang.charging import ELEMENTS_PER_STEP, Bounded, charge_string
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.closure import Closure
 
 MAX_DIGITS = 4_300
@@ -36,31 +32,23 @@ _SIGNED = re.compile(
 _RESERVED = frozenset({"true", "false", "nil", "none", ".", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _QUOTES = {"quote": "'", "quasiquote": "`", "unquote": ",", "unquote-splicing": ",@"}
-_PLAIN_JSON_DEPTH = 150
+_NUMBERS = frozenset((int, float))
+_RUN = 256
+"""Elements that are looked at together: numbers are written without a look at each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notation:
-    """The punctuation of a notation, and its ``atom``, which prints anything but lists and dicts."""
-
-    list_open: str
-    list_close: str
-    dict_open: str
-    dict_close: str
-    between: str
-    after_key: str
-    atom: Callable[[Any], str]
-    key: Callable[[Any], str]
-    quotes: bool = False
-
-
-def print_value(value: object, *, limit: int | None = None, notation: Notation | None = None) -> str:
-    """``value`` in program notation, or in another.
+def print_value(value: object, *, limit: int | None = None, atom: Callable[[Any], str] | None = None) -> str:
+    """``value`` in program notation; ``atom`` writes what is no list or dict.
 
     With ``limit``, the text is cut after that many characters and ends in ``...``, for messages and displays.
     Raises LimitExceeded (``limits/depth``) past 1,000 levels of nesting, and for an integer of more than 4,300 digits.
     """
-    return _render(value, notation or LISP, limit)
+    return finish(print_work(value, limit=limit, atom=atom))
+
+
+def print_work(value: object, *, limit: int | None = None, atom: Callable[[Any], str] | None = None) -> Work[str]:
+    """The work of :func:`print_value`."""
+    return _render(value, limit, atom or print_atom)
 
 
 def is_symbol_text(name: str) -> bool:
@@ -93,7 +81,8 @@ def write_number(value: float) -> str:
     return "+nan.0" if math.isnan(value) else "+inf.0" if value > 0 else "-inf.0"
 
 
-def _atom(value: Any) -> str:
+def print_atom(value: Any) -> str:
+    """A value that is no list or dict, in program notation."""
     if isinstance(value, str):
         return write_string(value)
     if isinstance(value, Symbol):
@@ -115,147 +104,8 @@ def opaque(value: object) -> str:
     return f"#<procedure {name}>" if isinstance(name, str) else f"#<object {kind.__name__}>"
 
 
-LISP = Notation("(", ")", "{", "}", " ", " ", _atom, _atom, quotes=True)
-
-
-def _json_atom(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SexpEvaluationError(
-            f"JSON has no word for {write_number(value)}",
-            code="json/unrepresentable",
-            hint="replace it with a number or none before to-json",
-        )
-    if value is None:
-        return "null"
-    if isinstance(value, bool | int | float):
-        return write_number(value)
-    if isinstance(value, str):
-        return write_string(value)
-    if isinstance(value, Symbol):
-        return write_string(value.name)
-    raise SexpEvaluationError(
-        f"JSON has no word for {opaque(value)}", code="json/unrepresentable", hint="give to-json data, not procedures"
-    )
-
-
-def _json_key(key: Any) -> str:
-    if isinstance(key, Symbol):
-        return write_string(key.name)
-    return write_string(key if isinstance(key, str) else _json_atom(key))
-
-
-JSON = Notation("[", "]", "{", "}", ", ", ": ", _json_atom, _json_key)
-
-
-def as_data(value: Any) -> Any:
-    """A model, dataclass or named tuple as a dict of its declared fields; other values unchanged. One level only."""
-    if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        return {
-            info.serialization_alias or info.alias or name: getattr(value, name)
-            for name, info in fields.items()
-            if not info.exclude
-        }
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if isinstance(value, Mapping):
-            return dict(cast("Mapping[Any, Any]", value))
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr and f.name[:1] != "_"}
-    if isinstance(value, set | frozenset):
-        return sorted(cast("set[Any]", value), key=str)
-    return value
-
-
-def write_json(value: object, *, indent: int | None = None, rt: Bounded | None = None) -> str:
-    """``value`` as JSON; models and dataclasses are objects of their declared fields, symbols strings.
-
-    The text is charged to ``rt``, before it is built (``limits/string``). Raises SexpEvaluationError
-    (``json/unrepresentable``) for infinities and procedures, LimitExceeded (``limits/depth``) past 1,000 levels.
-    """
-    size, depth = measure(value, data=True, charge=None if rt is None else rt.charge)
-    if rt is not None:
-        charge_string(rt, size, "to-json")
-    if depth <= _PLAIN_JSON_DEPTH:
-        return _SURROGATE.sub(
-            lambda match: f"\\u{ord(match.group()):04x}",
-            json.dumps(_plain_json(value), ensure_ascii=False, indent=indent),
-        )
-    return _render(value, JSON, None)
-
-
-def _plain_json(value: Any) -> Any:
-    """JSON data for a value that is known to be shallow."""
-    value = as_data(value)
-    if is_dict(value):
-        return {
-            key if type(key) is str else json.loads(_json_key(key)): _plain_json(item) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple | SharedList):
-        return [_plain_json(item) for item in cast("list[Any]", value)]
-    if isinstance(value, Symbol):
-        return value.name
-    if value is None or type(value) in (str, bool):
-        return value
-    _json_atom(value)
-    return value
-
-
-def measure(value: object, *, data: bool = False, charge: Callable[[int], None] | None = None) -> tuple[int, int]:
-    """The minimum number of characters to print ``value``, and its nesting depth.
-
-    A shared part is measured once, so a value that would print as 10^18 characters is recognised at once. With
-    ``data``, models count as dicts of their fields; with ``charge``, the elements gone over are charged.
-    Raises LimitExceeded past 1,000 levels.
-    """
-    sizes: dict[int, tuple[int, int]] = {}
-    keep: list[Any] = []  # keeps objects alive, so that no id in `sizes` is reused
-    root = [0, 0]
-    stack: list[tuple[Any, Iterator[Any], list[int]]] = [(None, iter((value,)), root)]
-    while stack:
-        owner, children, total = stack[-1]
-        for child in children:
-            child = as_data(child) if data else child
-            if type(child) is str:
-                total[0] += len(child) + 3
-            elif _is_container(child):
-                size = sizes.get(id(child))
-                if size is None:
-                    if len(stack) > MAX_DATA_DEPTH:
-                        raise _too_deep()
-                    if charge is not None and len(child) >= ELEMENTS_PER_STEP:
-                        charge(len(child) // ELEMENTS_PER_STEP)
-                    keep.append(child)
-                    stack.append((child, _parts(child), [2, 1]))
-                    break
-                total[0] += size[0]
-                total[1] = max(total[1], size[1] + 1)
-            else:
-                total[0] += 2
-        else:
-            stack.pop()
-            if stack:
-                sizes[id(owner)] = (total[0], total[1])
-                above = stack[-1][2]
-                above[0] += total[0]
-                above[1] = max(above[1], total[1] + 1)
-                if len(stack) + total[1] > MAX_DATA_DEPTH + 1:
-                    raise _too_deep()
-    return root[0], max(0, root[1] - 1)
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, list | tuple | SharedList) or is_dict(value)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    if is_dict(value):
-        for key, item in value.items():
-            yield key
-            yield item
-    else:
-        yield from value
-
-
-def _too_deep() -> LimitExceeded:
+def too_deep() -> LimitExceeded:
+    """The error for data that is nested too deep to be written."""
     return LimitExceeded(
         f"data is nested deeper than {MAX_DATA_DEPTH} levels, too deep to write out",
         limit="depth",
@@ -264,28 +114,32 @@ def _too_deep() -> LimitExceeded:
     )
 
 
-def _render(value: object, notation: Notation, limit: int | None) -> str:
+def _render(value: object, limit: int | None, atom: Callable[[Any], str]) -> Work[str]:
     """The text of ``value``, with an explicit stack of closers and iterators."""
     out: list[str] = []
-    size = 0
+    size = count = 0
     stack: list[Iterator[Any]] = [iter((value,))]
     closers: list[str] = [""]
     while stack:
         for part in stack[-1]:
+            count += 1
+            if count == PART:
+                yield PART // ELEMENTS_PER_STEP
+                count = 0
             if isinstance(part, _Text):
                 text = part
             else:
-                opened = _open(part, notation)
+                opened = _open(part)
                 if opened is not None:
                     opener, inside, closer = opened
                     if len(stack) > MAX_DATA_DEPTH:
-                        raise _too_deep()
+                        raise too_deep()
                     out.append(opener)
                     size += len(opener)
                     stack.append(inside)
                     closers.append(closer)
                     break
-                text = notation.atom(as_data(part) if notation is JSON else part)
+                text = atom(part)
             out.append(text)
             size += len(text)
             if limit is not None and size > limit:
@@ -297,38 +151,43 @@ def _render(value: object, notation: Notation, limit: int | None) -> str:
 
 
 class _Text(str):
-    """Punctuation between values; its type tells it from values."""
+    """Text between values; its type tells it from values."""
 
     __slots__ = ()
 
 
-def _open(value: Any, notation: Notation) -> tuple[str, Iterator[Any], str] | None:
-    if notation is JSON:
-        value = as_data(value)
+_SPACE = _Text(" ")
+
+
+def _open(value: Any) -> tuple[str, Iterator[Any], str] | None:
     if isinstance(value, list | tuple | SharedList):
         elements = value.plain() if isinstance(value, SharedList) else cast("list[Any]", value)
-        if notation.quotes and len(elements) == 2 and isinstance(elements[0], Symbol):
+        if len(elements) == 2 and isinstance(elements[0], Symbol):
             mark = _QUOTES.get(elements[0].name)
             if mark is not None:
                 return mark, iter((elements[1],)), ""
-        return notation.list_open, _spaced(elements, notation), notation.list_close
+        return "(", _spaced(elements), ")"
     if is_dict(value):
-        return notation.dict_open, _entries(value, notation), notation.dict_close
+        return "{", _entries(value), "}"
     return None
 
 
-def _spaced(elements: list[Any], notation: Notation) -> Iterator[Any]:
-    between = _Text(notation.between)
-    for index, element in enumerate(elements):
-        if index:
-            yield between
-        yield element
+def _spaced(elements: Sequence[Any]) -> Iterator[Any]:
+    lead = ""
+    for part in slices(elements, _RUN):
+        if _NUMBERS.issuperset(map(type, part)):
+            yield _Text(lead + " ".join(map(write_number, part)))
+        else:
+            for index, element in enumerate(part):
+                if index or lead:
+                    yield _SPACE
+                yield element
+        lead = " "
 
 
-def _entries(mapping: Mapping[Any, Any], notation: Notation) -> Iterator[Any]:
-    first = True
+def _entries(mapping: Mapping[Any, Any]) -> Iterator[Any]:
+    lead = ""
     for key, item in mapping.items():
-        lead = "" if first else notation.between
-        yield _Text(f"{lead}{notation.key(key)}{notation.after_key}")
+        yield _Text(f"{lead}{print_atom(key)} ")
         yield item
-        first = False
+        lead = " "

@@ -12,6 +12,7 @@ from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.registry import type_name
+from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.lang.trace import annotate, place_of
@@ -38,7 +39,8 @@ def primitive_code(primitive: Primitive) -> Code:
             await rt.tick()
         if primitive.is_async:
             return await function(rt, d, *arguments)
-        return function(rt, *arguments) if primitive.needs_rt else function(*arguments)
+        value = function(rt, *arguments) if primitive.needs_rt else function(*arguments)
+        return value if type(value) is not Sliced else await rt.work(value.work)
 
     return code
 

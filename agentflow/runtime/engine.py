@@ -16,7 +16,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
-from agentflow.core.shared_list import plain_lists
+from agentflow.core.shared_list import plain_result
 from agentflow.core.source import Source
 from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
@@ -236,7 +236,7 @@ class Engine:
         ``fitted`` says that it was compiled for this environment just now, so that its names need no second look.
         """
         budget = budget_of(call)
-        return plain_lists(
+        return await plain_result(
             await run_program(
                 program, env, performer=self._performer(call), call=call, budget=budget, publish=publish, fitted=fitted
             )
@@ -278,7 +278,7 @@ class Engine:
         budget = budget_of(call)
         async with self.called_back(call):
             value = await call_closure(function, arguments, performer=self._performer(call), call=call, budget=budget)
-        return plain_lists(value)
+        return await plain_result(value)
 
     async def take_over(
         self,
@@ -321,7 +321,7 @@ class Engine:
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
-        return plain_lists(
+        return await plain_result(
             await on_fresh_task(run_program(program, env, performer=self._performer(place), call=place, budget=budget))
         )
 

@@ -6,13 +6,14 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.effects import Solve
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.names import DEFINE, Template, narrowed
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
-from agentflow.core.values import Symbol, name_of, pairs_to_dict
+from agentflow.core.values import Symbol, name_of, pairs_to_dict, text_size
+from agentflow.core.work import Work
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.printer import print_value
+from agentflow.lang.printer import print_value, print_work
 from agentflow.lang.program import compile_program
 from agentflow.runtime import branches, director, recovery
 from agentflow.runtime.authority import not_granted
@@ -116,7 +117,7 @@ async def eval_program(
             code="program/arguments",
             span=span,
         )
-    text = program if isinstance(program, str) else print_value(program)
+    text = program if isinstance(program, str) else await rt.work(_written(program, rt.limits.source_bytes, span))
     call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=narrowed(rt.grants, frozenset(allow)))
     env = SexpEnvironment(bindings)
     outer = rt.definitions(here)
@@ -131,6 +132,18 @@ async def eval_program(
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
     return await strand.main(compiled, env, rt.depth + d)
+
+
+def _written(program: Any, allowed: int, span: Span) -> Work[str]:
+    """The text of a program that is data. Raises LimitExceeded (``limits/source-bytes``) before it is written."""
+    if (yield from text_size(program)) // 2 > allowed:
+        raise LimitExceeded(
+            f"the program would have more than {allowed:,} characters as text",
+            limit="source_bytes",
+            allowed=allowed,
+            span=span,
+        )
+    return (yield from print_work(program))
 
 
 OPERATIONS: Operations = MappingProxyType(

@@ -7,7 +7,7 @@ import inspect
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -30,7 +30,6 @@ from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import HELD, plain_lists
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
@@ -95,7 +94,6 @@ class EffectRunner:
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""
         span = call.span
-        effect = _leaving(effect)
         try:
             match effect:
                 case TaskCall():
@@ -206,29 +204,6 @@ class EffectRunner:
                 hint="name their directory: AgentFlow(workflows='DIR')",
             )
         return await self.workflows.call_workflow(effect, call)
-
-
-def _leaving(effect: Effect) -> Effect:
-    """``effect`` as it leaves the language: with Python lists in its arguments."""
-    match effect:
-        case LogMessage() | Timer():
-            return effect
-        case HostCall():
-            arguments = values = effect.arguments
-        case Solve():
-            arguments = effect.inputs
-            values = arguments.values()
-        case _:
-            arguments = effect.arguments
-            values = arguments.values()
-    if HELD.isdisjoint(map(type, values)):
-        return effect
-    changed: Any = plain_lists(arguments)
-    if changed is arguments:
-        return effect
-    if isinstance(effect, HostCall):
-        return replace(effect, arguments=tuple(changed))
-    return replace(effect, inputs=changed) if isinstance(effect, Solve) else replace(effect, arguments=changed)
 
 
 _SETTINGS = frozenset({"context", "history_config", "inputs"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, TypeAlias
+from typing import Any, Concatenate, TypeAlias, TypeVar
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, TaskCall, ToolCall
@@ -18,6 +18,7 @@ from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
 from agentflow.core.values import name_of
+from agentflow.core.work import PAUSE_S, Work
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
@@ -35,14 +36,13 @@ from agentflow.runtime.calls import (
     wrong_count,
 )
 from agentflow.runtime.hops import on_fresh_task
+from agentflow.runtime.leaving import carries_data, leaving
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
 from agentflow.runtime.permits import depth_of
 
 SLICE = 1_000
 """Most steps between two looks at the clock."""
-PAUSE_S = 0.002
-"""Seconds a strand may run before it lets others."""
-
+T = TypeVar("T")
 
 Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Span, ...], Coroutine[Any, Any, Any]]]"
 """What carries out each operation, called with the strand, the depth, the span of the form and its arguments."""
@@ -190,12 +190,8 @@ class Strand(Naming):
             self.fuel = self.budget.grant(self._slice + owed - 1, None)
             self.budget.check_time(None)
             if now - self._paused > turn:
-                root.pausing += 1
-                try:
-                    await asyncio.sleep(0)  # another strand may reclaim what was granted
-                finally:
-                    root.pausing -= 1
-                self._paused = now = time.monotonic()
+                await self._pause()
+                now = self._paused
             self.charge(owed)
         except LimitExceeded as error:
             error.at(calling_span(1))
@@ -214,6 +210,30 @@ class Strand(Naming):
     def allocate(self, count: int) -> None:
         """Count bytes of memory, before they are allocated. Raises LimitExceeded."""
         self.budget.memory.add(count)
+
+    async def work(self, work: Work[T]) -> T:
+        """Carry out long work: each part is charged before it is done, and others run every few milliseconds."""
+        root = self.budget.root
+        try:
+            while True:
+                self.charge(next(work))
+                if time.monotonic() - self._paused > PAUSE_S / (1 + root.pausing):
+                    await self._pause()
+                    self.budget.check_time(None)
+        except StopIteration as done:
+            return done.value
+        finally:
+            work.close()
+
+    async def _pause(self) -> None:
+        """Let others run; another strand may reclaim the steps that were granted."""
+        root = self.budget.root
+        root.pausing += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            root.pausing -= 1
+        self._paused = time.monotonic()
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -301,13 +321,16 @@ class Strand(Naming):
             missing = missing_grant(effect, call)
             if missing is not None:
                 return refuse(effect, missing, call)
-        if self.budget.permits.root.excess:
-            return self._perform_in_turn(effect, call)
+        if carries_data(effect) or self.budget.permits.root.excess:
+            return self._perform_prepared(effect, call)
         return self.performer.perform(effect, call)
 
-    async def _perform_in_turn(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out an effect when the run is within its permits again."""
-        await self.budget.permits.settle(depth_of(call))
+    async def _perform_prepared(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out an effect once its arguments can leave and the run is within its permits again."""
+        if carries_data(effect):
+            effect = await self.work(leaving(effect, self.limits.string, call.span))
+        if self.budget.permits.root.excess:
+            await self.budget.permits.settle(depth_of(call))
         return await self.performer.perform(effect, call)
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:

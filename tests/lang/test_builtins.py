@@ -26,7 +26,7 @@ def call(name: str, *arguments: Any, limits: Limits | None = None) -> Any:
     made = PRIMITIVES[name]
     made.check_arity(len(arguments))
     assert not made.is_async
-    return made.function(Bounds(limits or Limits()), *arguments) if made.needs_rt else made.function(*arguments)
+    return Bounds(limits or Limits()).call(made, *arguments)
 
 
 def code_of(function: Callable[[], Any]) -> str:

@@ -102,6 +102,7 @@ CONSTANT: dict[str, Operands] = {
     **dict.fromkeys(["string?", "string-length", "string->symbol"], lambda n: (text(n),)),
     **dict.fromkeys(["content", "failed?", "status", "value-of"], lambda n: (TaskResult(content=text(n)),)),
     **dict.fromkeys(["get", "get-field"], lambda n: ({**record(n), "a": 1}, "a")),
+    "gensym": lambda n: ("g",),
     "nth": lambda n: (numbers(n), n - 1),
     "symbol->string": lambda n: (PRIMITIVES["string->symbol"].function(text(n)),),
 }
@@ -116,7 +117,7 @@ SIZED |= {name: (BITS, BITS_PER_STEP) for name in BITS}
 
 def call(made: Primitive, rt: Bounds, operands: tuple[Any, ...]) -> Any:
     try:
-        return made.function(rt, *operands) if made.needs_rt else made.function(*operands)
+        return rt.call(made, *operands)
     except LimitExceeded as error:
         assert error.code == "limits/integer-digits"
 

@@ -11,13 +11,20 @@ from hypothesis import given, settings
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol
+from agentflow.core.values import Symbol, text_size, to_json
+from agentflow.core.work import finish
 from agentflow.lang.equality import equal
-from agentflow.lang.printer import measure, print_value, write_json
+from agentflow.lang.json_writer import json_work
+from agentflow.lang.printer import print_value
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import datum
 from tests.support.bounds import Bounds
 from tests.support.data import DATA, same
+
+
+def write_json(value: Any) -> str:
+    """``value`` as to-json writes it."""
+    return finish(json_work(value, Bounds()))
 
 
 def nested(levels: int) -> list[Any]:
@@ -50,7 +57,7 @@ def test_printed_data_reads_back_equal(value: Any) -> None:
 @settings(max_examples=200, deadline=None)
 def test_measuring_is_a_lower_bound_of_the_text(value: Any) -> None:
     """The size charged before a text is made is never more than the text comes to."""
-    assert measure(value)[0] <= len(print_value([value])) + 1
+    assert finish(text_size(value)) <= len(to_json([value]))
 
 
 def test_floats_without_digits() -> None:
@@ -81,7 +88,7 @@ def test_deep_data_is_printed_or_refused() -> None:
 def test_shared_structure_is_measured_before_it_is_written() -> None:
     """Sixty doublings would write out to 10^18 characters: refused at once, and compared at once."""
     with pytest.raises(LimitExceeded) as caught:
-        write_json(doubled(60), rt=Bounds())
+        write_json(doubled(60))
     assert caught.value.code == "limits/string"
     assert equal(doubled(60), doubled(60))
     assert not equal(doubled(60), doubled(61))

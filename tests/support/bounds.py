@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from agentflow.core.limits import Limits
+from agentflow.lang.builtins import Primitive
+from agentflow.lang.calling import Sliced
 
 
 @dataclass
@@ -16,3 +19,20 @@ class Bounds:
 
     def charge(self, steps: int) -> None:
         self.charged += steps
+
+    def allocate(self, count: int) -> None:
+        """Memory is not counted."""
+
+    def fresh_name(self, stem: str) -> str:
+        return f"{stem}%1"
+
+    def call(self, primitive: Primitive, *arguments: Any) -> Any:
+        """The value of a primitive that calls no procedures; long work is carried out and charged."""
+        value = primitive.function(self, *arguments) if primitive.needs_rt else primitive.function(*arguments)
+        if type(value) is not Sliced:
+            return value
+        while True:
+            try:
+                self.charge(next(value.work))
+            except StopIteration as done:
+                return done.value

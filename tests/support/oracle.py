@@ -141,7 +141,7 @@ def _lookup(name: str, scopes: tuple[Scope, ...], rt: Any) -> Any:
     def call(*arguments: Any) -> Any:
         try:
             made.check_arity(len(arguments))
-            return made.function(rt, *arguments) if made.needs_rt else made.function(*arguments)
+            return rt.call(made, *arguments)
         except SexpEvaluationError as error:
             raise Raised(error.code) from error
 

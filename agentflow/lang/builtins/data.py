@@ -8,8 +8,9 @@ from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.builtins.strings import string
+from agentflow.lang.calling import begun
 from agentflow.lang.charging import BYTES_PER_ELEMENT, Bounded, touch_elements, touch_text
-from agentflow.lang.printer import write_json
+from agentflow.lang.json_writer import json_work
 
 MAX_INDENT = 16
 _JITER_DEPTH = 200
@@ -52,15 +53,14 @@ def parse_json(rt: Bounded, text: Any) -> Any:
         ) from None
 
 
-@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), needs_rt=True)
+@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), sliced=True)
 def to_json(rt: Bounded, value: Any, indent: Any = None) -> str:
     """The value as JSON text, on one line or indented by that many spaces.
 
     Symbols are strings; models are objects of their declared fields. Infinities and procedures have no JSON
-    (``json/unrepresentable``); data deeper than 1,000 levels is refused (``limits/depth``), and past 150 levels it is
-    written on one line.
+    (``json/unrepresentable``); data deeper than 1,000 levels is refused (``limits/depth``).
     """
     spaces = None if indent is None else integer("to-json", 2, indent)
     if spaces is not None and not 0 <= spaces <= MAX_INDENT:
         wrong_type("to-json", 2, f"an indentation from 0 to {MAX_INDENT}", indent)
-    return write_json(value, indent=spaces, rt=rt)
+    return begun(json_work(value, rt, indent=spaces))

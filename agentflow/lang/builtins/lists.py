@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
+from itertools import chain
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SHARED_FROM, SharedList, as_list
+from agentflow.core.walk import LEAVES
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import Bounded, charge_collection, check_collection, touch_elements
-from agentflow.lang.equality import equal
+from agentflow.lang.equality import ATOMS, equality
 
-_PART = 4_096
-"""Elements that are searched at a time."""
+_FEW = 512
+"""Elements of any shape that are looked at in one part of work."""
+_INTEGERS = 65_536
+"""Elements that are built in one part of work."""
 
 
 def items(who: str, position: int, value: Any) -> list[Any]:
@@ -166,7 +171,7 @@ def append(rt: Bounded, *lists: Any) -> list[Any] | SharedList:
         return last
     parts.append(items("append", len(lists), last))
     charge_collection(rt, sum(map(len, parts)), "append")
-    return [element for each in parts for element in each]
+    return list(chain.from_iterable(parts))
 
 
 @primitive("reverse", usage="(reverse list)", arity=(1, 1), needs_rt=True)
@@ -177,60 +182,72 @@ def reverse(rt: Bounded, value: Any) -> list[Any]:
     return elements[::-1]
 
 
-@primitive("range", usage="(range [start] end [step])", arity=(1, 3), needs_rt=True)
-def integer_range(rt: Bounded, *bounds: Any) -> list[int]:
+@primitive("range", usage="(range [start] end [step])", arity=(1, 3), sliced=True)
+def integer_range(rt: Bounded, *bounds: Any) -> Any:
     """The integers from start (default 0) up to, not including, end, by step (default 1; may be negative)."""
-    numbers = [integer("range", position, value) for position, value in enumerate(bounds, 1)]
-    start, end = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
-    step = numbers[2] if len(numbers) == 3 else 1
+    values = [integer("range", position, value) for position, value in enumerate(bounds, 1)]
+    start, end = (0, values[0]) if len(values) == 1 else (values[0], values[1])
+    step = values[2] if len(values) == 3 else 1
     if step == 0:
         raise SexpEvaluationError("range: the step is 0", code="list/range", hint="count up by 1 or down by -1")
     distance = end - start if step > 0 else start - end
-    charge_collection(rt, max(0, -(-distance // abs(step))), "range")
-    return list(range(start, end, step))
+    size = max(0, -(-distance // abs(step)))
+    charge_collection(rt, size, "range")
+    numbers = range(start, end, step)
+    return list(numbers) if size <= _INTEGERS else Sliced(_integers(numbers))
 
 
-_PLAIN = (str, int, float, bool, type(None))
+def _integers(numbers: range) -> Work[list[int]]:
+    made: list[int] = []
+    for part in slices(numbers, _INTEGERS):
+        made += part
+        yield 0
+    return made
 
 
-def _index(rt: Bounded, value: Any, elements: list[Any]) -> int:
-    """Where the first element is that equals ``value``; -1 if none does. What is searched is charged, in parts."""
-    plain = type(value) in _PLAIN
-    for start in range(0, len(elements), _PART):
-        end = min(start + _PART, len(elements))
-        touch_elements(rt, end - start)
-        if plain:
-            with contextlib.suppress(ValueError):
-                return elements.index(value, start, end)
-        else:
-            for at in range(start, end):
-                if equal(elements[at], value, rt.charge):
-                    return at
-    return -1
-
-
-@primitive("member", usage="(member value list)", arity=(2, 2), needs_rt=True, aliases=("memq", "memv"))
+@primitive("member", usage="(member value list)", arity=(2, 2), sliced=True, aliases=("memq", "memv"))
 def member(rt: Bounded, value: Any, within: Any) -> Any:
     """The part of the list from the first element equal to the value; false if there is none."""
-    elements = items("member", 2, within)
-    at = _index(rt, value, elements)
-    return elements[at:] if at >= 0 else False
+    return begun(_member(value, items("member", 2, within)))
 
 
-@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2), needs_rt=True, aliases=("assq", "assv"))
+def _member(value: Any, elements: list[Any]) -> Work[Any]:
+    simple = type(value) in LEAVES
+    start = 0
+    for part in slices(elements, PART if simple else _FEW):
+        if len(part) >= ELEMENTS_PER_STEP:
+            yield len(part) // ELEMENTS_PER_STEP
+        if not simple or type(value) is str:
+            for at, each in enumerate(part, start):
+                if (yield from equality(each, value)):
+                    return elements[at:]
+        elif value in part:
+            return elements[elements.index(value, start) :]
+        start += len(part)
+    return False
+
+
+@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2), sliced=True, aliases=("assq", "assv"))
 def assoc(rt: Bounded, key: Any, pairs: Any) -> Any:
     """The first pair ``(key value)`` of a list whose key is equal; false if there is none."""
-    for position, pair in enumerate(items("assoc", 2, pairs)):
-        if position % _PART == 0:
-            touch_elements(rt, min(_PART, len(pairs) - position))
-        if isinstance(pair, SharedList):
-            name = pair.first()
-        elif isinstance(pair, list | tuple) and pair:
-            name = cast("list[Any]", pair)[0]
-        else:
-            wrong_element("assoc", position, "pair", pair)
-        if equal(name, key, rt.charge):
-            return cast("Any", pair)
+    return begun(_assoc(key, items("assoc", 2, pairs)))
+
+
+def _assoc(key: Any, pairs: list[Any]) -> Work[Any]:
+    position = 0
+    for part in slices(pairs, _FEW):
+        if len(part) >= ELEMENTS_PER_STEP:
+            yield len(part) // ELEMENTS_PER_STEP
+        for pair in part:
+            if isinstance(pair, SharedList):
+                name = pair.first()
+            elif isinstance(pair, list | tuple) and pair:
+                name = cast("list[Any]", pair)[0]
+            else:
+                wrong_element("assoc", position, "pair", pair)
+            if name == key if type(name) in ATOMS and type(key) in ATOMS else (yield from equality(name, key)):
+                return cast("Any", pair)
+            position += 1
     return False
 
 
@@ -246,11 +263,20 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, list | tuple | SharedList) and len(cast("list[Any]", value)) > 0
 
 
-@primitive("zip", usage="(zip list ...)", arity=(1, None), needs_rt=True)
-def zip_lists(rt: Bounded, *lists: Any) -> list[list[Any]]:
+@primitive("zip", usage="(zip list ...)", arity=(1, None), sliced=True)
+def zip_lists(rt: Bounded, *lists: Any) -> Any:
     """A list of lists: the first elements of all lists, then the second ones, up to the shortest list."""
     columns = [items("zip", position, each) for position, each in enumerate(lists, 1)]
     rows = min(map(len, columns))
     charge_collection(rt, rows, "zip")
-    touch_elements(rt, rows * len(columns))
-    return [list(row) for row in zip(*columns, strict=False)]
+    return begun(_rows(columns, rows))
+
+
+def _rows(columns: list[list[Any]], count: int) -> Work[list[list[Any]]]:
+    rows: list[list[Any]] = []
+    size = max(1, PART // len(columns))
+    for start in range(0, count, size):
+        if count * len(columns) > PART:
+            yield size * len(columns) // ELEMENTS_PER_STEP
+        rows += map(list, zip(*[each[start : start + size] for each in columns], strict=False))
+    return rows[:count]

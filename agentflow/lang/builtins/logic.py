@@ -8,17 +8,17 @@ from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
 from agentflow.lang.builtins.registry import primitive, type_name
 from agentflow.lang.charging import Bounded
-from agentflow.lang.equality import equal
+from agentflow.lang.equality import compared
 
 
-@primitive("eq?", usage="(eq? a b)", arity=(2, 2), needs_rt=True, aliases=("equal?",))
-def is_equal(rt: Bounded, a: Any, b: Any) -> bool:
+@primitive("eq?", usage="(eq? a b)", arity=(2, 2), sliced=True, aliases=("equal?",))
+def is_equal(rt: Bounded, a: Any, b: Any) -> Any:
     """Whether two values are equal: lists and dicts by their elements, symbols and strings by their text.
 
     Numbers are equal by value, so ``(eq? 1 1.0)`` is true; ``none`` and ``nil`` are different. Data nested deeper than
     1,000 levels is refused with ``limits/depth``.
     """
-    return equal(a, b, rt.charge)
+    return compared(a, b)
 
 
 @primitive("null?", usage="(null? value)", arity=(1, 1), aliases=("nil?",))

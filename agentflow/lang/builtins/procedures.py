@@ -9,12 +9,15 @@ from typing import Any, cast
 
 from agentflow.core.effects import LogMessage
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.values import Symbol, as_text, name_of
+from agentflow.core.values import Symbol, name_of, text_work
+from agentflow.core.walk import TooDeep, TooLong
+from agentflow.core.work import Work
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import TAIL, bounce
-from agentflow.lang.charging import charge_string, touch_elements
+from agentflow.lang.charging import charge_string, check_string, touch_elements
+from agentflow.lang.printer import too_deep
 
 _LONGEST_STEM = 100
 
@@ -167,6 +170,17 @@ def gensym(rt: Runtime, *stem: Any) -> Symbol:
 @primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)
 async def log_message(rt: Runtime, d: int, *values: Any) -> str:
     """Publishes the values, as text separated by spaces, in the run's log and logger `agentflow.program`; returns the text."""
-    text = " ".join(as_text(each) for each in values)
-    charge_string(rt, len(text), "log-message")
+    texts = [each if isinstance(each, str) else await rt.work(_text(rt, each)) for each in values]
+    charge_string(rt, sum(map(len, texts)) + len(texts), "log-message")
+    text = " ".join(texts)
     return await rt.perform(LogMessage(text), None)
+
+
+def _text(rt: Runtime, value: Any) -> Work[str]:
+    try:
+        return (yield from text_work(value, limit=rt.limits.string))
+    except TooLong as error:
+        check_string(rt, error.size, "log-message")
+        raise
+    except TooDeep:
+        raise too_deep() from None

@@ -31,7 +31,8 @@ class Primitive:
     documentation; ``arity`` the minimum and maximum number of arguments (None: any number). With ``needs_rt`` the
     function takes the strand first, since its work grows with its operands: it charges for their size and keeps to the
     limits. Without, it takes about the same time whatever it is called with. With ``is_async`` it is
-    ``async def f(rt, d, *arguments)`` and may call procedures. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
+    ``async def f(rt, d, *arguments)`` and may call procedures; with ``sliced``, and for many operands, it may give
+    :class:`~agentflow.lang.calling.Sliced` work in place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -43,6 +44,7 @@ class Primitive:
     arity: Arity
     needs_rt: bool = False
     is_async: bool = False
+    sliced: bool = False
     topic: str = ""
     canonical: str = ""
     tails: bool = False
@@ -82,6 +84,7 @@ def primitive(
     arity: Arity,
     needs_rt: bool = False,
     is_async: bool = False,
+    sliced: bool = False,
     aliases: tuple[str, ...] = (),
     tails: bool = False,
 ) -> Callable[[F], F]:
@@ -102,11 +105,12 @@ def primitive(
                 usage.replace(f"({name}", f"({each}", 1),
                 doc,
                 arity,
-                needs_rt,
-                is_async,
-                topic,
-                name,
-                tails,
+                needs_rt=needs_rt or sliced,
+                is_async=is_async,
+                sliced=sliced,
+                topic=topic,
+                canonical=name,
+                tails=tails,
             )
             for each in (name, *aliases)
         ]

@@ -9,9 +9,11 @@ from typing import Any
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.records import is_dict
 from agentflow.core.values import Symbol
+from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
+from agentflow.lang.calling import begun
 from agentflow.lang.charging import (
     Bounded,
     charge_collection,
@@ -21,9 +23,12 @@ from agentflow.lang.charging import (
     touch_elements,
     touch_text,
 )
-from agentflow.lang.printer import MAX_DIGITS, print_value, write_json, write_number
+from agentflow.lang.json_writer import json_work
+from agentflow.lang.printer import MAX_DIGITS, print_work, write_number
 
 _NUMBER = re.compile(r"[+-]?(?:(?P<whole>[0-9]+)|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?)")
+_FEW = 512
+"""Slots or parts of text that are worked on in one part of work."""
 _NOT_FINITE = {"+inf.0": float("inf"), "-inf.0": float("-inf"), "+nan.0": float("nan")}
 
 
@@ -229,7 +234,7 @@ def string_to_symbol(text: Any) -> Symbol:
     return Symbol(string("string->symbol", 1, text))
 
 
-def text_of(rt: Bounded, value: object) -> str:
+def text_work(rt: Bounded, value: object) -> Work[str]:
     """``value`` as text inside a sentence: text unchanged, a symbol's name, none as nothing, data as JSON.
 
     A value without a JSON form is printed.
@@ -243,51 +248,73 @@ def text_of(rt: Bounded, value: object) -> str:
     if isinstance(value, int | float):
         return write_number(value)
     try:
-        return write_json(value, rt=rt)
+        return (yield from json_work(value, rt))
     except SexpEvaluationError:
-        return print_value(value, limit=rt.limits.string)
+        return (yield from print_work(value, limit=rt.limits.string))
 
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACE_NAME = re.compile(r"[^\s.\[\]!:{}]+")
 
 
-@primitive("format", usage="(format template value ... [dict])", arity=(1, None), needs_rt=True)
-def format_text(rt: Bounded, template: Any, *values: Any) -> str:
+@primitive("format", usage="(format template value ... [dict])", arity=(1, None), sliced=True)
+def format_text(rt: Bounded, template: Any, *values: Any) -> Any:
     """The template with its slots filled in.
 
     ``{}`` takes the values in order; ``{name}`` is looked up in the last value, a dict. ``{{`` and ``}}`` are plain
     braces. Text is inserted unchanged, a symbol as its name, none as nothing, other data as JSON. Braces hold nothing
     else: no index, attribute or width. Too few or too many values are ``format/values``.
     """
-    text = string("format", 1, template)
-    touch_text(rt, len(text))
-    slots = list(_PLACE.finditer(text))
-    names = [slot[1] for slot in slots if slot[1]]
+    return begun(_filled(rt, string("format", 1, template), values))
+
+
+def _filled(rt: Bounded, text: str, values: tuple[Any, ...]) -> Work[str]:
+    if len(text) >= CHARACTERS_PER_STEP:
+        yield len(text) // CHARACTERS_PER_STEP
+    slots = yield from _slots(text)
     last = values[-1] if values else None
-    named = last if names and is_dict(last) else None
+    named = last if is_dict(last) and any(slot[1] for slot in slots) else None
     positional = values[:-1] if named is not None else values
     out: list[str] = []
     size = at = used = 0
-    for slot in slots:
+    for place, slot in enumerate(slots, 1):
+        if place % _FEW == 0:
+            yield _FEW // ELEMENTS_PER_STEP
         filled = slot.group()
         if filled in ("{{", "}}"):
             filled = filled[0]
         elif filled == "{}":
             if used >= len(positional):
                 raise _values(f"the template has more {{}} than values were given, which is {len(positional)}")
-            filled = text_of(rt, positional[used])
+            filled = yield from text_work(rt, positional[used])
             used += 1
         else:
-            filled = text_of(rt, _named(slot, text, named))
+            filled = yield from text_work(rt, _named(slot, text, named))
         size += slot.start() - at + len(filled)
         check_string(rt, size, "format")
         out += (text[at : slot.start()], filled)
         at = slot.end()
     if used != len(positional):
         raise _values(f"{len(positional)} values were given and the template has {used} {{}}")
-    charge_string(rt, size + len(text) - at, "format")
+    size += len(text) - at
+    charge_string(rt, size, "format")
     return "".join([*out, text[at:]])
+
+
+def _slots(text: str) -> Work[list[re.Match[str]]]:
+    """Everything in braces. Finding a brace is fast; the pattern is asked only there."""
+    slots: list[re.Match[str]] = []
+    at, opening, closing = 0, text.find("{"), text.find("}")
+    while opening >= 0 or closing >= 0:
+        slot = _PLACE.match(text, min(opening, closing) if opening >= 0 and closing >= 0 else max(opening, closing))
+        assert slot is not None, "a brace is a slot of its own at the least"
+        slots.append(slot)
+        at = slot.end()
+        opening = text.find("{", at) if 0 <= opening < at else opening
+        closing = text.find("}", at) if 0 <= closing < at else closing
+        if len(slots) % _FEW == 0:
+            yield _FEW // ELEMENTS_PER_STEP
+    return slots
 
 
 def _values(message: str) -> SexpEvaluationError:

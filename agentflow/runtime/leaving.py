@@ -1,0 +1,57 @@
+"""What leaves the language: the arguments of an effect, as the rest of the package and the host expect data to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.effects import Effect, HostCall, LogMessage, Solve, Timer
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.shared_list import HELD, unshared
+from agentflow.core.source import Span
+from agentflow.core.values import text_size
+from agentflow.core.work import Work
+
+
+def carries_data(effect: Effect) -> bool:
+    """Whether a list or dict is among the arguments of an effect."""
+    match effect:
+        case LogMessage() | Timer():
+            return False
+        case HostCall():
+            return not HELD.isdisjoint(map(type, effect.arguments))
+        case Solve():
+            return not HELD.isdisjoint(map(type, effect.inputs.values()))
+        case _:
+            return not HELD.isdisjoint(map(type, effect.arguments.values()))
+
+
+def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
+    """``effect`` with Python lists in its arguments.
+
+    Templates, schemas, models and records write arguments out. Data that shares its parts may take much more room there
+    than here: it is refused if its text would have more than ``allowed`` characters. Raises LimitExceeded
+    (``limits/string``).
+    """
+    arguments: Any = _arguments(effect)
+    changed, repeated = yield from unshared(arguments)
+    if repeated and not isinstance(effect, HostCall):
+        size = yield from text_size(changed)
+        if size > allowed:
+            name = getattr(effect, "name", "") or type(effect).__name__
+            raise LimitExceeded(
+                f"the arguments of {name} share their parts, and written out would have "
+                f"{size if size < 10**18 else 'more than 10^18'} characters; at most {allowed} are allowed",
+                limit="string",
+                allowed=allowed,
+                span=span,
+            )
+    if changed is arguments:
+        return effect
+    if isinstance(effect, HostCall):
+        return replace(effect, arguments=tuple(changed))
+    return replace(effect, **{"inputs" if isinstance(effect, Solve) else "arguments": changed})
+
+
+def _arguments(effect: Any) -> dict[str, Any] | tuple[Any, ...]:
+    return effect.inputs if isinstance(effect, Solve) else effect.arguments
