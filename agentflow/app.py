@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
+from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
 from agentflow.core.session import Session
-from agentflow.core.source import Source, is_file_name
+from agentflow.core.source import Source
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import DENIED, CommandPolicy
@@ -42,6 +42,7 @@ from agentflow.providers.table import Router
 from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult, RunStream
+from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.run import Approver
 from agentflow.settings import Settings, load_settings
@@ -62,7 +63,6 @@ LONG_SOURCE = 20_000
 """Characters of program text from which on a run compiles on a worker thread."""
 
 T = TypeVar("T")
-ProgramLike = str | Path | Source | Program
 
 
 class AgentFlow:
@@ -243,7 +243,7 @@ class AgentFlow:
         Raises SexpSyntaxError and SexpEvaluationError with the place.
         """
         return self.engine.compile(
-            _source(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
+            source_of(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
         )
 
     async def run(
@@ -319,7 +319,7 @@ class AgentFlow:
             )
         values = dict(bindings or {})
         grants = None if allow is None else frozenset(allow)
-        source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
+        source = await load_program(program)
         compiled = await self._compiled(source, SexpEnvironment(values), grants, limits, None)
         return await runs.start(
             compiled, values, run_id=run_id, limits=limits, allow=allow, approve=approve, labels=labels
@@ -364,7 +364,7 @@ class AgentFlow:
 
         Every later run finds them. Gives their names. Raises the program's error.
         """
-        source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
+        source = await load_program(program)
         async with in_run(self.engine, "define", self.handler.session) as call:
             return await self.engine.define(source, bindings, call)
 
@@ -394,7 +394,7 @@ class AgentFlow:
         outer = executing_call()
         if outer is not None and outer.grants is not None:
             grants = outer.grants if grants is None else grants & outer.grants
-        source = await asyncio.to_thread(_source, program) if isinstance(program, Path) else _source(program)
+        source = await load_program(program)
         if env is not None:
             environment = env.with_bindings(bindings) if bindings else env
         else:
@@ -466,26 +466,3 @@ def _directory(setting: str, path: str | os.PathLike[str]) -> str:
             hint=f"give a directory: {setting}=, --{setting}, or {setting} in agentflow.toml",
         )
     return os.fspath(path)
-
-
-def _source(program: ProgramLike) -> str | Source | Program:
-    if not isinstance(program, Path):
-        if isinstance(program, str) and is_file_name(program):
-            raise AgentflowError(
-                f"{program!r} is the name of a file, and a str is the text of a program",
-                code="program/file-name",
-                hint=f"write Path({program!r})",
-            )
-        return program
-    try:
-        return Source(str(program), program.read_text("utf-8-sig"))
-    except OSError as error:
-        raise AgentflowError(
-            f"cannot read the program {program}: {error.strerror or error}",
-            code="program/unreadable",
-            hint="give a .sexp file, or the program text as a str",
-        ) from error
-    except UnicodeDecodeError as error:
-        raise AgentflowError(
-            f"the program {program} is not UTF-8: byte {error.start}", code="program/unreadable"
-        ) from error

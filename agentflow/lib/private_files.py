@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
+
+import aiofiles
+import aiofiles.os
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -44,6 +48,19 @@ def write_private(path: Path, text: str) -> None:
         with open(beside, "w", encoding="utf-8", errors="backslashreplace", opener=open_private) as file:
             file.write(text)
         beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+async def replace_private(path: Path, text: str) -> None:
+    """:func:`write_private`, without holding the event loop."""
+    await asyncio.to_thread(make_private_directory, path.parent)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        async with aiofiles.open(beside, "w", encoding="utf-8", errors="backslashreplace", opener=open_private) as file:
+            await file.write(text)
+        await aiofiles.os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

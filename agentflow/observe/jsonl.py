@@ -1,13 +1,16 @@
-"""Events as JSON lines in a file, one line each, written on a worker thread."""
+"""Events as JSON lines in a file, one line each, written off the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+import aiofiles
 
 from agentflow.core.events import Event, RunFinished
 from agentflow.lib.private_files import make_private_directory, open_private
@@ -45,7 +48,7 @@ class JsonlWriter:
         self._redact = redact
         self._lines: list[str] = []
         self._flushed = time.monotonic()
-        self._file: TextIO | None = None
+        self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     async def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -58,19 +61,16 @@ class JsonlWriter:
         """Write the buffered lines."""
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
-        if lines:
-            await asyncio.to_thread(self._write, "\n".join(lines) + "\n")
-
-    def _write(self, text: str) -> None:
-        if self._file is None:
-            make_private_directory(self.path.parent)
-            self._file = open(self.path, "a", encoding="utf-8", errors="backslashreplace", opener=open_private)  # noqa: SIM115 - closed by aclose()
-        self._file.write(text)
-        self._file.flush()
+        if not lines:
+            return
+        # Several runs may be read at once, and each file object of aiofiles belongs to one loop.
+        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            await asyncio.to_thread(make_private_directory, self.path.parent)
+            async with aiofiles.open(
+                self.path, "a", encoding="utf-8", errors="backslashreplace", opener=open_private
+            ) as file:
+                await file.write("\n".join(lines) + "\n")
 
     async def aclose(self) -> None:
-        """Write the buffered lines and close the file."""
+        """Write the buffered lines."""
         await self.flush()
-        file, self._file = self._file, None
-        if file is not None:
-            await asyncio.to_thread(file.close)

@@ -11,21 +11,24 @@ account headers are left out.
 from __future__ import annotations
 
 import base64
+import contextlib
 import difflib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import aiofiles
+import aiofiles.os
 import httpx2
 
 from agentflow.core.errors import DataError
 from agentflow.core.ports import ProviderAdapter
-from agentflow.lib.private_files import write_private
+from agentflow.lib.private_files import replace_private, write_private
 from agentflow.providers.table import open_provider
 
-_VERSION = 1
+_VERSION = 2
 _KEPT_HEADERS = ("content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms")
 _REDACTED = "replayed"
 
@@ -37,7 +40,8 @@ class Cassette:
     ``replay``. Calls replay in recorded order, each only for the request it was recorded with: method, endpoint and
     JSON body must be equal (``matching=False`` checks only the order). Raises DataError if the file is missing or not a
     cassette, and from the call itself for a request that was not recorded (the message shows the difference).
-    Call :meth:`save` after recording, or use the cassette as a context manager.
+    Call :meth:`save` after recording, or use the cassette as a context manager. On an event loop write
+    ``async with await Cassette.open(path) as cassette``, which reads and writes the file without holding the loop.
     """
 
     def __init__(
@@ -46,8 +50,25 @@ class Cassette:
         self.path = Path(path)
         self.recording = mode == "record" or (mode == "auto" and not self.path.exists())
         self.matching = matching
-        self._calls: list[dict[str, Any]] = [] if self.recording else _load(self.path)
+        self._calls: list[dict[str, Any]] = []
         self._next = 0
+        if not self.recording:
+            with _reading(self.path):
+                self._calls = _calls(self.path, self.path.read_text("utf-8"))
+
+    @classmethod
+    async def open(
+        cls, path: str | os.PathLike[str], mode: Literal["auto", "record", "replay"] = "auto", *, matching: bool = True
+    ) -> Cassette:
+        """A cassette, read without holding the event loop. Parameters and errors as for the constructor."""
+        recording = mode == "record" or (mode == "auto" and not await aiofiles.os.path.exists(path))
+        cassette = cls(path, "record", matching=matching)
+        cassette.recording = recording
+        if not recording:
+            with _reading(cassette.path):
+                async with aiofiles.open(path, encoding="utf-8") as file:
+                    cassette._calls = _calls(cassette.path, await file.read())
+        return cassette
 
     def __enter__(self) -> Cassette:
         return self
@@ -55,6 +76,13 @@ class Cassette:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.save()
+
+    async def __aenter__(self) -> Cassette:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None and self.recording:
+            await replace_private(self.path, self._text())
 
     @property
     def left(self) -> int:
@@ -73,10 +101,11 @@ class Cassette:
 
     def save(self) -> None:
         """Write the recording, replacing the file atomically. Does nothing when replaying."""
-        if not self.recording:
-            return
-        data = {"agentflow_cassette": _VERSION, "calls": self._calls}
-        write_private(self.path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+        if self.recording:
+            write_private(self.path, self._text())
+
+    def _text(self) -> str:
+        return json.dumps({"agentflow_cassette": _VERSION, "calls": self._calls}, indent=1, ensure_ascii=False) + "\n"
 
     def record(self, call: dict[str, Any]) -> None:
         """Add a call; used by the transport."""
@@ -101,12 +130,11 @@ class Cassette:
         return call
 
 
-def _load(path: Path) -> list[dict[str, Any]]:
+@contextlib.contextmanager
+def _reading(path: Path) -> Generator[None]:
+    """Around code that reads a cassette. Raises DataError for a file that is missing or is none."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["agentflow_cassette"] != _VERSION:
-            raise KeyError("agentflow_cassette")
-        return cast(list[dict[str, Any]], data["calls"])
+        yield
     except FileNotFoundError:
         raise DataError(
             f"there is no cassette {path}", code="cassette/missing", hint="record it: mode='record', with a key"
@@ -117,6 +145,26 @@ def _load(path: Path) -> list[dict[str, Any]]:
             code="cassette/unreadable",
             hint="delete it and record again",
         ) from None
+
+
+def _calls(path: Path, text: str) -> list[dict[str, Any]]:
+    """The calls in the text of a cassette of any version up to this one."""
+    data = json.loads(text)
+    version = data["agentflow_cassette"]
+    if type(version) is not int or version < 1:
+        raise ValueError
+    if version > _VERSION:
+        raise DataError(
+            f"the cassette {path} is of version {version}, and this agentflow reads version {_VERSION}",
+            code="cassette/version",
+            hint="use the agentflow that wrote it, or a later one; or delete it and record again",
+        )
+    read = _read if version > 1 else _read_prefixed
+    calls = cast(list[dict[str, Any]], data["calls"])
+    for call in calls:
+        answer = call["response"]
+        answer["chunks"] = [_written(read(chunk)) for chunk in answer["chunks"]]
+    return calls
 
 
 def _difference(recorded: dict[str, Any], request: dict[str, Any]) -> str:
@@ -163,7 +211,7 @@ class _Recorder(httpx2.AsyncBaseTransport):
 class _Tape(httpx2.AsyncByteStream):
     """A response stream that records its chunks."""
 
-    def __init__(self, inner: Any, chunks: list[str]) -> None:
+    def __init__(self, inner: Any, chunks: list[Any]) -> None:
         self._inner = inner
         self._chunks = chunks
 
@@ -197,14 +245,18 @@ class _Replay(httpx2.AsyncByteStream):
             yield chunk
 
 
-def _written(chunk: bytes) -> str:
-    """A chunk as a readable string, or in base64 if it is not valid UTF-8 by itself."""
+def _written(chunk: bytes) -> str | dict[str, str]:
+    """A chunk as a readable string, or as ``{"base64": ...}`` if it is not valid UTF-8 by itself."""
     try:
-        text = chunk.decode("utf-8")
+        return chunk.decode("utf-8")
     except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(chunk).decode()
-    return "base64:" + base64.b64encode(chunk).decode() if text.startswith("base64:") else text
+        return {"base64": base64.b64encode(chunk).decode()}
 
 
-def _read(chunk: str) -> bytes:
+def _read(chunk: str | dict[str, str]) -> bytes:
+    return base64.b64decode(chunk["base64"]) if isinstance(chunk, dict) else chunk.encode("utf-8")
+
+
+def _read_prefixed(chunk: str) -> bytes:
+    """A chunk of version 1, in which base64 is told by a prefix."""
     return base64.b64decode(chunk[7:]) if chunk.startswith("base64:") else chunk.encode("utf-8")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
 
+from agentflow import AgentFlow
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConnectionLost
 from agentflow.core.events import Event, Log, TaskStarted
@@ -66,3 +68,24 @@ def test_lines_are_redacted() -> None:
     line = event_line(event, lambda data: redacted(data, Redactor()))
     assert key not in line and "abc" not in line
     assert json.loads(line)["level"] == "info"
+
+
+def test_one_file_takes_the_runs_of_several_loops(tmp_path: Path) -> None:
+    """A writer subscribed to a flow that is used in one loop after another, and by concurrent runs, loses no line."""
+    path = tmp_path / "deep" / "events.jsonl"
+    writer = JsonlWriter(path)
+    flow = AgentFlow(root=tmp_path)
+    flow.subscribe(writer)
+
+    async def runs() -> None:
+        await asyncio.gather(*(flow.eval("(+ 1 2)") for _ in range(5)))
+
+    for _ in range(2):
+        asyncio.run(runs())
+    asyncio.run(flow.aclose())
+    events = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    by_run: dict[str, list[int]] = {}
+    for event in events:
+        by_run.setdefault(event["run_id"], []).append(event["seq"])
+    assert len(by_run) == 10 and all(seqs == sorted(seqs) for seqs in by_run.values())
+    assert sum(event["type"] == "run_finished" for event in events) == 10 and path.stat().st_mode & 0o77 == 0

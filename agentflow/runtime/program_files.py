@@ -1,0 +1,61 @@
+"""Programs out of files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import TypeAlias
+
+import aiofiles
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.source import Source, is_file_name
+from agentflow.lang.program import Program
+from agentflow.lib.event_loop import running_loop
+
+ProgramLike: TypeAlias = str | Path | Source | Program
+
+
+def source_of(program: ProgramLike) -> str | Source | Program:
+    """What is compiled: a file's text for a Path, the rest as it is. Blocking.
+
+    Raises AgentflowError: ``program/unreadable``, and ``program/file-name`` for a text that is the name of a file.
+    """
+    if not isinstance(program, Path):
+        if isinstance(program, str) and is_file_name(program):
+            raise AgentflowError(
+                f"{program!r} is the name of a file, and a str is the text of a program",
+                code="program/file-name",
+                hint=f"write Path({program!r})",
+            )
+        return program
+    with _reading(program):
+        return Source(str(program), program.read_text("utf-8-sig"))
+
+
+async def load_program(program: ProgramLike) -> str | Source | Program:
+    """:func:`source_of`, for code on an event loop. Raises ConfigurationError if there is none."""
+    if not isinstance(program, Path):
+        return source_of(program)
+    running_loop()
+    with _reading(program):
+        async with aiofiles.open(program, encoding="utf-8-sig") as file:
+            return Source(str(program), await file.read())
+
+
+@contextlib.contextmanager
+def _reading(program: Path) -> Generator[None]:
+    """Around code that reads a program file. Raises AgentflowError (``program/unreadable``)."""
+    try:
+        yield
+    except OSError as error:
+        raise AgentflowError(
+            f"cannot read the program {program}: {error.strerror or error}",
+            code="program/unreadable",
+            hint="give a .sexp file, or the program text as a str",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise AgentflowError(
+            f"the program {program} is not UTF-8: byte {error.start}", code="program/unreadable"
+        ) from error
