@@ -210,10 +210,12 @@ class TaskSystem:
 
         A registered ``atomic:associative_matching`` template chooses them, if there is one (its parameters: see
         :meth:`~agentflow.tasks.service.TaskService.generate_context`); else the memory system answers; without one, and
-        when a host's memory asks this itself, a model chooses. A failure is a result with ``error`` and no matches.
+        when a host's memory asks this itself, a model chooses. The memory system's ``handler`` runs the template, if it
+        has one. A failure is a result with ``error`` and no matches.
         """
+        handler = getattr(self.memory_system, "handler", None)
         async with in_run(self.joint.engine, "context") as call:
-            return await self.service.generate_context(context_input, global_index, call)
+            return await self.service.generate_context(context_input, global_index, call, handler=handler)
 
 
 def _fields(data: object) -> Mapping[str, object]:

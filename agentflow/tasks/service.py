@@ -324,15 +324,20 @@ class TaskService:
         return resolved.paths, resolved.error
 
     async def generate_context(
-        self, question: ContextGenerationInput, global_index: Mapping[str, str], call: CallContext
+        self,
+        question: ContextGenerationInput,
+        global_index: Mapping[str, str],
+        call: CallContext,
+        *,
+        handler: object | None = None,
     ) -> AssociativeMatchResult:
         """The files relevant to ``question``, chosen over ``global_index`` (path to metadata).
 
         A registered ``atomic:associative_matching`` template chooses, if there is one; else the memory system answers,
         unless it is asking itself; else a model chooses with the built-in template. The template's parameters may be
         ``query``, ``metadata`` (a JSON list of ``{path, text}``), ``inputs``, ``inherited_context``,
-        ``previous_outputs``, ``max_results``, ``context_input`` and ``global_index``. A failure is a result with
-        ``error`` and no matches.
+        ``previous_outputs``, ``max_results``, ``context_input`` and ``global_index``. ``handler`` runs it in place of
+        the service's own. A failure is a result with ``error`` and no matches.
         """
         subtype = f"associative_matching:{question.matching_strategy}"
         names = (f"atomic:{subtype}", f"atomic:{subtype.replace(':', '_')}", "atomic:associative_matching")
@@ -361,7 +366,8 @@ class TaskService:
             inputs={key: value for key, value in inputs.items() if key in compiled.template.params},
         )
         try:
-            result = await self._runner.run(compiled, request, call, self._options())
+            options = self._options(prompts=prompts_of(handler) if handler is not None else None)
+            result = await self._runner.run(compiled, request, call, options)
         except (LimitExceeded, SessionBusy):
             raise
         except Exception as error:  # noqa: BLE001 - as in run_directly

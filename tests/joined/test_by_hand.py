@@ -22,6 +22,7 @@ from agentflow import (
     TaskResult,
     TaskSystem,
 )
+from agentflow.core.context import ContextGenerationInput
 from agentflow.core.messages import ToolResultPart
 from agentflow.handler.tools import subtask_tool
 
@@ -280,3 +281,23 @@ async def test_tasks_of_a_flow_take_part_too(root: Path) -> None:
         await flow.task_system.execute_task("atomic", "talk", {"q": "y"}, handler=other)
         assert len(flow.handler.session.turns()) == len(other.session.turns()) == 1
         await other.aclose()
+
+
+async def test_the_memorys_handler_chooses_its_context(root: Path) -> None:
+    """Wired as document 2 says, the matching template runs with the handler that the memory system was given."""
+    chosen = json.dumps([{"path": "bees.txt", "score": 1, "relevance": "about bees"}])
+    handler = BaseHandler(None, None, ScriptedProvider([chosen]))
+    async with MemorySystem(handler, roots=[root]) as memory:
+        tasks = TaskSystem(None, memory)
+        tasks.register_template(
+            {
+                "name": "choose",
+                "subtype": "associative_matching",
+                "params": "query, metadata",
+                "instructions": "Choose for {{query}} out of {{metadata}}",
+            }
+        )
+        question = ContextGenerationInput(query="bees")
+        found = await tasks.generate_context_for_memory_system(question, {"bees.txt": "bees", "fish.txt": "fish"})
+    await handler.aclose()
+    assert found.error is None and found.file_paths == ["bees.txt"]

@@ -353,6 +353,33 @@ async def handler_finds_files_by_a_command(house: House) -> None:
     assert await house.flow.handler.execute_file_path_command("ls bees.txt") == [house.bees]
 
 
+async def model_runs_a_command(house: House) -> None:
+    call = calls("system:execute_shell_command", command="echo hi")
+    house.replies += [call, "done"]
+    house.flow.task_system.register_template({**ASK, "tools": ["system:execute_shell_command"]})
+    await house.flow.task_system.execute_task("atomic", "ask", {"q": "x"})
+    assert "nobody approved it" in str(house.provider.requests[-1].messages[-1].parts)
+
+
+async def host_commands_find_files(house: House) -> None:
+    host = HostCommands(HostsCommands(house.flow.commands))
+    async with house.call() as call:
+        found = await host.find_files("find . -name '*.txt'", call)
+        started = await host.prepare("ls bees.txt", call=call)
+        assert (await started()).success and (await host.find_files("no-such-program", call)).error
+    assert sorted(found.paths) == [house.bees, str(house.root / "fish.txt")]
+
+
+async def memory_has_its_own_way_with_descriptions(house: House) -> None:
+    class Memory(MemorySystem):
+        async def get_relevant_context_with_description(self, query: str, context: str = "") -> Any:
+            return await super().get_relevant_context_with_description(f"honey {query}", context)
+
+    async with Memory(roots=[house.root]) as memory:
+        template = {"file_paths_source": {"type": "description", "description": "please"}}
+        assert await house.flow.task_system.resolve_file_paths(template, memory) == ([house.bees], None)
+
+
 async def host_commands_run_a_command(house: House) -> None:
     host = HostCommands(HostsCommands(house.flow.commands))
     async with house.call() as call:
@@ -514,6 +541,7 @@ PAIRS = [
     Pair("MemoryPort", "HostMemory", MemorySystem, asking_memory(lambda h: HostMemory(h.flow.memory_system))),
     Pair("ContextFinder", "Engine", HostMemory, asking_memory(lambda h: HostMemory(HostsMemory(h.flow.memory_system)))),
     Pair("ContextFinder", "TaskService", FileMemory, task_looks_context_up),
+    Pair("ContextFinder", "ContextSources", HostMemory, memory_has_its_own_way_with_descriptions),
     Pair("ContextFinder", "EffectRunner", FileMemory, program_looks_context_up),
     Pair("ContextFinder", "SystemTools", FileMemory, tool_looks_context_up),
     Pair("ContextFinder", "DataContexts", FileMemory, handler_primes_from_memory),
@@ -527,7 +555,9 @@ PAIRS = [
     Pair("CommandPort", "SystemTools", CommandExecutor, tool_runs_a_command),
     Pair("CommandPort", "ContextSources", CommandExecutor, task_finds_files_by_a_command),
     Pair("CommandPort", "BaseHandler", CommandExecutor, handler_finds_files_by_a_command),
+    Pair("CommandPort", "SystemTools", CommandExecutor, model_runs_a_command),
     Pair("CommandPort", "SystemTools", HostCommands, host_commands_run_a_command),
+    Pair("CommandPort", "ContextSources", HostCommands, host_commands_find_files),
     Pair("HostCommandPort", "HostCommands", CommandExecutor, host_commands_run_a_command),
     Pair("TemplatePort", "EffectRunner", TaskService, program_calls_a_task),
     Pair("TemplatePort", "Engine", TaskService, run_runs_a_subtask),
