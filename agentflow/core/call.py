@@ -34,6 +34,7 @@ from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
+from agentflow.core.steps import StepLog
 
 if TYPE_CHECKING:
     from agentflow.core.errors import AgentflowError
@@ -266,7 +267,8 @@ class CallContext:
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
     ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
-    ``call_id`` the model's tool call that this is part of, if a model asked for it.
+    ``call_id`` the model's tool call that this is part of, if a model asked for it; ``steps`` what came before in the
+    sequence that this call is a step of, which is nothing to the calls within it.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
 
     What starts within a call has a path below it that is the same in every run. Calls are *ordered*: what starts in them
@@ -290,6 +292,7 @@ class CallContext:
         "run",
         "session",
         "span",
+        "steps",
     )
 
     def __init__(
@@ -317,6 +320,7 @@ class CallContext:
         self.call_id: str | None = None
         self.definitions = definitions
         self.host: HostCalls | None = None
+        self.steps: StepLog | None = None
         self._ordered = ordered
         self._ordinal = 0
         self._occurrences: dict[str, int] | None = None
@@ -382,6 +386,7 @@ class CallContext:
         call.call_id = self.call_id
         call.definitions = self.definitions
         call.host = None
+        call.steps = None
         call._chain = self._chain
         call._ordered = True
         call._ordinal = 0

@@ -59,7 +59,9 @@ class _Fork:
                     if isinstance(value, TaskResult) and value.failed:
                         scope.set(outcome="failed")
                 except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with its place
-                    raise annotate(error) from error.__cause__
+                    final = annotate(error)
+                    strand.steps.explain(final, strand.grants)
+                    raise final from error.__cause__
         finally:
             strand.end()
         self.values[index] = value

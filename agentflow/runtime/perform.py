@@ -97,12 +97,12 @@ class EffectRunner:
         try:
             match effect:
                 case TaskCall():
-                    return await self._task(effect, call)
+                    result = await self._task(effect, call)
                 case ToolCall():
                     arguments = effect.arguments
                     if not _SETTINGS.isdisjoint(arguments):
                         arguments = self._with_settings(effect)
-                    return await self.tools.execute(effect.name, arguments, call)
+                    result = await self.tools.execute(effect.name, arguments, call)
                 case HostCall():
                     return await self._host(effect, call, span)
                 case LogMessage():
@@ -117,6 +117,9 @@ class EffectRunner:
                     return await self._solve(effect, call, span)
                 case CallWorkflow():
                     return await self._workflow(effect, call, span)
+            if call.steps is not None:
+                call.steps.append((effect.name, result, call.grants))
+            return result
         except AgentflowError as error:
             error.at(span)
             raise

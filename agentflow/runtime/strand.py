@@ -39,6 +39,7 @@ from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.leaving import carries_data, leaving
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
 from agentflow.runtime.permits import depth_of
+from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
 
 SLICE = 1_000
 """Most steps between two looks at the clock."""
@@ -70,6 +71,7 @@ class Strand(Naming):
         "loop_config",
         "operations",
         "programs",
+        "steps",
         "tail",
     )
 
@@ -99,6 +101,7 @@ class Strand(Naming):
         self._paused = self._ticked = time.monotonic()
         self._base = 0
         self._cleanup: dict[str, CallContext] = {}
+        self.steps = ProgramSteps()
         budget.strands.add(self)
 
     @property
@@ -128,9 +131,9 @@ class Strand(Naming):
     ) -> Strand:
         """A strand for a part of what this one does, at ``call``: within ``budget``, and perhaps beside others.
 
-        ``env`` is that of another program, which does not see this one's definitions.
+        ``env`` is that of another program, which sees neither this one's definitions nor its steps.
         """
-        return Strand(
+        strand = Strand(
             call,
             self.budget if budget is None else budget,
             self.performer,
@@ -140,6 +143,9 @@ class Strand(Naming):
             programs=self.programs,
             env=env,
         )
+        if env is None:
+            strand.steps.before = self.steps
+        return strand
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0) -> Any:
         """Run a program in ``env``, ``depth`` calls deep, to the strand's end; gives its last value."""
@@ -152,6 +158,7 @@ class Strand(Naming):
             return await bounce(self, d) if result is TAIL else result
         except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
             final = place_error(error)
+            self.steps.explain(final, self.grants)
             raise final from final.__cause__
         finally:
             env.owner = owner
@@ -316,6 +323,10 @@ class Strand(Naming):
             call = call.start(span, type(effect).__name__, effect)
             call.grants = self.grants
             call.definitions = self.definitions(getattr(effect, "env", None))
+            if type(effect) is TaskCall or type(effect) is ToolCall:
+                call.steps = self.steps
+                if len(self.steps) > MAX_UNFOLDED:
+                    self.steps.fold()
         self.budget.charge_effect(span)
         if self.grants is not None:
             missing = missing_grant(effect, call)

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.notes import ErrorInfo, Notes
+from agentflow.core.notes import ErrorInfo
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.steps import AccumulationFormat, StepEntry
 from agentflow.core.values import to_json
 
 MAX_CHARS = 100_000
 """Default maximum length of the text passed to the next step."""
 MAX_STEP_CHARS = 40_000
 """Default maximum length of one step's output in that text."""
+_NO_NOTES = frozenset({"context_files", "error", "parts", "failed_parts", "parseError", "stdout", "stderr", "matches"})
+"""Notes that repeat an output, or are long."""
+
+
+MAX_HEAD_CHARS = 200
+"""What is kept of an output that is no longer handed on."""
+MAX_STEPS = 400
+"""Maximum number of steps a bounded history keeps."""
+MAX_UNFOLDED = 16
+"""Maximum number of a program's steps kept whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A finished step: its ``name`` and ``result``."""
+    """A finished step: its ``name`` and ``result``, and the ``grants`` it was run with (None: the host's authority).
+
+    ``omitted`` is the number of characters of its output that are not kept.
+    """
 
     name: str
     result: TaskResult
+    grants: frozenset[str] | None = None
+    omitted: int = 0
 
 
 class SequentialHistory:
@@ -31,76 +47,119 @@ class SequentialHistory:
 
     Parameters: ``format`` what the next step sees of the earlier ones, ``notes_only`` or ``full_output``; ``max_chars``
     bounds the whole text, ``max_step_chars`` each step. :attr:`steps` keeps complete results; only the text is bounded:
-    first the oldest outputs shrink to their notes, then steps are left out, and the text says how many.
+    first the oldest outputs shrink to their notes, then steps are left out, and the text says how many. A ``bounded``
+    history, as programs have, keeps no more than the text can say: it cuts outputs and forgets the oldest steps.
+    :attr:`handed_on` says whether earlier steps were given to anybody.
     """
 
     def __init__(
         self,
         *,
-        format: Literal["notes_only", "full_output"] = "notes_only",
+        format: AccumulationFormat = "notes_only",
         max_chars: int = MAX_CHARS,
         max_step_chars: int = MAX_STEP_CHARS,
+        bounded: bool = False,
     ) -> None:
-        self.format = format
+        self.format: AccumulationFormat = format
         self.max_chars = max_chars
         self.max_step_chars = max_step_chars
+        self.bounded = bounded
         self.steps: list[Step] = []
+        self.handed_on = False
+        self._forgotten = 0
+        self._cut = 0
+        self._chars = 0
 
-    def add(self, name: str, result: TaskResult) -> None:
-        """Append the result of a step."""
-        self.steps.append(Step(name, result))
+    def copy(self) -> SequentialHistory:
+        """A history that goes on from here by itself."""
+        other = SequentialHistory(
+            format=self.format, max_chars=self.max_chars, max_step_chars=self.max_step_chars, bounded=self.bounded
+        )
+        other.steps = list(self.steps)
+        other._forgotten, other._cut, other._chars = self._forgotten, self._cut, self._chars
+        return other
+
+    def add(self, name: str, result: TaskResult, grants: frozenset[str] | None = None) -> None:
+        """Append the result of a step that was run with ``grants``."""
+        if not self.bounded:
+            self.steps.append(Step(name, result, grants))
+            return
+        self.steps.append(_cut(Step(name, result, grants), self.max_step_chars))
+        self._chars += len(self.steps[-1].result.content)
+        while self._chars > self.max_chars and self._cut < len(self.steps) - 1:
+            step = self.steps[self._cut]
+            self.steps[self._cut] = _cut(step, MAX_HEAD_CHARS)
+            self._chars -= len(step.result.content)
+            self._cut += 1
+        if len(self.steps) > MAX_STEPS:
+            first = self.steps.pop(0)
+            self._forgotten += 1
+            if self._cut:
+                self._cut -= 1
+            else:
+                self._chars -= len(first.result.content)
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self.steps) + self._forgotten
 
     @property
     def last(self) -> TaskResult | None:
         """The last result, or None."""
         return self.steps[-1].result if self.steps else None
 
-    def previous_outputs(self) -> str:
-        """The text passed to the next step as ``previousOutputs``, at most ``max_chars`` long."""
+    def previous_outputs(self, format: AccumulationFormat | None = None, grants: frozenset[str] | None = None) -> str:
+        """The text passed to the next step as ``previousOutputs``, at most ``max_chars`` long.
+
+        ``format`` replaces the history's own. A step with ``grants`` is told of steps that had no more than those.
+        """
+        self.handed_on = True
         texts: list[str] = []
         room = self.max_chars
-        full = self.format == "full_output"
-        for number, step in reversed(list(enumerate(self.steps, 1))):
+        full = (format or self.format) == "full_output"
+        numbered = self._numbered(grants)
+        for left, (number, step) in reversed(list(enumerate(numbered, self._forgotten + 1))):
+            full = full and number > self._forgotten + self._cut
             head = f"Step {number}, {step.name} ({step.result.status}):"
             text = f"{head}\n{_output(step, self.max_step_chars)}" if full else ""
             if not full or len(text) > room:
                 full = False
                 text = f"{head} {_notes(step)}"
             if len(text) + 80 > room:
-                texts.append(f"({number} earlier step{'s' * (number != 1)} left out)")
+                texts.append(_left_out(left))
                 break
             texts.append(text)
             room -= len(text) + 2
+        else:
+            if self._forgotten and texts:
+                texts.append(_left_out(self._forgotten))
         return "\n\n".join(reversed(texts))
 
-    def partial_results(self) -> list[dict[str, Any]]:
-        """All steps so far as JSON data, for a failure."""
+    def _numbered(self, grants: frozenset[str] | None) -> list[tuple[int, Step]]:
+        """The steps that somebody with ``grants`` may know of, with their numbers."""
+        steps = enumerate(self.steps, self._forgotten + 1)
+        return [each for each in steps if grants is None or (each[1].grants is not None and each[1].grants <= grants)]
+
+    def partial_results(self, grants: frozenset[str] | None = None) -> list[dict[str, Any]]:
+        """All steps so far as JSON data, for a failure that somebody with ``grants`` sees."""
         return [
             {"step": number, "name": step.name, "status": step.result.status, "content": step.result.content}
-            for number, step in enumerate(self.steps, 1)
+            for number, step in self._numbered(grants)
         ]
 
-    def failure(self, name: str, result: TaskResult) -> TaskResult:
+    def failure(self, name: str, result: TaskResult, grants: frozenset[str] | None = None) -> TaskResult:
         """The FAILED result of a sequence whose step ``name`` failed with ``result``: the error and all steps."""
+        self.handed_on = True
         error = result.notes.error or ErrorInfo(result.content, "subtask_failure")
-        step = len(self.steps) + 1
+        step = len(self) + 1
         details = {
             **error.details,
             "failed_step": name,
             "step": step,
-            "partial_results": self.partial_results(),
+            "partial_results": self.partial_results(grants),
         }
         message = f"step {step} ({name}) failed: {result.content}"
-        return TaskResult(
-            "FAILED",
-            message,
-            notes=Notes(error=replace(error, message=message, details=details)),
-            usage=result.usage,
-            exception=result.error,
-        )
+        notes = replace(result.notes, error=replace(error, message=message, details=details))
+        return TaskResult("FAILED", message, notes=notes, usage=result.usage, exception=result.error)
 
     async def run(
         self, requests: Iterable[SubtaskRequest], execute: Callable[[SubtaskRequest, str], Awaitable[TaskResult]]
@@ -125,17 +184,70 @@ class SequentialHistory:
         return last
 
 
+class ProgramSteps(list[StepEntry]):
+    """The steps of one strand of a program: those since they were last asked for, and the ``history`` of the others.
+
+    A list, so that a step costs a program no more than an entry. A branch begins with the steps ``before`` it.
+    """
+
+    history: SequentialHistory | None = None
+    before: ProgramSteps | None = None
+
+    def fold(self) -> SequentialHistory:
+        """The history of all steps."""
+        history = self.history
+        if history is None:
+            prefix = self.before.fold() if self.before is not None else None
+            history = self.history = SequentialHistory(bounded=True) if prefix is None else prefix.copy()
+            self.before = None
+        for entry in self:
+            history.add(*entry)
+        self.clear()
+        return history
+
+    def previous_outputs(self, format: AccumulationFormat, grants: frozenset[str] | None) -> str:
+        """The text that the next step is given."""
+        return self.fold().previous_outputs(format, grants)
+
+    def failure(self, name: str, result: TaskResult, grants: frozenset[str] | None) -> TaskResult:
+        """The FAILED result of a sequence whose step ``name`` failed with ``result``: with all steps so far."""
+        return self.fold().failure(name, result, grants)
+
+    def explain(self, error: AgentflowError, grants: frozenset[str] | None) -> None:
+        """Put into an error that ends the sequence what its steps gave, if they were given to one another."""
+        if self.history is not None and self.history.handed_on:
+            error.details.setdefault("partial_results", self.fold().partial_results(grants))
+
+
 def _output(step: Step, limit: int) -> str:
     text = step.result.content
-    return text if len(text) <= limit else f"{text[:limit]} ... ({len(text) - limit} characters more)"
+    omitted = step.omitted + max(0, len(text) - limit)
+    return f"{text[:limit]} ... ({omitted} characters more)" if omitted else text
+
+
+def _cut(step: Step, limit: int) -> Step:
+    """What a bounded history keeps of a step: no data, and of a long output its beginning."""
+    result = step.result
+    if result.parsed_content is None and len(result.content) <= limit:
+        return step
+    omitted = step.omitted + max(0, len(result.content) - limit)
+    return Step(step.name, TaskResult(result.status, result.content[:limit], notes=result.notes), step.grants, omitted)
+
+
+def _left_out(count: int) -> str:
+    return f"({count} earlier step{'s' * (count != 1)} left out)"
 
 
 def _notes(step: Step) -> str:
-    notes = {key: value for key, value in step.result.notes.items() if key not in ("context_files", "error")}
-    head = step.result.content.strip().partition("\n")[0]
-    head = head if len(head) <= 200 else head[:197] + "..."
+    """The notes of a step that say something about its output and hold none of it."""
+    content = step.result.content
+    notes = {
+        key: value
+        for key, value in step.result.notes.items()
+        if key not in _NO_NOTES and not (isinstance(value, str) and value and (value in content or content in value))
+    }
     text = to_json(notes)
-    return f"{head}\n{text if len(text) <= 2_000 else text[:2_000] + ' ...'}"
+    return text if len(text) <= 2_000 else text[:2_000] + " ..."
 
 
 def previous_outputs_text(outputs: object) -> str:

@@ -72,6 +72,7 @@ class TaskRunner:
         nested = call.material is not None or (functions is not None and bool(functions.stack))
         with call.scope(TaskStarted, name=compiled.name, request=request) as scope:
             inner = scope.call
+            inner.steps = None if nested else call.steps
             inner.add_mark(partial(task_mark, compiled.name, request))
             if nested:
                 inner.session = call.session.fork()
@@ -86,6 +87,8 @@ class TaskRunner:
                 )
                 if taken is not None:
                     result = replace(taken, usage=result.usage + taken.usage)
+            if result.status == "FAILED" and inner.steps is not None and _accumulates(compiled, request):
+                result = inner.steps.failure(compiled.name, result, call.grants)
             if call.run.watched:
                 scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
                 if result.failed:
@@ -177,10 +180,15 @@ class TaskRunner:
             and (call.material is None or call.material is NOTHING_INHERITED)
             and settings.fresh_context != "enabled"
             and not (options.inherited_context or options.previous_outputs or request.history_context)
+            and not (settings.accumulate_data and call.steps is not None)
         ):
             return NO_CONTEXT
         inherited = self._inherited(request, values, settings, call, options)
-        previous = options.previous_outputs if settings.accumulate_data else ""
+        previous = ""
+        if settings.accumulate_data:
+            steps = call.steps
+            before = "" if steps is None else steps.previous_outputs(settings.accumulation_format, call.grants)
+            previous = _joined(options.previous_outputs, before)
         explicit = await self._explicit(compiled, request, values, call, options)
         paths: dict[str, str] = {}
         for path in (*explicit, *inherited.paths):
@@ -289,6 +297,14 @@ class TaskRunner:
             return None  # enabled only by the subtype's default, and there is no memory
         question = question_of(compiled, request, values, inherited, previous)
         return await self.sources.ask(question, call, options.memory)
+
+
+def _accumulates(compiled: CompiledTemplate, request: SubtaskRequest) -> bool:
+    """Whether a task is given what the steps before it gave."""
+    for layer in (request.context_management, compiled.template.context_management):
+        if layer is not None and layer.accumulate_data is not None:
+            return layer.accumulate_data
+    return False
 
 
 def _joined(*texts: str) -> str:

@@ -24,13 +24,13 @@ def filled(count: int, size: int = 20, **options: Any) -> SequentialHistory:
 
 
 def test_notes_only_and_full_output() -> None:
-    """notes_only gives each step's first line and notes; full_output the whole content; both in order."""
+    """notes_only gives each step's notes and nothing of its output; full_output the whole content; both in order."""
     history = SequentialHistory()
     history.add("a", TaskResult(content="first line\nsecond line", notes={"k": 1}))
-    history.add("b", TaskResult(content="other"))
+    history.add("b", TaskResult(content="other", notes={"stdout": "other", "said": "othe", "exit_code": 0}))
     text = history.previous_outputs()
-    assert text.index("Step 1, a (COMPLETE): first line") < text.index("Step 2, b")
-    assert "second line" not in text and '{"k": 1}' in text
+    assert text.index('Step 1, a (COMPLETE): {"k": 1}') < text.index("Step 2, b")
+    assert text.endswith('{"exit_code": 0}') and "line" not in text and "othe" not in text
     history.format = "full_output"
     assert "first line\nsecond line" in history.previous_outputs()
 
@@ -47,7 +47,7 @@ def test_what_is_handed_on_is_bounded(format: Any) -> None:
 def test_older_outputs_shrink_before_they_go() -> None:
     """Newest outputs are given in full; older ones as notes; the oldest are left out."""
     text = filled(6, 3_000, format="full_output", max_chars=8_000).previous_outputs()
-    assert text.count("x" * 3_000) == 2 and "Step 1, s0 (COMPLETE): out0" in text
+    assert text.count("x" * 3_000) == 2 and 'Step 1, s0 (COMPLETE): {"key": 0}' in text
     one = filled(1, 9_000, format="full_output", max_step_chars=100).previous_outputs()
     assert "characters more" in one and len(one) < 300
 
@@ -55,7 +55,7 @@ def test_older_outputs_shrink_before_they_go() -> None:
 def test_previous_outputs_as_callers_write_them() -> None:
     """Text, a history, one result or a list of results and values all become text."""
     assert previous_outputs_text(None) == "" and previous_outputs_text("x") == "x"
-    assert "out0" in previous_outputs_text(filled(1))
+    assert "out0" in previous_outputs_text(filled(1, format="full_output"))
     text = previous_outputs_text([TaskResult(content="a"), {"b": 1}])
     assert "a" in text and '{"b": 1}' in text
 
@@ -113,3 +113,40 @@ async def test_limits_end_a_sequence_as_limits() -> None:
 
     with pytest.raises(LimitExceeded):
         await SequentialHistory().run(requests("one"), execute)
+
+
+def test_a_bounded_history_keeps_what_it_can_say() -> None:
+    """However long the sequence, it holds about ``max_chars`` of outputs, says as much as one that keeps all, and goes on counting."""
+    bounded, whole = (
+        filled(3_000, 2_000, format="full_output", max_chars=50_000, bounded=each) for each in (True, False)
+    )
+    assert sum(len(step.result.content) for step in bounded.steps) <= 50_000 + 400 * 200
+    assert len(bounded) == len(whole) == 3_000
+    assert bounded.previous_outputs().split("\n\n")[-20:] == whole.previous_outputs().split("\n\n")[-20:]
+    assert bounded.previous_outputs().startswith("(2") and "earlier steps left out" in bounded.previous_outputs()
+    assert bounded.partial_results()[-1]["step"] == 3_000
+    long = SequentialHistory(bounded=True, max_step_chars=100)
+    long.add("a", TaskResult(content="x" * 1_000, parsed_content=["data"]))
+    assert len(long.steps[0].result.content) == 100 and long.steps[0].result.parsed_content is None
+
+
+def test_a_copy_goes_on_by_itself() -> None:
+    """What either is given later, the other does not know."""
+    history = filled(2)
+    other = history.copy()
+    other.add("more", TaskResult(content="x"))
+    history.add("else", TaskResult(content="y"))
+    assert [step.name for step in history.steps] == ["s0", "s1", "else"]
+    assert [step.name for step in other.steps] == ["s0", "s1", "more"]
+
+
+def test_a_step_is_told_of_those_with_no_more_authority() -> None:
+    """The host is told of all; code with grants of nothing that was done with others."""
+    history = SequentialHistory(format="full_output")
+    history.add("host", TaskResult(content="secret"))
+    history.add("ours", TaskResult(content="open"), frozenset({"a"}))
+    history.add("more", TaskResult(content="wide"), frozenset({"a", "b"}))
+    assert "secret" in history.previous_outputs()
+    told = history.previous_outputs(grants=frozenset({"a"}))
+    assert "open" in told and "secret" not in told and "wide" not in told
+    assert [each["name"] for each in history.partial_results(frozenset({"a"}))] == ["ours"]
