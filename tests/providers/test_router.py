@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import genai_prices
 import pytest
 
 from agentflow.app import AgentFlow
@@ -172,3 +173,23 @@ def test_prices_come_from_the_price_library() -> None:
     assert plain is not None and cached is not None and 0 < cached < plain
     assert prices.cost("openai", "no-such-model", usage) is None
     assert (prices.context_window("openai", "gpt-4o") or 0) > 100_000
+    assert prices.context_window("openai", "no-such-model") is None
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5", "claude-3-5-haiku-latest"])
+@pytest.mark.parametrize("tokens", [1_000, 200_000, 200_001, 900_000])
+def test_a_call_costs_what_the_price_library_says(model: str, tokens: int) -> None:
+    """Whatever its size: some models have other prices for long calls, which apply to all of their tokens."""
+    provider = "openai" if model.startswith("gpt") else "anthropic"
+    usage = Usage(tokens, 500, cache_read_tokens=tokens // 2, cache_write_tokens=tokens // 4)
+    prices = Prices()
+    prices.load()
+    expected = genai_prices.calc_price(
+        genai_prices.Usage(
+            input_tokens=tokens, output_tokens=500, cache_read_tokens=tokens // 2, cache_write_tokens=tokens // 4
+        ),
+        model,
+        provider_id=provider,
+    )
+    assert prices.cost(provider, model, usage) == pytest.approx(float(expected.total_price))
+    assert prices.context_window(provider, model) == expected.model.context_window
