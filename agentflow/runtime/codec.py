@@ -293,15 +293,15 @@ def _note(entry: Any) -> Any:
 
 def _assigned(closure: Closure) -> str | None:
     """A variable from outside, of a closure or of one it uses, that its program changes; None when there is none."""
-    pending, seen = [closure], {id(closure.code)}
+    pending, seen = [closure], {id(closure.raw)}
     while pending:
         at = pending.pop()
         text = at.info.source.text
         for name, value in captured(at).items():
             if "set!" in text and re.search(rf"set!\s+{re.escape(name)}[\s()\[\]]", text):
                 return name
-            if isinstance(value, Closure) and id(value.code) not in seen:
-                seen.add(id(value.code))
+            if isinstance(value, Closure) and id(value.raw) not in seen:
+                seen.add(id(value.raw))
                 pending.append(value)
     return None
 

@@ -1,8 +1,10 @@
 """Made-up and mutated programs against the compiler and the runtime: no crash, no hang, no foreign exception.
 
     python tests/lang/fuzz.py --count 1000000 --jobs 2
+    python tests/lang/fuzz.py --count 1000000 --jobs 2 --authority
 
-Each program is made from its number, so a failure is repeated with ``--first N --count 1``.
+With ``--authority`` programs of several authors pass procedures to each other, and an oracle that knows all authors
+looks at every effect. Each program is made from its number, so a failure is repeated with ``--first N --count 1``.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
+from agentflow.lang.environment import SexpEnvironment
+from tests.support.authority_programs import SHARED, Author, Witness, carried, grants
 from tests.support.manual import blocks
 from tests.support.programs import any_program, mutated
 from tests.support.world import World
@@ -32,16 +37,19 @@ LIMITS = Limits(
 )
 SLOW_S = 1.0
 HANG_S = 30
+PROGRAMS = 8
+"""How many programs share an environment when procedures cross grants."""
 PAGES = sorted((Path(__file__).resolve().parents[1] / "spec").glob("*.md"))
 
 
 @dataclass
 class Report:
-    """What came of a range of programs: outcomes by error code, and the programs that broke a rule."""
+    """What came of a range of programs: outcomes by error code, the programs that broke a rule, what an oracle checked."""
 
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter[str])
     broken: list[str] = field(default_factory=list[str])
     slowest: float = 0.0
+    checked: collections.Counter[str] = field(default_factory=collections.Counter[str])
 
 
 def corpus() -> list[str]:
@@ -91,9 +99,43 @@ async def fuzz(first: int, count: int) -> Report:
     return report
 
 
-def run(first: int, count: int) -> Report:
-    """:func:`fuzz` on a loop of its own."""
-    return asyncio.run(fuzz(first, count))
+async def fuzz_authority(first: int, count: int) -> Report:
+    """Let ``count`` programs of several authors, a few at a time in one environment, pass procedures to each other."""
+    report = Report()
+    for number in range(first, first + count, PROGRAMS):
+        rng = random.Random(number)
+        witness = Witness()
+        identity = await witness.run("(lambda (k . m) k)")
+        env = SexpEnvironment(dict.fromkeys(SHARED, identity))
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        texts: list[str] = []
+        for _ in range(min(PROGRAMS, first + count - number)):
+            granted = grants(rng)
+            texts.append(f"; {granted and sorted(granted)}\n{Author(rng, granted).program()}")
+            try:
+                await witness.run(texts[-1], env, limits=LIMITS, allow=granted)
+                name = rng.choice(SHARED)
+                if rng.random() < 0.3:
+                    env.define(name, carried(env.lookup(name)))
+                await witness.called(env.lookup(name), grants(rng), LIMITS)
+                report.outcomes["value"] += 1
+            except AgentflowError as error:
+                report.outcomes[error.code] += 1
+            except BaseException:
+                report.broken.append(f"program {number}:\n" + "\n".join(texts) + f"\n{traceback.format_exc(limit=-6)}")
+        seen = witness.findings
+        report.checked.update(effects=seen.ran, refusals=seen.refused, crossing=seen.crossed)
+        if seen.faults:
+            report.broken.append(f"program {number}: {seen.faults[:3]}\n" + "\n".join(texts))
+        if len(report.broken) > 20:
+            break
+    faulthandler.cancel_dump_traceback_later()
+    return report
+
+
+def run(first: int, count: int, *, authority: bool = False) -> Report:
+    """:func:`fuzz` or :func:`fuzz_authority` on a loop of its own."""
+    return asyncio.run(fuzz_authority(first, count) if authority else fuzz(first, count))
 
 
 def main() -> int:
@@ -102,6 +144,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000, help="how many programs")
     parser.add_argument("--first", type=int, default=0, help="number of the first program")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--authority", action="store_true", help="procedures that cross grants, under an oracle")
     options = parser.parse_args()
     began = time.perf_counter()
     step = 5_000
@@ -111,14 +154,17 @@ def main() -> int:
     ]
     total = Report()
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
-        for report in pool.map(run, *zip(*ranges, strict=True)):
+        for report in pool.map(partial(run, authority=options.authority), *zip(*ranges, strict=True)):
             total.outcomes.update(report.outcomes)
+            total.checked.update(report.checked)
             total.broken += report.broken
             total.slowest = max(total.slowest, report.slowest)
             for each in report.broken:
                 print(each, file=sys.stderr)
             print(f"{total.outcomes.total()} programs, {len(total.broken)} broken", flush=True)
     print(f"{time.perf_counter() - began:.0f} s, slowest program {total.slowest:.2f} s")
+    for what, times in total.checked.items():
+        print(f"{times:9} {what} checked")
     for code, times in total.outcomes.most_common():
         print(f"{times:9} {code}")
     return 1 if total.broken else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lang.fuzz import fuzz
+from tests.lang.fuzz import fuzz, fuzz_authority
 
 COUNT = 20_000
 PARTS = [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, 10))]
@@ -19,3 +19,17 @@ async def test_no_text_breaks_the_language(part: int) -> None:
     each = COUNT // len(PARTS)
     report = await fuzz(part * each, each)
     assert not report.broken, "\n\n".join(report.broken[:5])
+
+
+AUTHORITY = 800
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 10))])
+async def test_no_procedure_has_more_authority_than_its_authors(part: int) -> None:
+    """No effect runs that not all authors on its chain may do, and none is refused that they may.
+
+    A million: ``python tests/lang/fuzz.py --count 1000000 --jobs 2 --authority``.
+    """
+    report = await fuzz_authority(part * AUTHORITY, AUTHORITY)
+    assert not report.broken, "\n\n".join(report.broken[:5])
+    assert min(report.checked[kind] for kind in ("effects", "refusals", "crossing")) > AUTHORITY

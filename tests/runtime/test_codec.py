@@ -30,6 +30,7 @@ from agentflow.runtime.codec import Codec, NotData, fingerprint
 from agentflow.runtime.error_codec import TAGS
 from agentflow.runtime.recovery import ErrorValue
 from tests.support.fake_run import FakeFlow
+from tests.support.world import World
 
 TEXT = st.one_of(
     st.text(alphabet=st.characters(), max_size=12),
@@ -183,6 +184,19 @@ async def test_procedures_come_back_with_what_they_captured() -> None:
     assert await flow("(f 10)", env=SexpEnvironment({"f": back})) == 25
     with pytest.raises(NotData, match="counter"):
         codec.encode([count])
+
+
+async def test_procedures_come_back_with_their_authority() -> None:
+    """A record of a closure keeps what its author was granted, however its procedures call each other."""
+    program = """
+    (let () (define (ev n) (if (= n 0) true (od (- n 1)))) (define (od n) (if (= n 0) false (ev (- n 1))))
+      (lambda (n) (ev n)))
+    """
+    even = await World().run(program, allow=["shout"])
+    codec = Codec()
+    back = codec.decode(json.loads(json.dumps(codec.encode(even))))
+    assert isinstance(back, Closure) and back.grants == even.grants == frozenset({"shout"})
+    assert await World().run("(f 10)", SexpEnvironment({"f": back})) is True
 
 
 class Form(BaseModel):
