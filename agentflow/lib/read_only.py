@@ -26,6 +26,10 @@ class ReadOnlyDict(dict[K, V]):
         """Remove an entry, if there is one: for the owner."""
         super().pop(key, None)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is copied or pickled is a plain dict."""
+        return dict, (dict(self),)
+
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise _refusal(self._what, self._instead)
 
@@ -39,6 +43,10 @@ class ReadOnlyList(list[V]):
         super().__init__(items)
         self._what = what
         self._instead = instead
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is copied or pickled is a plain list."""
+        return list, (list(self),)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise _refusal(self._what, self._instead)

@@ -93,6 +93,23 @@ class ToolExecutors(MutableMapping[str, Callable[..., Any]], dict[str, Callable[
     def __len__(self) -> int:
         return len(self._registry.names())
 
+    def __ior__(self, other: Any) -> ToolExecutors:
+        self.update(other)
+        return self
+
+    def __or__(self, other: Any) -> dict[str, Callable[..., Any]]:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> dict[str, Callable[..., Any]]:
+        return other | dict(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+    def copy(self) -> dict[str, Callable[..., Any]]:
+        """The executors as they are now."""
+        return dict(self)
+
     def __repr__(self) -> str:
         return repr(dict(self))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import logging
 from pathlib import Path
@@ -188,7 +189,12 @@ class TestTools:
         await made.execute_prompt("go")
         offered = made.model_provider.requests[0].tools  # type: ignore[union-attr]
         assert [spec.name for spec in offered] == ["math"]
-        del made.tool_executors["math"]
+        executors = made.tool_executors
+        executors |= {"more": echo}
+        assert executors is not made.tool_executors and made.tool_executors["more"] is echo
+        assert {**executors} == dict(executors) == executors.copy() == copy.copy(executors) == executors | {}
+        assert sorted({"a": echo} | executors) == ["a", "math", "more", "system:echo"]
+        del made.tool_executors["math"], made.tool_executors["more"]
         assert made.tool_executors.pop("system:echo") is echo and made.registered_tools == {} == made.tool_executors
         for name, executor in (("x", 5), ("", echo)):
             with pytest.raises(ConfigurationError):
@@ -213,6 +219,9 @@ class TestTools:
                 change()
             assert "register_tool" in (caught.value.hint or "")
         assert made.registered_tools == {} and len(made.conversation_history) == 2
+        copied = copy.deepcopy(history)
+        copied.clear()
+        assert type(copied) is list and copy.copy(made.registered_tools) == {}
 
 
 class TestPrompts:
