@@ -81,8 +81,8 @@ Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[
 class Tool:
     """A tool: its specification, its function, and how it may be run.
 
-    ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` makes the turn loop
-    run the SubtaskRequest it returns. ``read_only`` changes nothing; ``idempotent`` may be repeated; ``sequential``
+    ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` has the
+    SubtaskRequest that it returns run. ``read_only`` changes nothing; ``idempotent`` may be repeated; ``sequential``
     never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
     further attempts after a failure. ``approval`` asks the run's approver before each call made with granted (not host)
     authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its

@@ -61,7 +61,7 @@ READING: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cat": (),
         "echo": (),
         "find": ("-delete", "-exec*", "-fls", "-fprint*", "-ok*"),
-        "git": (),
+        "git ls-files": (),
         "grep": (),
         "head": (),
         "ls": (),
@@ -69,7 +69,7 @@ READING: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tail": (),
     }
 )
-"""Programs that only read, and the arguments with which they would not (``git``: with ``ls-files`` alone)."""
+"""The beginnings of commands that only read, and the arguments with which they would not."""
 
 _ROOTS = ("/", "/*", "/.", "/..", "~", "~/", "$HOME")
 
@@ -154,11 +154,11 @@ def _removes_everything(executable: str, argv: Sequence[str]) -> bool:
 
 def only_reads(argv: Sequence[str]) -> bool:
     """Whether a command can write nothing, whatever the files say: one of :data:`READING`, found in the search path."""
-    program, *arguments = argv
-    refused = READING.get(program)
-    if refused is None or (program == "git" and arguments[:1] != ["ls-files"]):
-        return False
-    return not any(fnmatchcase(word, pattern) for word in arguments for pattern in refused)
+    for text, refused in READING.items():
+        words = text.split()
+        if list(argv[: len(words)]) == words:
+            return not any(fnmatchcase(word, pattern) for word in argv for pattern in refused)
+    return False
 
 
 _OPERATORS = frozenset("|&;<>()")
