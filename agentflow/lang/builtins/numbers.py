@@ -7,14 +7,20 @@ to ``Limits.integer_bits``; a result that a float cannot hold is an error, never
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work
 from agentflow.lang.builtins.registry import primitive, wrong_type
+from agentflow.lang.calling import MANY_OPERANDS, Sliced
 from agentflow.lang.charging import Bounded, check_bits, touch_bits, touch_product
 
 Number = int | float
+_REAL = frozenset((int, float))
+_FEW = MANY_OPERANDS - 2
+"""Numbers that are worked on in one part of work, so that each part is a call with few operands."""
 
 
 def number(who: str, position: int, value: object) -> Number:
@@ -48,6 +54,24 @@ def _by_zero(who: str) -> SexpEvaluationError:
     )
 
 
+def _check(who: str, position: int, numbers: tuple[Any, ...]) -> None:
+    """Raise ``type/argument`` for the first of ``numbers`` that is none; they are the arguments from ``position`` on."""
+    if not _REAL.issuperset(map(type, numbers)):
+        for place, value in enumerate(numbers, position):
+            number(who, place, value)
+
+
+def _folded(rt: Bounded, who: str, function: Callable[..., Any], numbers: tuple[Any, ...]) -> Work[Any]:
+    """An operation on many numbers, some at a time; it charges for their bits."""
+    result: Any = None
+    for start in range(0, len(numbers), _FEW):
+        yield _FEW // ELEMENTS_PER_STEP
+        part = numbers[start : start + _FEW]
+        _check(who, start + 1, part)
+        result = function(rt, *part) if start == 0 else function(rt, result, *part)
+    return result
+
+
 @primitive("+", usage="(+ number ...)", arity=(0, None), needs_rt=True)
 def add(rt: Bounded, *numbers: Any) -> Number:
     """The sum; 0 without arguments. A float among them makes the sum a float; booleans count as 1 and 0."""
@@ -55,6 +79,8 @@ def add(rt: Bounded, *numbers: Any) -> Number:
         a, b = numbers
         if type(a) is float and type(b) is float:
             return a + b
+    if len(numbers) >= MANY_OPERANDS:
+        return cast("Number", Sliced(_folded(rt, "+", add, numbers)))
     total: Number = 0
     for position, value in enumerate(numbers, 1):
         try:
@@ -86,6 +112,8 @@ def subtract(rt: Bounded, a: Any, b: Any = None) -> Number:
 @primitive("*", usage="(* number ...)", arity=(0, None), needs_rt=True)
 def multiply(rt: Bounded, *numbers: Any) -> Number:
     """The product; 1 without arguments. A float among them makes the product a float."""
+    if len(numbers) >= MANY_OPERANDS:
+        return cast("Number", Sliced(_folded(rt, "*", multiply, numbers)))
     product: Number = 1
     for position, value in enumerate(numbers, 1):
         factor = number("*", position, value)
@@ -208,16 +236,31 @@ def at_least(*numbers: Any) -> bool:
     return all(a >= b for a, b in pairwise(values))
 
 
+def _chosen(who: str, choose: Callable[..., Any], numbers: tuple[Any, ...]) -> Any:
+    """The smallest or largest of many numbers."""
+
+    def work() -> Work[Any]:
+        best: Any = numbers[0]
+        for start in range(0, len(numbers), PART):
+            yield 0
+            part = numbers[start : start + PART]
+            _check(who, start + 1, part)
+            best = choose(best, choose(part))
+        return best
+
+    return Sliced(work())
+
+
 @primitive("min", usage="(min number ...)", arity=(1, None))
 def smallest(*numbers: Any) -> Number:
     """The smallest number, the first of equal ones."""
-    return min(_ordered("min", numbers))
+    return min(_ordered("min", numbers)) if len(numbers) < MANY_OPERANDS else _chosen("min", min, numbers)
 
 
 @primitive("max", usage="(max number ...)", arity=(1, None))
 def largest(*numbers: Any) -> Number:
     """The largest number, the first of equal ones."""
-    return max(_ordered("max", numbers))
+    return max(_ordered("max", numbers)) if len(numbers) < MANY_OPERANDS else _chosen("max", max, numbers)
 
 
 @primitive("abs", usage="(abs number)", arity=(1, 1))

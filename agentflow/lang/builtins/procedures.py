@@ -5,21 +5,24 @@ They call a procedure's code directly, as generated code does: an element costs 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.effects import LogMessage
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.values import Symbol, name_of, text_work
 from agentflow.core.walk import TooDeep, TooLong
-from agentflow.core.work import Work
+from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.charging import charge_string, check_string, touch_elements
 from agentflow.lang.printer import too_deep
+from agentflow.lang.sorting import in_order, long_texts_in_order
 
 _LONGEST_STEM = 100
+_LONG_TEXT = 512
+"""Characters from which on comparing texts takes longer than looking at them."""
 
 
 @primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)
@@ -116,19 +119,37 @@ async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
     Equal elements keep their order.
     """
     values = items("sort", 1, elements)
-    touch_elements(rt, len(values) * len(values).bit_length())
     if before:
         return await _merge_sort(rt, d, values, before[0])
-    if all(isinstance(each, str | Symbol) for each in values):
-        return sorted(values, key=str)
-    for position, each in enumerate(values):
-        if not isinstance(each, int | float):
+    return await rt.work(_sorted(values)) if len(values) > 1 else list(values)
+
+
+def _sorted(values: list[Any]) -> Work[list[Any]]:
+    """The work of sorting numbers, or strings and symbols by their text."""
+    texts = isinstance(values[0], str | Symbol)
+    kind: Any = str | Symbol if texts else int | float
+    keys: list[Any] = []
+    longest = 0
+    for part in slices(values):
+        if len(part) >= ELEMENTS_PER_STEP:
+            yield len(part) // ELEMENTS_PER_STEP
+        if not all(issubclass(each, kind) for each in set(map(type, part))):
+            position = len(keys) + next(at for at, each in enumerate(part) if not isinstance(each, kind))
             raise SexpEvaluationError(
                 f"sort without a procedure takes all numbers or all strings; element {position} is neither like the rest",
                 code="type/element",
                 hint="write (sort list (lambda (a b) ...)), true when a comes before b",
             )
-    return sorted(cast("list[float]", values))
+        keys += map(str, part) if texts else part
+        if texts:
+            longest = max(longest, max(map(len, keys[-len(part) :])))
+    if longest > _LONG_TEXT:
+        keys = yield from long_texts_in_order(keys)
+        return keys
+    if Symbol not in set(map(type, values)):
+        return (yield from in_order(keys))
+    placed = yield from in_order([(key, place) for place, key in enumerate(keys)])
+    return [values[place] for _, place in placed]
 
 
 async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> list[Any]:

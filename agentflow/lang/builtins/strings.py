@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.records import is_dict
 from agentflow.core.values import Symbol
-from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work
+from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
-from agentflow.lang.calling import begun
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import (
     Bounded,
     charge_collection,
     charge_string,
+    check_collection,
     check_string,
     touch_bits,
-    touch_elements,
     touch_text,
 )
 from agentflow.lang.json_writer import json_work
 from agentflow.lang.printer import MAX_DIGITS, print_work, write_number
 
 _NUMBER = re.compile(r"[+-]?(?:(?P<whole>[0-9]+)|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?)")
+_LONG = 65_536
+"""Characters, or strings, that are worked on in one part of work where that is quick."""
+_SPACE = re.compile(r"\s")
+_LONGEST_NUMBER = 2 * MAX_DIGITS
+"""Characters past which a text that looks like a number is not read as one."""
+_DIGITS = re.compile(r"[0-9+\-.eE]+")
 _FEW = 512
 """Slots or parts of text that are worked on in one part of work."""
 _NOT_FINITE = {"+inf.0": float("inf"), "-inf.0": float("-inf"), "+nan.0": float("nan")}
@@ -92,37 +98,88 @@ def string_append(rt: Bounded, *strings: Any) -> str:
     return "".join(parts)
 
 
-@primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), needs_rt=True)
-def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> str:
+@primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), sliced=True)
+def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> Any:
     """The strings of a list joined by the separator (default: one space)."""
     hint = "the list comes first, then the separator"
     if isinstance(strings, str) and isinstance(separator, list):
         wrong_type("string-join", 1, "a list", strings, hint=hint)
     parts = items("string-join", 1, strings)
     between = string("string-join", 2, separator)
-    touch_elements(rt, len(parts))
-    for at, part in enumerate(parts):
-        if not isinstance(part, str):
-            hint = 'make texts of them first: (map (lambda (x) (format "{}" x)) list)'
-            wrong_element("string-join", at, "string", part, hint=hint)
-    charge_string(rt, sum(map(len, parts)) + len(between) * max(0, len(parts) - 1), "string-join")
-    return between.join(parts)
+    return begun(_joined(rt, parts, between))
 
 
-@primitive("string-split", usage="(string-split string [separator])", arity=(1, 2), needs_rt=True)
-def string_split(rt: Bounded, text: Any, separator: Any = None) -> list[str]:
+def _joined(rt: Bounded, parts: list[Any], between: str) -> Work[str]:
+    size = at = 0
+    for some in slices(parts):
+        if len(some) >= ELEMENTS_PER_STEP:
+            yield len(some) // ELEMENTS_PER_STEP
+        for part in some:
+            if not isinstance(part, str):
+                hint = 'make texts of them first: (map (lambda (x) (format "{}" x)) list)'
+                wrong_element("string-join", at, "string", part, hint=hint)
+            size += len(part)
+            at += 1
+    charge_string(rt, size + len(between) * max(0, len(parts) - 1), "string-join")
+    if len(parts) <= _LONG:
+        return between.join(parts)
+    joined: list[str] = []
+    for some in slices(parts, _LONG):
+        yield 0
+        joined.append(between.join(some))
+    return between.join(joined)
+
+
+@primitive("string-split", usage="(string-split string [separator])", arity=(1, 2), sliced=True)
+def string_split(rt: Bounded, text: Any, separator: Any = None) -> Any:
     """The parts of a string between separators; without a separator, its words."""
     source = string("string-split", 1, text)
     touch_text(rt, len(source))
     if separator is None:
-        words = source.split()
-        charge_collection(rt, len(words), "string-split")
-        return words
+        return begun(_words(rt, source))
     mark = string("string-split", 2, separator)
     if not mark:
         raise _empty("string-split", "separator")
     charge_collection(rt, source.count(mark) + 1, "string-split")
-    return source.split(mark)
+    return source.split(mark) if len(source) < _LONG else Sliced(_split(source, mark))
+
+
+def _words(rt: Bounded, source: str) -> Work[list[str]]:
+    """The words of a text, a stretch of it at a time: the last word of a stretch may go on in the next."""
+    words: list[str] = []
+    at = 0
+    while at < len(source):
+        end = min(at + _LONG, len(source))
+        if at or end < len(source):
+            yield 0
+        while end < len(source) and not source[end - 1].isspace():
+            gap = _SPACE.search(source, end, min(end + _LONG, len(source)))
+            end = gap.end() if gap is not None else min(end + _LONG, len(source))
+            yield 0
+        words += source[at:end].split()
+        check_collection(rt, len(words), "string-split")
+        at = end
+    charge_collection(rt, len(words), "string-split")
+    return words
+
+
+def _split(source: str, mark: str) -> Work[list[str]]:
+    """The parts of a long text, a stretch of it at a time; what is behind the last separator belongs to the next stretch."""
+    parts: list[str] = []
+    at = 0
+    while at + _LONG < len(source):
+        *some, rest = source[at : at + _LONG].split(mark)
+        if some:
+            parts += some
+            at += _LONG - len(rest)
+        else:  # a part that is longer than a stretch
+            end = source.find(mark, at)
+            if end < 0:
+                break
+            parts.append(source[at:end])
+            at = end + len(mark)
+        yield 0
+    return parts + source[at:].split(mark)
 
 
 def _empty(who: str, what: str) -> SexpEvaluationError:
@@ -148,20 +205,31 @@ def string_trim(rt: Bounded, text: Any) -> str:
     return source.strip()
 
 
-@primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), needs_rt=True)
-def string_upcase(rt: Bounded, text: Any) -> str:
+def _recased(source: str, change: Callable[[str], str]) -> Work[str]:
+    """A text in another case. How a sigma is written depends on what is around it, so such a text is changed as a whole."""
+    if len(source) <= _LONG or source.isascii() or "\u03a3" in source:
+        return change(source)
+    out: list[str] = []
+    for start in range(0, len(source), _LONG):
+        yield 0
+        out.append(change(source[start : start + _LONG]))
+    return "".join(out)
+
+
+@primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), sliced=True)
+def string_upcase(rt: Bounded, text: Any) -> Any:
     """The string in upper case."""
     source = string("string-upcase", 1, text)
     charge_string(rt, len(source) * (1 if source.isascii() else 3), "string-upcase")
-    return source.upper()
+    return begun(_recased(source, str.upper))
 
 
-@primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), needs_rt=True)
-def string_downcase(rt: Bounded, text: Any) -> str:
+@primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), sliced=True)
+def string_downcase(rt: Bounded, text: Any) -> Any:
     """The string in lower case."""
     source = string("string-downcase", 1, text)
     charge_string(rt, len(source) * (1 if source.isascii() else 3), "string-downcase")
-    return source.lower()
+    return begun(_recased(source, str.lower))
 
 
 @primitive("substring", usage="(substring string start [end])", arity=(2, 3), needs_rt=True)
@@ -202,6 +270,10 @@ def string_to_number(rt: Bounded, text: Any) -> Any:
     source = string("string->number", 1, text)
     touch_text(rt, len(source))
     source = source.strip()
+    if len(source) > _LONGEST_NUMBER:
+        if not _DIGITS.fullmatch(source, 0, _LONGEST_NUMBER):
+            return False
+        raise _too_many_digits(len(source))
     if source in _NOT_FINITE:
         return _NOT_FINITE[source]
     match = _NUMBER.fullmatch(source)
@@ -210,14 +282,18 @@ def string_to_number(rt: Bounded, text: Any) -> Any:
     if match["whole"] is None:
         return float(source)
     if len(match["whole"]) > MAX_DIGITS:
-        raise LimitExceeded(
-            f"string->number: the text has {len(match['whole'])} digits; at most {MAX_DIGITS} are read",
-            limit="integer_digits",
-            allowed=MAX_DIGITS,
-            used=len(match["whole"]),
-            hint="a number this long is hardly a number: keep it as text",
-        )
+        raise _too_many_digits(len(match["whole"]))
     return int(source)
+
+
+def _too_many_digits(count: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"string->number: the text has {count} digits; at most {MAX_DIGITS} are read",
+        limit="integer_digits",
+        allowed=MAX_DIGITS,
+        used=count,
+        hint="a number this long is hardly a number: keep it as text",
+    )
 
 
 @primitive("symbol->string", usage="(symbol->string symbol)", arity=(1, 1))

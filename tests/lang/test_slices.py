@@ -1,0 +1,113 @@
+"""What primitives do in slices gives what it would give at once."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.limits import Limits
+from agentflow.core.values import Symbol
+from agentflow.core.work import finish
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.sorting import in_order
+from tests.support.bounds import Bounds
+from tests.support.fake_run import FakeFlow
+
+N = 50_000
+CHANCE = random.Random(7)
+
+
+def call(name: str, *arguments: Any) -> Any:
+    return Bounds().call(PRIMITIVES[name], *arguments)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [CHANCE.randrange(10**9) for _ in range(N)],
+        [CHANCE.randrange(5) for _ in range(N)],
+        [1] * N,
+        list(range(N)),
+        list(range(N, 0, -1)),
+        [CHANCE.choice([1, 1.0, True, 0, 0.0, False, 2.5]) for _ in range(N)],
+        [str(CHANCE.randrange(10**6)) for _ in range(N)],
+        [(CHANCE.randrange(9), at) for at in range(N)],
+    ],
+    ids=["random", "few values", "one value", "sorted", "reversed", "equal kinds", "texts", "pairs"],
+)
+def test_sorting_in_parts_is_sorting(values: list[Any]) -> None:
+    """The order is Python's, and equal values keep theirs."""
+    assert [repr(each) for each in finish(in_order(values))] == [repr(each) for each in sorted(values)]
+
+
+async def test_sort_takes_long_texts_and_symbols() -> None:
+    """Texts that take long to compare, and symbols among strings, are sorted by their text all the same."""
+    long = ["x" * 2_000 + str(CHANCE.randrange(100)) for _ in range(60)]
+    mixed = [Symbol(str(at % 7)) if at % 3 else str(at % 7) for at in range(9_000)]
+    flow = FakeFlow(watched=False)
+    flow.env.define("long", long)
+    flow.env.define("mixed", mixed)
+    assert await flow("(sort long)") == sorted(long)
+    result = await flow("(sort mixed)")
+    assert [(type(each), str(each)) for each in result] == [(type(e), str(e)) for e in sorted(mixed, key=str)]
+
+
+TEXTS = {
+    "words": "".join(CHANCE.choice(["a", "bc", " ", "\n", "\u2003", "def"]) for _ in range(4 * N)),
+    "one word": "x" * 5 * N,
+    "only space": " " * 5 * N,
+    "commas": "".join(CHANCE.choice(["a", "bc", ",", ",,"]) for _ in range(4 * N)),
+    "one comma": "x" * 3 * N + "," + "y" * 3 * N,
+    "accents": "".join(CHANCE.choice("a\u00e9\u00df\u0130 \ufb01") for _ in range(4 * N)),
+    "sigmas": "\u039f\u03a3 " * N,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_in_stretches_is_text_at_once(name: str) -> None:
+    """Splitting, joining and changing the case of a long text give what Python gives."""
+    text = TEXTS[name]
+    assert call("string-split", text) == text.split()
+    assert call("string-split", text, ",") == text.split(",")
+    assert call("string-split", text, ",,") == text.split(",,")
+    assert call("string-join", text.split(","), ", ") == ", ".join(text.split(","))
+    assert call("string-upcase", text) == text.upper()
+    assert call("string-downcase", text) == text.lower()
+
+
+def test_many_numbers_are_worked_on_some_at_a_time() -> None:
+    """Operations on as many operands as apply gives them."""
+    numbers = [CHANCE.randrange(-(10**6), 10**6) for _ in range(N)]
+    assert call("+", *numbers) == sum(numbers)
+    assert call("min", *numbers) == min(numbers)
+    assert call("max", *numbers, 1e7) == 1e7
+    assert call("*", *[1, -1] * N) == (-1) ** N
+    for name in ("+", "*", "min", "max"):
+        with pytest.raises(Exception, match=f"argument {N + 1}"):
+            call(name, *[1] * N, "x")
+
+
+def test_long_lists_are_gone_over_as_short_ones() -> None:
+    """Searching, zipping and comparing give the same however many parts they take."""
+    numbers = list(range(N))
+    assert call("member", N - 1, numbers) == [N - 1]
+    assert call("member", [N - 1], [[each] for each in numbers]) == [[N - 1]]
+    assert call("member", "x", numbers) is False
+    assert call("assoc", N - 1, [[each, 1] for each in numbers]) == [N - 1, 1]
+    assert call("zip", numbers, numbers[1:]) == [[each, each + 1] for each in numbers[:-1]]
+    assert call("equal?", numbers, list(numbers))
+    assert not call("equal?", numbers, [*numbers[:-1], 0])
+    assert not call("equal?", {str(n): n for n in numbers}, {str(n): n + (n == N - 1) for n in numbers})
+    assert call("range", N) == numbers
+
+
+def test_format_finds_its_slots_in_a_long_template() -> None:
+    """Braces far apart, many of them, and none."""
+    assert call("format", "x" * N) == "x" * N
+    assert call("format", "{{" * N + "{}" + "y" * N, 5) == "{" * N + "5" + "y" * N
+    assert call("format", "{}" * 3_000, *range(3_000)) == "".join(map(str, range(3_000)))
+    with pytest.raises(LimitExceeded):
+        Bounds(Limits(string=1_000)).call(PRIMITIVES["format"], "{}" * 300, *["12345"] * 300)
