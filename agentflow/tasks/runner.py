@@ -9,7 +9,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
-from agentflow.core.errors import AgentflowError, TaskError
+from agentflow.core.errors import AgentflowError, TaskError, clip
 from agentflow.core.events import TaskStarted
 from agentflow.core.names import narrowed
 from agentflow.core.requests import SubtaskRequest
@@ -48,7 +48,11 @@ class TaskRunner:
         """The FAILED result for a request without a template."""
         label = request.name or f"{request.type}:{request.subtype or '?'}"
         hint = did_you_mean(label, [*self.registry.names(call.definitions), *self.registry.template_index])
-        if request.type != "atomic":
+        message = f"there is no task template '{label}'"
+        if request.name is None and request.subtype is None and request.type == "atomic":
+            message = f"no task template has a description like '{clip(request.description, 200)}'"
+            hint = "name the task, or say what is wanted in words of its description"
+        elif request.type != "atomic":
             hint = "only atomic tasks are run here; sequences, loops and branches are programs"
         details: dict[str, Any] = {
             "cause": "template_not_found",
@@ -57,8 +61,9 @@ class TaskRunner:
         }
         if hint:
             details["hint"] = hint
-        message = f"there is no task template '{label}'" + (f"; {hint}" if hint else "")
-        return TaskResult.failure("input_validation_failure", message, details=details)
+        return TaskResult.failure(
+            "input_validation_failure", f"{message}; {hint}" if hint else message, details=details
+        )
 
     async def run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
