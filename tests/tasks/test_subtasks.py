@@ -110,7 +110,7 @@ async def test_template_selection(request_: dict[str, Any], chosen: str | None) 
         error = result.notes["error"]
         assert error["reason"] == "input_validation_failure" and error["details"]["cause"] == "template_not_found"
         assert request_.get("name", request_.get("subtype", request_.get("description", ""))) in error["message"]
-        assert "?" not in error["message"]
+        assert ":?" not in error["message"]
     else:
         assert result.notes["template_used"] == chosen
 
