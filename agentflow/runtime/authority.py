@@ -6,7 +6,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow, Effect, GetContext, Solve, TaskCall, ToolCall
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import SexpEvaluationError, TaskError
 from agentflow.core.names import permitted
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -43,10 +43,16 @@ async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
     call.warn("name/not-granted", f"'{name}' was called, and is not granted to this program", name=name)
     if isinstance(effect, GetContext):
         raise not_granted(name, call.grants, call.span)
-    return TaskResult.failure(
-        "input_validation_failure",
-        f"'{name}' is not granted to this program; granted are {_listed(call.grants)}",
-        details={"cause": "not_granted", "code": "name/not-granted", "name": name},
+    error = not_granted(name, call.grants, call.span)
+    return TaskResult.from_error(
+        TaskError(
+            error.message,
+            reason="input_validation_failure",
+            code=error.code,
+            span=error.span,
+            hint=error.hint,
+            details={"cause": "not_granted", "name": name},
+        )
     )
 
 

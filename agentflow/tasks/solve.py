@@ -152,7 +152,7 @@ class Solver:
             attempts.append(attempt)
             value = await self._attempt(attempt, allow, effect.inputs, call)
             if not attempt.errors:
-                result = TaskResult.of(value).with_notes(program=attempt.program, rounds=number)
+                result = TaskResult.of(value).with_notes(program=attempt.program, rounds=number, allow=sorted(allow))
                 return replace(result, usage=usage)
             feedback = await self._feedback(attempt, rounds - number, call)
         last = attempts[-1]

@@ -71,7 +71,7 @@ class Workflow(MappingModel):
     def from_result(cls, result: TaskResult, name: str, **fields: Any) -> Workflow:
         """The workflow of a successful plan, a result of ``solve``. ``fields``: params, description, allow.
 
-        Raises DataError if the result has no program, or a field is invalid.
+        Unless ``allow`` says otherwise, it may call what the plan was allowed to. Raises DataError if the result has no program, or a field is invalid.
         """
         program = result.notes.program
         if result.failed or program is None:
@@ -80,7 +80,7 @@ class Workflow(MappingModel):
                 code="workflow/no-program",
                 hint='look at its notes: ["program"] is the text',
             )
-        return make_workflow({"name": name, "program": program, **fields})
+        return make_workflow({"name": name, "program": program, "allow": result.notes.get("allow"), **fields})
 
     def render(self) -> str:
         """The text of the workflow's file."""

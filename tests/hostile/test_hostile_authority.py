@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider
+from agentflow.core.errors import AgentflowError
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.portable import dump_closure, load_closure
-from agentflow.tasks.workflows import make_workflow
+from agentflow.tasks.workflows import Workflow, make_workflow
 
 TOOLS = ("alpha", "beta", "gamma", "delta")
 AUTHORS: Mapping[str, frozenset[str] | None] = {
@@ -357,6 +358,16 @@ async def by_workflow(ground: Ground, author: str) -> tuple[str, dict[str, Any]]
     return "(p)", {"env": env}
 
 
+async def by_saved_plan(ground: Ground, author: str) -> tuple[str, dict[str, Any]]:
+    """A plan that was saved without a word about grants."""
+    ground.replies.append(f"```lisp\n{PROBE}\n```")
+    plan = (await ground.flow.run(f'(solve "a procedure" {clause(author)})')).value
+    await ground.flow.workflows.save(Workflow.from_result(plan, "plan"))
+    env = SexpEnvironment()
+    await ground.flow.run("(define p (value-of (call-workflow plan)))", env=env)
+    return "(p)", {"env": env}
+
+
 async def by_tool(ground: Ground, author: str) -> tuple[str, dict[str, Any]]:
     p = await ground.procedure(author)
 
@@ -389,6 +400,7 @@ TRANSPORTS = {
         by_eval,
         by_solve,
         by_workflow,
+        by_saved_plan,
         by_tool,
     )
 }
@@ -402,3 +414,82 @@ async def test_authority_travels_with_the_procedure(author: str, caller: str, tr
     await ground.run(caller, program, **options)
     assert ground.tools_run("crossed") == within(author, caller)
     assert ground.tools_run("after") == within(caller)
+
+
+# -- approvals and refusals -----------------------------------------------------------------------------------------------
+
+WRITE = '(system:write_file (file_path "made.txt") (content "x"))'
+REACHING = {
+    "called": "(p)",
+    "mapped": "(map p (list 1))",
+    "in_a_branch": "(parallel (p) 1)",
+    "from_a_tool": "(call_back (f p))",
+    "through_the_flow": "(call_later (f p))",
+    "in_a_run_of_its_own": "(run_with (f p))",
+    "tail": "((lambda () (p)))",
+    "deep": "(let go ((n 300)) (if (= n 0) (p) (car (list (go (- n 1))))))",
+    "by_model": "(value-of (boss))",
+}
+
+
+@pytest.mark.parametrize("answer", [None, False, True])
+@pytest.mark.parametrize("way", REACHING)
+async def test_an_untrusted_procedure_asks_wherever_it_is_called(
+    way: str, answer: bool | None, ground: Ground, tmp_path: Path
+) -> None:
+    """What asks in its author's run asks when the host calls it: nobody to ask, and a refusal, mean no."""
+    asked: list[str] = []
+
+    def approve(request: Any) -> bool:
+        asked.append(request.tool)
+        return bool(answer)
+
+    text = f"(lambda (. more) (value-of {WRITE}))"
+    granted = ["system:write_file", "boss", "defatom"]
+    if way == "by_model":
+        arguments = {"file_path": "made.txt", "content": "x"}
+        ground.replies += [{"tool_calls": [{"name": "system:write_file", "arguments": arguments}]}, "done"]
+        text = '(defatom boss (params) (instructions "Lead.") (tools "system:write_file")) (lambda (. more) (value-of (boss)))'
+    p = (await ground.flow.run(text, allow=granted)).value
+    program = f"(try {REACHING[way] if way != 'by_model' else '(p)'} (catch (e) 0))"
+    await ground.flow.run(program, bindings={"p": p}, **({} if answer is None else {"approve": approve}))
+    assert (tmp_path / "made.txt").exists() is (answer is True)
+    assert asked == ([] if answer is None else ["system:write_file"])
+
+
+async def test_the_host_is_not_asked(ground: Ground, tmp_path: Path) -> None:
+    """The same action in the host's own procedure needs no approval, unless an untrusted program calls it."""
+    p = (await ground.flow.run(f"(lambda () {WRITE})")).value
+    await ground.flow.run("(p)", bindings={"p": p})
+    assert (tmp_path / "made.txt").exists()
+    (tmp_path / "made.txt").unlink()
+    await ground.flow.run("(p)", bindings={"p": p}, allow=["system:write_file"])
+    assert not (tmp_path / "made.txt").exists()
+
+
+DIRECT = {
+    "tool": ("(alpha)", "alpha"),
+    "task": ("(plain)", "plain"),
+    "solve": ('(solve "x" (allow alpha))', "solve"),
+    "workflow": ("(call-workflow saved)", "saved"),
+    "context": ('(get_context (query "x"))', "get_context"),
+    "defatom": ('(defatom t (params) (instructions "x"))', "defatom"),
+}
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+async def test_what_lacks_its_grant_is_refused_before_it_starts(kind: str, ground: Ground) -> None:
+    """A procedure of the host, called within grants, gets a FAILED result or an error, and a Warning says so."""
+    form, name = DIRECT[kind]
+    ground.flow.task_system.register_template({"name": "plain", "subtype": "plain", "params": "", "instructions": "x"})
+    await ground.flow.workflows.save(make_workflow({"name": "saved", "program": "1"}))
+    p = (await ground.flow.run(f"(lambda () (value-of {form}))")).value
+    events: list[Any] = []
+    ground.flow.subscribe(events.append)
+    with pytest.raises(AgentflowError) as caught:
+        await ground.flow.run("(p)", bindings={"p": p}, allow=[])
+    assert caught.value.code == "name/not-granted" and name in caught.value.message
+    started = {type(event).__name__ for event in events if type(event).__name__.endswith("Started")}
+    assert started == {"RunStarted"}
+    warned = [event.details["name"] for event in events if type(event).__name__ == "Warning"]
+    assert warned == ([] if kind == "defatom" else [name])
