@@ -56,7 +56,7 @@ class _Fork:
                     value = await code(strand, d, *arguments)
                     if value is TAIL:
                         value = await bounce(strand, d)
-                    if isinstance(value, TaskResult) and value.failed:
+                    if scope.watched and isinstance(value, TaskResult) and value.failed:
                         scope.set(outcome="failed")
                 except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with its place
                     final = annotate(error)
