@@ -1,0 +1,55 @@
+"""Programs for the kill harness, with everything in them whose order or outcome depends on time.
+
+Every call that is carried out has a key of its own, and what it gives contains it as ``<key>``.
+"""
+
+from __future__ import annotations
+
+FORMS = r"""
+(define (see at) (content (look (at at))))
+(define (slow at) (content (look (at at) (ms 20000))))
+(define attempts 0)
+(define (attempt name)
+  (begin (set! attempts (+ attempts 1))
+         (flaky (at (string-append name (number->string attempts))) (works (> attempts 2)))))
+(define first (map see '("s1" "s2" "s3")))
+(define wide
+  (pmap (lambda (i) (list (see (string-append "w" i)) (parallel (see (string-append "wa" i)) (see (string-append "wb" i)))))
+        '("1" "2" "3" "4")))
+(define retried (content (retry 4 (attempt "f"))))
+(define raced (race (slow "r1") (try (slow "r2") (finally (see "tidy-r2"))) (see "r3")))
+(define failed
+  (try (parallel (try (slow "p1") (finally (see "tidy-p1"))) (begin (see "p2") (error "boom")) (slow "p3"))
+    (catch (e) (get-field e 'message))))
+(define mapped
+  (try (pmap (lambda (i) (if (eq? i "m3") (begin (see i) (raise (list i))) (slow i))) '("m1" "m2" "m3" "m4"))
+    (catch (e) (get-field e 'value))))
+(define timed (try (timeout 0.08 (begin (see "t1") (try (slow "t2") (finally (see "tidy-t2"))))) (catch (e) (get-field e 'code))))
+(define edge (try (timeout 0.02 (see "edge")) (catch (e) "late")))
+(define followed (see (if (eq? edge "late") "edge-late" "edge-in-time")))
+(define evaluated (eval-program '(list (content (look (at "e1"))) (content (look (at "e2")))) (allow look)))
+(define hosted (list (host "h1") (try (host "bad") (catch (e) (get-field e 'cause)))))
+(define called (call-back (lambda (x) (see (string-append "cb-" x)))))
+(define many (content (inner)))
+(list first wide retried raced failed mapped timed evaluated hosted called many (see "end") (list "edge" edge followed))
+"""
+
+TASKS = r"""
+(defatom ask (params (q string)) (instructions "say: {{q}}"))
+(defatom work (params (q string)) (instructions "loop: {{q}}") (tools (look)))
+(define (say q) (content (ask (q q))))
+(define one (say "one"))
+(define worked (content (work (q "w"))))
+(define both (parallel (say "two") (content (work (q "v"))) (begin (look (at "between")) (say "three"))))
+(define after (say "four"))
+(define lost (race (begin (say "five") (say "six") (content (look (at "hang") (ms 20000)))) (content (look (at "won") (ms 60)))))
+(define solved (content (solve "solve it" (allow look) (max-rounds 2))))
+(define saved (call-workflow "pair" (x "wf")))
+(list one worked both after lost solved saved (say "end"))
+"""
+
+WORKFLOW = r"""
+(parallel (content (look (at (string-append x "1")))) (begin (content (look (at (string-append x "2"))))))
+"""
+
+PROGRAMS = {"forms": FORMS, "tasks": TASKS}
