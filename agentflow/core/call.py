@@ -146,6 +146,34 @@ class JournalPort(Protocol):
         """Whether the run is given up without an end, to be gone on with later: nothing is cleaned up then."""
         ...
 
+    async def step(
+        self,
+        kind: str,
+        name: str,
+        content: object,
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
+        *,
+        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], T] | None = None,
+    ) -> T:
+        """Do ``work``, which ``call`` is the call of, or answer it from its record; ``content`` is what it asks for.
+
+        ``write`` and ``read`` turn its result into a value of programs and back, where it is none. Raises what the work
+        raised, also when that is recorded.
+        """
+        ...
+
+    async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
+        """What :meth:`keep` stored at ``call``; None when it is to be done."""
+        ...
+
+    async def keep(
+        self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
+    ) -> Any:
+        """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
+        ...
+
     def verdict(self, path: str, prefix: str, count: int) -> Verdict:
         """Who settles the form at ``path`` whose ``count`` branches are at ``prefix`` and their index."""
         ...

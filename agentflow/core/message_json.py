@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
-from agentflow.core.messages import ContentPart, Message, Part
+from agentflow.core.messages import ContentPart, Message, ModelResponse, Part, Usage
 from agentflow.core.models import validation_messages
 
 PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
@@ -56,6 +56,14 @@ def read_message(data: object, where: str = "the message") -> Message:
         code="message/invalid",
         hint='for example {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}',
     )
+
+
+def read_response(data: Mapping[str, Any]) -> ModelResponse:
+    """A model's answer from the data of its fields, as ``plain`` writes it. Raises DataError (``message/part``)."""
+    fields = dict(data)
+    fields["parts"] = tuple([read_part(part, f"part {at + 1}") for at, part in enumerate(fields["parts"])])
+    fields["usage"] = Usage(**fields["usage"])
+    return ModelResponse(**fields)
 
 
 @functools.lru_cache(maxsize=16)

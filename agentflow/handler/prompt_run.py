@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, JournalPort
 from agentflow.core.errors import ResourceExhausted, clip
+from agentflow.core.message_json import read_message, read_response
 from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolSpec, user
 from agentflow.core.ports import Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import NO_USAGE
+from agentflow.core.values import plain
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls
 from agentflow.handler.conversation import answer_message, opening
@@ -91,12 +93,11 @@ class PromptRun:
                     hint="raise max_turns or Limits(turns=...), or split the task",
                 )
             request = self._request()
-            if self._guard is not None:
-                await self._guard.before(request)
-            run.charge_model_call()
-            self._turns += 1
-            response = await model_turn(self._adapter, request, self._call, self._turns, self._shape)
-            calls = self._take(request, response)
+            if run.journal is None:
+                response = await self._ask(request, self._call)
+                calls = self._take(request, response)
+            else:
+                response, calls = await self._ask_once(request, run.journal)
             if calls:
                 if self._turns >= allowed:
                     continue  # no turn is left in which the model could read the results, so the tools do not run
@@ -107,6 +108,49 @@ class PromptRun:
                     return self._outcome(response, answer)
                 repaired = True
                 self._messages.append(user(answer.fault))
+
+    async def _ask(self, request: ModelRequest, call: CallContext) -> ModelResponse:
+        if self._guard is not None:
+            await self._guard.before(request)
+        call.run.charge_model_call()
+        self._turns += 1
+        return await model_turn(self._adapter, request, call, self._turns, self._shape)
+
+    async def _ask_once(
+        self, request: ModelRequest, journal: JournalPort
+    ) -> tuple[ModelResponse, tuple[ToolCallPart, ...]]:
+        """The answer of a durable run, which was recorded if the prompt went on after it; with its tool calls.
+
+        The first record has the messages that the prompt began with, so that files which changed meanwhile cannot
+        contradict the turns that were taken. The last answer is part of what the task gives, and recorded there.
+        """
+        call = self._call.start(self._call.span, "ModelStarted")
+        content = [self._model, self._turns + 1]
+        record = await journal.recall("model", self._model, content, call)
+        if record is not None:
+            self._turns += 1
+            if "opening" in record:
+                self._system = record["system"]
+                self._messages = [read_message(each) for each in record["opening"]]
+                self._at = record["at"]
+            response = read_response(record["response"])
+            return response, self._take(request, response, charged=True)
+        opening = list(self._messages)
+        response = await self._ask(request, call)
+        if self._goes_on(response):
+            record = {"response": plain(response)}
+            if self._turns == 1:
+                record |= {"system": self._system, "opening": plain(opening), "at": self._at}
+            kept = await journal.keep("model", self._model, content, record, call, response.usage, response.cost_usd)
+            response = read_response(kept["response"])
+        return response, self._take(request, response)
+
+    def _goes_on(self, response: ModelResponse) -> bool:
+        """Whether another call follows, as far as the answer says."""
+        if response.tool_calls or response.stop_reason == "pause":
+            return True
+        shape = self._shape
+        return response.stop_reason == "end" and shape is not None and any(shape.read(response.text)[1:])
 
     def _request(self) -> ModelRequest:
         prompt = self._prompt
@@ -123,17 +167,20 @@ class PromptRun:
             timeout_s=max(0.001, self._deadline - time.monotonic()) if self._deadline is not None else None,
         )
 
-    def _take(self, request: ModelRequest, response: ModelResponse) -> tuple[ToolCallPart, ...]:
+    def _take(
+        self, request: ModelRequest, response: ModelResponse, *, charged: bool = False
+    ) -> tuple[ToolCallPart, ...]:
         """Charge an answer and append it to the messages; gives its tool calls. Raises for an answer of no use.
 
-        An answer after a pause extends the last message, since roles must alternate.
+        ``charged`` says that it was charged when it was recorded. An answer after a pause extends the last message, since roles must alternate.
         """
         usage, cost = response.usage, response.cost_usd
         self._usage = usage if self._usage is NO_USAGE else self._usage + usage
         self._cost = None if cost is None or self._cost is None else self._cost + cost
         self._model_used = response.model or self._model
         run = self._call.run
-        run.charge_usage(usage, cost)
+        if not charged:
+            run.charge_usage(usage, cost)
         run.charge_text(len(response.text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)
         messages = self._messages

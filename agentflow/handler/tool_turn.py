@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import clip
-from agentflow.core.messages import ToolCallPart, ToolResultPart
+from agentflow.core.message_json import read_part
+from agentflow.core.messages import ToolCallPart, ToolResultPart, Usage
 from agentflow.core.names import FILES
 from agentflow.core.ports import ToolPort
 from agentflow.core.results import NO_USAGE, TaskResult
-from agentflow.core.values import to_json
+from agentflow.core.values import plain, to_json
 from agentflow.lib.suggest import did_you_mean
 
 NO_TOOLS = frozenset[str]()
@@ -72,10 +74,20 @@ class ToolTurn:
         if name not in self._offered:
             hint = did_you_mean(name, self._offered) or f"there are: {', '.join(sorted(self._offered)) or 'none'}"
             return self._refused(part, call, f"there is no tool '{clip(name, 120)}'; {hint}")
-        result = await self._tools.execute(name, part.arguments, call, call_id=part.id)
-        if result.usage is not NO_USAGE:
-            self.usage += result.usage
-        return ToolResultPart(part.id, name, _text(result), result.failed, result.notes.parts or ())
+        journal = call.run.journal
+        if journal is None:
+            answer, usage = await self._execute(part, call)
+        else:
+            work = partial(self._execute, part, call)
+            answer, usage = await journal.step("tool", name, part.arguments, call, work, write=_data_of, read=_read)
+        if usage is not NO_USAGE:
+            self.usage += usage
+        return answer
+
+    async def _execute(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
+        result = await self._tools.execute(part.name, part.arguments, call, call_id=part.id)
+        parts = result.notes.parts or ()
+        return ToolResultPart(part.id, part.name, _text(result), result.failed, parts), result.usage
 
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
         call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
@@ -91,3 +103,14 @@ def _text(result: TaskResult) -> str:
         text = to_json(result.parsed_content)
     failed = [f"error ({each.error.reason}): {each.part}: {each.error.message}" for each in result.failed_parts]
     return "\n".join([text, *failed]) if failed else text
+
+
+def _data_of(answered: tuple[ToolResultPart, Usage]) -> Any:
+    """A tool's answer as it is recorded."""
+    return plain(answered)
+
+
+def _read(data: Any) -> tuple[ToolResultPart, Usage]:
+    """What :func:`_data_of` wrote."""
+    usage = Usage(**data[1])
+    return cast(ToolResultPart, read_part(data[0])), NO_USAGE if usage == NO_USAGE else usage

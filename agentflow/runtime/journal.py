@@ -8,9 +8,10 @@ order in which anything finishes. What does depend on it is recorded as a decisi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
 from agentflow.core.effects import Effect, GetContext, HostCall, TaskCall, Timer, ToolCall
@@ -29,6 +30,8 @@ from agentflow.runtime.codec import Codec, NotData, fingerprint, write_usage
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.records import Records
+
+T = TypeVar("T")
 
 UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
 """Errors that are no outcome of an effect: with a higher limit or another setting it would go on."""
@@ -70,65 +73,98 @@ class RunJournal:
         """The time-out of the form at ``path``."""
         return JournalClock(self.records, path, seconds, self.leaf)
 
-    async def perform(self, effect: Effect, leaf: LeafKind, call: CallContext, runner: EffectRunner) -> Any:
-        """Answer a leaf from its record, or carry it out and record it."""
-        content = fingerprint(leaf.kind, leaf.name, leaf.content, runner.definition(effect, call))
-        records = self.records
-        row = records.find(call.path)
-        if row is not None and row.state != EffectState.OPEN:
-            return await self._replay(row, leaf, content, call)
-        budget = call.run.budget
-        await records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
+    async def step(
+        self,
+        kind: str,
+        name: str,
+        content: object,
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
+        *,
+        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], T] | None = None,
+    ) -> T:
+        """Do ``work`` or answer it from its record; see :meth:`~agentflow.core.call.JournalPort.step`."""
+        if effect_key(call.path) == self.leaf:
+            return await work()  # the effect around it is this very one
+        digest = fingerprint(kind, name, content)
+        row = await self._find(kind, name, digest, call)
+        if row is not None:
+            value = self._replayed(row, call)
+            return value if read is None else read(value)
         run = _LeafRun(call.run, self, call.path)
         call.run = run
+        session = call.session
+        if "/~" in call.path:
+            call.session = session.fork()  # what runs beside it commits to the same session
         mark = call.session.mark()
         started = time.time()
         value, failure = None, None
         try:
-            value = await runner.perform(effect, call)
+            value = await work()
         except Exception as error:
             if isinstance(error, UNRECORDED):
-                self._lose(leaf, run, call.path)
+                self._lose(kind, name, run, call.path)
                 raise
             failure = annotate(error).at(call.span)
         except BaseException:
-            self._lose(leaf, run, call.path)
+            self._lose(kind, name, run, call.path)
             raise
+        changes = call.session.changes_since(mark)
         try:
-            data = {"ok": self.codec.encode(value)} if failure is None else {"error": self.codec.encode_error(failure)}
+            if failure is not None:
+                data = {"error": self.codec.encode_error(failure)}
+            else:
+                data = {"ok": self.codec.encode(cast(Any, value) if write is None else write(cast(T, value)))}
         except NotData as what:
-            self._not_recorded(leaf, what, call)
-            self._lose(leaf, run, call.path)
+            self._not_recorded(kind, name, what, call)
+            self._lose(kind, name, run, call.path)
+            if changes is not None and call.session is not session:
+                session.apply(changes)
             if failure is not None:
                 raise failure from failure.__cause__
-            return value
-        changes = call.session.changes_since(mark)
+            return cast(T, value)
         turns = None if changes is None else self.codec.encode(changes)
-        if self.redactor is not None:
-            data, turns = redacted(data, self.redactor), redacted(turns, self.redactor)
         failed = failure is not None or (isinstance(value, TaskResult) and value.failed)
-        row = EffectRow(
-            path=call.path,
-            kind=leaf.kind,
-            name=leaf.name,
-            content=content,
-            state=EffectState.FAILED if failed else EffectState.OK,
-            leaf=self.leaf,
-            value=data,
-            turns=turns,
-            usage=run.meter.usage,
-            cost=run.meter.cost,
-            started=started,
-            ended=time.time(),
-        )
-        if self.meter is not None:
-            self.meter.recorded(run.meter)
-        await records.commit(row)
-        return self._outcome(data, call, failure)
+        row = self._row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed)
+        await self._commit(row, run.meter)
+        if row.turns is not None and call.session is not session:
+            session.apply(self.codec.decode(row.turns))
+        outcome = self._outcome(row.value, call, failure)
+        return outcome if read is None else read(outcome)
 
-    async def _replay(self, row: EffectRow, leaf: LeafKind, content: bytes, call: CallContext) -> Any:
-        if row.content != content:
-            await self.records.stop(mismatch(row, f"{leaf.kind} {leaf.name}"))
+    async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
+        """What :meth:`keep` stored at ``call``."""
+        row = await self._find(kind, name, fingerprint(kind, name, content), call)
+        return None if row is None else self._replayed(row, call)
+
+    async def keep(
+        self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
+    ) -> Any:
+        """Store what was done at ``call``, and give it as it is read back."""
+        try:
+            data = {"ok": self.codec.encode(value)}
+        except NotData as what:
+            self._not_recorded(kind, name, what, call)
+            return value
+        meter = Meter(None)
+        meter.add(usage, cost)
+        row = self._row(kind, name, fingerprint(kind, name, content), call, data, meter, time.time())
+        await self._commit(row, meter)
+        return self._outcome(row.value, call)
+
+    async def _find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
+        """The record of what is asked for at ``call``; None when it may be carried out."""
+        row = self.records.find(call.path)
+        if row is None or row.state == EffectState.OPEN:
+            budget = call.run.budget
+            await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
+            return None
+        if row.content != digest:
+            await self.records.stop(mismatch(row, f"{kind} {name}"))
+        return row
+
+    def _replayed(self, row: EffectRow, call: CallContext) -> Any:
         self.records.replayed += 1
         if row.turns is not None:
             call.session.apply(self.codec.decode(row.turns))
@@ -136,6 +172,41 @@ class RunJournal:
             outcome: Outcome = "ok" if row.state == EffectState.OK else "failed" if "ok" in row.value else "error"
             call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
         return self._outcome(row.value, call)
+
+    def _row(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        data: Any,
+        meter: Meter,
+        started: float,
+        *,
+        turns: Any = None,
+        failed: bool = False,
+    ) -> EffectRow:
+        if self.redactor is not None:
+            data, turns = redacted(data, self.redactor), redacted(turns, self.redactor)
+        return EffectRow(
+            path=call.path,
+            kind=kind,
+            name=name,
+            content=digest,
+            state=EffectState.FAILED if failed else EffectState.OK,
+            leaf=self.leaf,
+            value=data,
+            turns=turns,
+            usage=meter.usage,
+            cost=meter.cost,
+            started=started,
+            ended=time.time(),
+        )
+
+    async def _commit(self, row: EffectRow, meter: Meter) -> None:
+        if self.meter is not None:
+            self.meter.recorded(meter)
+        await self.records.commit(row)
 
     def _outcome(self, data: Mapping[str, Any], call: CallContext, original: AgentflowError | None = None) -> Any:
         """What an effect gives, read back from its record: a first execution too cannot differ from a replayed one."""
@@ -146,20 +217,19 @@ class RunJournal:
         error.__context__ = original
         raise error
 
-    def _not_recorded(self, leaf: LeafKind, what: NotData, call: CallContext) -> None:
+    def _not_recorded(self, kind: str, name: str, what: NotData, call: CallContext) -> None:
         call.warn(
             "durable/not-recorded",
-            f"what the {leaf.kind} {leaf.name} gave cannot be stored: {what}; it is carried out again when the run is"
-            " gone on with",
-            kind=leaf.kind,
-            name=leaf.name,
+            f"what the {kind} {name} gave cannot be stored: {what}; it is carried out again when the run is gone on with",
+            kind=kind,
+            name=name,
         )
 
-    def _lose(self, leaf: LeafKind, run: _LeafRun, path: str) -> None:
+    def _lose(self, kind: str, name: str, run: _LeafRun, path: str) -> None:
         """Record what an effect had cost that has no outcome to record."""
         usage = run.meter.usage
         if usage is not None:
-            self.records.commit_soon([self.records.lost_row(path, leaf.kind, leaf.name, usage, run.meter.cost)])
+            self.records.commit_soon([self.records.lost_row(path, kind, name, usage, run.meter.cost)])
             if self.meter is not None:
                 self.meter.recorded(run.meter)
 
@@ -176,10 +246,8 @@ class Meter:
         self._unpriced = 0
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        """Count a model call, within all effects around it too."""
+        """Count a model call. The effects around this one are charged with it by their own runs."""
         self._count(write_usage(usage), cost, 1)
-        if self._outer is not None:
-            self._outer.add(usage, cost)
 
     def recorded(self, step: Meter) -> None:
         """Leave out what ``step``, an effect within this one, has recorded itself."""
@@ -272,7 +340,8 @@ class Journaled:
         leaf = LeafKind.of(effect) if isinstance(journal, RunJournal) else None
         if leaf is None or not isinstance(journal, RunJournal):
             return await self.runner.perform(effect, call)
-        return await journal.perform(effect, leaf, call, self.runner)
+        content = [leaf.content, self.runner.definition(effect, call)]
+        return await journal.step(leaf.kind, leaf.name, content, call, partial(self.runner.perform, effect, call))
 
 
 __all__ = ["UNRECORDED", "Journaled", "LeafKind", "Meter", "RunJournal"]

@@ -71,8 +71,19 @@ class TaskRunner:
         """Run a template for a request, between Task events; the Finished event has usage and cost.
 
         Within another task (called by its tools, or while its prompt is rendered) the session is a fork: the exchanges
-        of nested tasks are not part of the conversation.
+        of nested tasks are not part of the conversation. In a durable run a nested task has a record of its own.
         """
+        journal = call.run.journal
+        if journal is None:
+            return await self._run(compiled, request, call, options)
+        step = call.start(call.span, TaskStarted.__name__, {"name": compiled.name, "request": request})
+        content = [request, compiled.fields]
+        work = partial(self._run, compiled, request, step, options)
+        return await journal.step("task", compiled.name, content, step, work)
+
+    async def _run(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
+    ) -> TaskResult:
         functions = options.functions
         nested = call.material is not None or (functions is not None and bool(functions.stack))
         with call.scope(TaskStarted, name=compiled.name, request=request) as scope:

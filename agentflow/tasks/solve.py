@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -134,17 +135,14 @@ class Solver:
         usage, feedback = Usage(), ""
         attempts: list[_Round] = []
         for number in range(1, rounds + 1):
-            answer = await self.executor.run_template(
-                "atomic:solve",
-                {
-                    "goal": effect.goal,
-                    "card": self.card,
-                    "granted": granted,
-                    "variables": variables,
-                    "feedback": feedback,
-                },
-                call,
-            )
+            inputs = {
+                "goal": effect.goal,
+                "card": self.card,
+                "granted": granted,
+                "variables": variables,
+                "feedback": feedback,
+            }
+            answer = await self._ask("atomic:solve", inputs, [effect.goal, variables, feedback], call)
             usage += answer.usage
             if answer.failed:
                 return replace(answer.with_notes(rounds=number), usage=usage)
@@ -203,7 +201,16 @@ class Solver:
             "stage": attempt.stage,
             "rounds_left": left,
         }
-        return (await self.executor.run_template("atomic:solve_repair", inputs, call)).content
+        return (await self._ask("atomic:solve_repair", inputs, inputs, call)).content
+
+    async def _ask(self, template: str, inputs: Mapping[str, Any], content: object, call: CallContext) -> TaskResult:
+        """Run a built-in template; in a durable run once. ``content`` is what of its inputs a record depends on."""
+        journal = call.run.journal
+        if journal is None:
+            return await self.executor.run_template(template, inputs, call)
+        step = call.start(call.span, "Prompt", template, content)
+        work = partial(self.executor.run_template, template, inputs, step)
+        return await journal.step("solve", template, content, step, work)
 
     def describe(self, allow: frozenset[str], defined: Definitions | None = None) -> str:
         """Usage and description of each granted name, one per line."""
