@@ -5,8 +5,9 @@ The rules look at the text only and never at the disk: a protected name is refus
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from agentflow.core.errors import PathDenied
 from agentflow.lib.terminal import shown
@@ -56,7 +57,8 @@ class Protection:
         folded = [pattern.casefold() for pattern in patterns]
         single = [pattern for pattern in folded if "/" not in pattern]
         self._exact = frozenset(pattern for pattern in single if not set(pattern) & set("*?["))
-        self._globs = tuple(pattern for pattern in single if set(pattern) & set("*?["))
+        globs = [pattern for pattern in single if set(pattern) & set("*?[")]
+        self._globs = re.compile("|".join(map(translate, globs))) if globs else None
         self._rows = tuple(tuple(pattern.split("/")) for pattern in folded if "/" in pattern)
         self._free = frozenset(name.casefold() for name in except_for)
 
@@ -65,9 +67,7 @@ class Protection:
         folded = _folded(name)
         if folded in self._exact:
             return True
-        if not self._globs or folded in self._free:
-            return False
-        return any(fnmatchcase(folded, pattern) for pattern in self._globs)
+        return self._globs is not None and self._globs.match(folded) is not None and folded not in self._free
 
     def find(self, parts: Sequence[str]) -> str | None:
         """The protected component, or consecutive components, of a path; None if there are none."""

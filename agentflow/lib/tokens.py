@@ -133,6 +133,7 @@ STOP_WORDS: frozenset[str] = frozenset(
 """Stop words: dropped from queries, kept in documents."""
 
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
+_ASCII_WORDS = "".join(chr(code) if chr(code).isalnum() or chr(code) == "_" else " " for code in range(128))
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _MAX_WORD = 120
@@ -178,9 +179,13 @@ class Tokeniser:
     def bag(self, text: str) -> dict[str, int]:
         """The number of occurrences of each term in ``text``. Looks up each distinct word once."""
         counts: dict[str, int] = {}
-        for word, times in Counter(_WORD.findall(text)).items():
-            for term in self.word_terms(word):
-                counts[term] = counts.get(term, 0) + times
+        times_of, cached = counts.get, self._cache.get
+        # Splitting at blanks is several times as fast as searching; leading underscores that it leaves are no terms.
+        words = text.translate(_ASCII_WORDS).split() if text.isascii() else _WORD.findall(text)
+        for word, times in Counter(words).items():
+            terms = cached(word)
+            for term in self.word_terms(word) if terms is None else terms:
+                counts[term] = times_of(term, 0) + times
         return counts
 
     def query_terms(self, text: str) -> list[str]:

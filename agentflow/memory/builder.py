@@ -110,10 +110,10 @@ class Builder:
                 history = self._new_history(repository, root_id, tally)
                 for new, old in history.renames():
                     self._store.rename(root_id, old, new)
-                first = not self._store.known(root_id)
+                first = self._store.is_empty(root_id)
             seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally)
             with self._store.transaction():
-                gone = [entry.id for path, entry in self._store.known(root_id).items() if path not in seen]
+                gone = [file for path, file in self._store.paths(root_id).items() if path not in seen]
                 self._store.remove(gone)
                 tally.removed += len(gone)
                 self._store.set_skips(root_id, tally.skips)
@@ -131,7 +131,7 @@ class Builder:
         indexed: dict[str, Known] = {}
         while batch := list(islice(listed, _BATCH)):
             with self._store.transaction():
-                if not seen or self._store.changed_elsewhere():
+                if self._store.changed_elsewhere() or not seen:
                     indexed = self._store.known(root)
                 for path in batch:
                     if len(seen) >= self._rules.max_files:
@@ -277,7 +277,7 @@ class Builder:
         """Add ``history`` to the index. Returns the number of commits it holds then."""
         if history.anew:
             self._store.clear_history(root)
-        ids = {path: entry.id for path, entry in self._store.known(root).items()} if history.commits else {}
+        ids = self._store.paths(root) if history.commits else {}
         now_called: dict[str, str] = {}
         added: list[tuple[PastCommit, dict[str, int], list[int]]] = []
         messages: dict[int, Counter[str]] = {}

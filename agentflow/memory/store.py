@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
+import zlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from agentflow.lib.private_files import make_private_file
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
@@ -43,7 +45,8 @@ CREATE INDEX touches_by_file ON touches (file, commit_id);
 CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, digest TEXT NOT NULL, time INTEGER NOT NULL,
     subject TEXT NOT NULL);
 CREATE INDEX past_by_root ON past (root);
-CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii', content='');
+CREATE TABLE bodies (id INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE messages USING fts5(t, tokenize='ascii');
@@ -67,8 +70,7 @@ class FileRow:
     """The file's name without suffix and test marker: ``tests/test_x.py`` and ``x.py`` share one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """The state of a file on disk when it was indexed."""
 
     id: int
@@ -190,7 +192,15 @@ class Store:
         rows = self._db.execute(
             "SELECT path, id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ?", (root,)
         )
-        return {path: Known(*rest) for path, *rest in rows}
+        return {row[0]: Known._make(row[1:]) for row in rows}
+
+    def paths(self, root: int) -> dict[str, int]:
+        """The files of ``root``: paths with their ids."""
+        return dict(self._db.execute("SELECT path, id FROM files WHERE root = ?", (root,)))
+
+    def is_empty(self, root: int) -> bool:
+        """Whether nothing below ``root`` is indexed."""
+        return self._db.execute("SELECT 1 FROM files WHERE root = ? LIMIT 1", (root,)).fetchone() is None
 
     def known_one(self, root: int, path: str) -> Known | None:
         """The indexed state of one file."""
@@ -223,10 +233,25 @@ class Store:
             )
         for field, bag in file.bags.items():
             if old is not None:
-                run(f"DELETE FROM {field} WHERE rowid = ?", (row,))
+                self._remove_terms(field, row)
             if bag:
-                run(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, _text(bag)))
+                text = _text(bag)
+                run(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, text))
+                if field == "body":
+                    run("INSERT INTO bodies VALUES (?, ?)", (row, zlib.compress(text.encode(), 1)))
         return row
+
+    def _remove_terms(self, field: str, row: int) -> None:
+        if field != "body":
+            self._db.execute(f"DELETE FROM {field} WHERE rowid = ?", (row,))
+            return
+        # The body's table keeps no text, which would be most of the database. SQLite removes a row of such a table
+        # (before 3.43) only when it is told what stood there, so that is kept compressed.
+        packed = self._db.execute("SELECT packed FROM bodies WHERE id = ?", (row,)).fetchone()
+        if packed is not None:
+            text = zlib.decompress(packed[0]).decode()
+            self._db.execute("INSERT INTO body (body, rowid, t) VALUES ('delete', ?, ?)", (row, text))
+            self._db.execute("DELETE FROM bodies WHERE id = ?", (row,))
 
     def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
         """Record that a file was examined and its content has not changed."""
@@ -240,7 +265,7 @@ class Store:
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
             self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
             for field in FIELDS:
-                self._db.execute(f"DELETE FROM {field} WHERE rowid = ?", (file,))
+                self._remove_terms(field, file)
 
     def set_skips(self, root: int, skips: Mapping[str, str]) -> None:
         """Replace the skipped files of ``root``."""
@@ -428,4 +453,5 @@ def bare_name(path: str) -> str:
 
 
 def _text(bag: Mapping[str, int]) -> str:
-    return " ".join(term if times == 1 else f"{term} " * min(times, _MAX_REPEATS) for term, times in bag.items())
+    most = _MAX_REPEATS
+    return " ".join([t if n == 1 else (t + " ") * n if n < most else (t + " ") * most for t, n in bag.items()])

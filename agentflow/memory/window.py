@@ -12,6 +12,7 @@ WINDOW_LINES = 60
 _WHOLE_UP_TO = 80
 _MAX_LINE = 400
 _MAX_HITS = 5_000
+_MAX_TERM_HITS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
     hits: list[tuple[int, str]] = []
     for term in terms:
         at = lowered.find(term)
-        last = len(hits) + _MAX_HITS
+        last = len(hits) + _MAX_TERM_HITS
         while at >= 0 and len(hits) < last:
             hits.append((at, term))
             at = lowered.find(term, at + len(term))
@@ -63,17 +64,22 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
         lines.append(line)
         while lines[first] <= line - WINDOW_LINES:
             left = hits[first][1]
-            counts[left] -= 1
-            score -= terms[left] * (_saturated(counts[left] + 1) - _saturated(counts[left]))
+            count = counts[left] = counts[left] - 1
+            if count < _TOLD:
+                score -= terms[left] * _GAIN[count]
             first += 1
-        score += terms[term] * (_saturated(counts[term] + 1) - _saturated(counts[term]))
-        counts[term] += 1
-        best = max(best, score)
+        count = counts[term]
+        counts[term] = count + 1
+        if count < _TOLD:
+            score += terms[term] * _GAIN[count]
+            if score > best:
+                best = score
     return best
 
 
-def _saturated(times: int) -> float:
-    return times * 2.2 / (times + 1.2)
+_TOLD = 100
+_GAIN = [(n + 1) * 2.2 / (n + 2.2) - n * 2.2 / (n + 1.2) for n in range(_TOLD)]
+"""What one more occurrence after ``n`` adds, as in BM25."""
 
 
 def clipped(text: str) -> str:
