@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -39,6 +37,7 @@ from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.table import Router
+from agentflow.runtime.compiling import is_small
 from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult, RunStream
@@ -58,9 +57,6 @@ from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary
 from agentflow.tasks.xml import read_directory
-
-LONG_SOURCE = 20_000
-"""Characters of program text from which on a run compiles on a worker thread."""
 
 T = TypeVar("T")
 
@@ -238,6 +234,9 @@ class AgentFlow:
         allow: Iterable[str] | None = None,
     ) -> Program:
         """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
+
+        This is start-up code: it works on the spot, some milliseconds for a thousand characters, and longer for macros.
+        :meth:`run` and :meth:`stream` compile what is long beside the event loop.
 
         ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name.
         Raises SexpSyntaxError and SexpEvaluationError with the place.
@@ -433,10 +432,10 @@ class AgentFlow:
         limits: Limits | None,
         defined: Definitions | None,
     ) -> Program:
-        """Compile on a worker thread what is long enough to hold the loop."""
-        text = source if isinstance(source, str) else source.text
-        compile = partial(self.engine.compile, source, env=env, grants=grants, limits=limits, defined=defined)
-        return compile() if len(text) < LONG_SOURCE else await asyncio.to_thread(compile)
+        """Compile at once what is ready or small, and on a thread what would hold the loop."""
+        if is_small(source if isinstance(source, str) else source.text):
+            return self.engine.compile(source, env=env, grants=grants, limits=limits, defined=defined)
+        return await self.engine.compiled(source, env=env, grants=grants, limits=limits, defined=defined)
 
 
 def _patterns(commands: Iterable[str]) -> list[str]:

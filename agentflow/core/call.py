@@ -91,7 +91,7 @@ class RunServices(Protocol):
         """
         ...
 
-    def check_program(
+    async def check_program(
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables

@@ -401,7 +401,7 @@ class WorkflowPort(Protocol):
 class ProgramChecker(Protocol):
     """Checks program texts against the existing names. The runtime implements it."""
 
-    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+    async def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
         """The faults of a program that may call only the tasks and tools in ``allow``; empty if it may run.
 
         ``names`` are the variables it finds bound.

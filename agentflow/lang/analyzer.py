@@ -16,6 +16,7 @@ from agentflow.core.names import DEFINE, Names
 from agentflow.core.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.naming import Describe, Naming, Scope, TooManyErrors, defined_tasks
@@ -55,7 +56,7 @@ class Analyzer(Naming):
     """One analysis of one program.
 
     ``forms`` are the special forms there are, ``compile_template`` makes macros of their templates, ``port`` makes those of
-    the tasks it defines (None: they are made when the definition is reached).
+    the tasks it defines (None: they are made when the definition is reached), ``allowance`` bounds its macros.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Analyzer(Naming):
         *,
         forms: Mapping[str, SpecialForm],
         compile_template: CompileTemplate,
+        allowance: Allowance,
     ) -> None:
         super().__init__(source, describe, allow, forms)
         self.limits = limits
         self.forms = forms
         self.compile_template = compile_template
+        self.allowance = allowance
         self.port = port
         self.macros: dict[str, Any] = {}
         self.lambdas: list[ir.Lambda] = []

@@ -13,6 +13,7 @@ from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
 from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Operation, Runtime
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, Sliced, bounce
@@ -24,6 +25,8 @@ from agentflow.lang.trace import annotate
 T = TypeVar("T")
 MACRO_STEPS = 100_000
 """Steps one expansion may take."""
+SLICE = 1_000
+"""Steps after which an expansion looks whether it may go on."""
 
 
 class Macro:
@@ -39,14 +42,15 @@ class Macro:
         """Compile a macro's template as a procedure that may call primitives only."""
         place = (node.start, node.end)
         procedure = Form([Name("lambda", *place), params, *body], *place)
-        closure = _drive(a.compile_template(a, procedure)(MacroStrand(a.limits, a.fresh_name), 0))
+        strand = MacroStrand(a.limits, a.fresh_name, a.allowance)
+        closure = _drive(a.compile_template(a, procedure)(strand, 0))
         return cls(name.name, closure, a.limits)
 
     def expand(self, a: Analyzer, node: Form) -> Node:
         """What replaces a call. Raises SexpEvaluationError (``macro/...``) and LimitExceeded."""
         places: dict[int, Node] = {}
         operands = [datum(each, places) for each in node.items[1:]]
-        rt = MacroStrand(self.limits, a.fresh_name)
+        rt = MacroStrand(self.limits, a.fresh_name, a.allowance)
         try:
             value = _drive(_finished(rt, rt.pick(self.closure, len(operands), 0), operands))
         except LimitExceeded as error:
@@ -88,12 +92,14 @@ class MacroStrand:
     It is a :class:`~agentflow.lang.abi.Runtime` that refuses whatever would act, wait, or change a variable from outside.
     """
 
-    __slots__ = ("_fresh_name", "again", "fuel", "grants", "limits", "tail")
+    __slots__ = ("_allowance", "_fresh_name", "_left", "again", "fuel", "grants", "limits", "tail")
 
-    def __init__(self, limits: Limits, fresh_name: Callable[[str], str]) -> None:
+    def __init__(self, limits: Limits, fresh_name: Callable[[str], str], allowance: Allowance) -> None:
         self.limits = limits
         self._fresh_name = fresh_name
-        self.fuel = MACRO_STEPS
+        self._allowance = allowance
+        self._left = MACRO_STEPS
+        self.fuel = 0
         self.tail: tuple[Any, ...] | None = None
         self.again: tuple[Any, ...] = ()
         self.grants: frozenset[str] | None = None
@@ -104,17 +110,23 @@ class MacroStrand:
         return False
 
     async def tick(self) -> None:
-        """The steps are used up."""
-        raise _too_many_steps()
+        """Begin the next slice of steps. Raises LimitExceeded."""
+        self.charge(0)
 
     def charge(self, steps: int) -> None:
-        """Steps for the size of operands."""
+        """Take ``steps``, and what is owed. Raises LimitExceeded (``limits/macro-steps``, or that of the run)."""
         self.fuel -= steps
-        if self.fuel < 0:
-            raise _too_many_steps()
+        while self.fuel < 0:
+            granted = min(max(SLICE, -self.fuel), self._left)
+            if not granted:
+                raise _too_many_steps()
+            self._allowance.take(granted)
+            self._left -= granted
+            self.fuel += granted
 
     def allocate(self, count: int) -> None:
-        """Nothing: what so few steps can hold is little."""
+        """Count bytes of memory. Raises LimitExceeded."""
+        self._allowance.allocate(count)
 
     async def work(self, work: Work[T]) -> T:
         """Long work, at once: what it costs is taken from the steps."""
@@ -207,7 +219,10 @@ class MacroStrand:
 
 def _too_many_steps() -> LimitExceeded:
     return LimitExceeded(
-        f"a macro's template took more than {MACRO_STEPS:,} steps", limit="macro_steps", allowed=MACRO_STEPS
+        f"a macro's template took more than {MACRO_STEPS:,} steps",
+        limit="macro_steps",
+        allowed=MACRO_STEPS,
+        hint="simplify it, or expand to a procedure that computes when the program runs",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from agentflow.core.names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.source import Source
 from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import certain_failures
@@ -130,22 +132,25 @@ class ProgramCache:
 
     def __init__(self, size: int = 256) -> None:
         self._size = size
+        self._lock = threading.Lock()  # programs are compiled on threads
         self._programs: OrderedDict[tuple[Any, ...], list[Program]] = OrderedDict()
 
     def find(self, key: tuple[Any, ...], describe: Describe, revision: object = None) -> Program | None:
         """A program of this key whose free names are what they were; see :meth:`Program.fits`."""
-        for program in self._programs.get(key, ()):
-            if program.fits(describe, revision):
-                self._programs.move_to_end(key)
-                return program
+        with self._lock:
+            for program in self._programs.get(key, ()):
+                if program.fits(describe, revision):
+                    self._programs.move_to_end(key)
+                    return program
         return None
 
     def add(self, key: tuple[Any, ...], program: Program) -> None:
         """Keep a program; the least lately used ones go."""
-        self._programs.setdefault(key, []).insert(0, program)
-        del self._programs[key][4:]
-        while len(self._programs) > self._size:
-            self._programs.popitem(last=False)
+        with self._lock:
+            self._programs.setdefault(key, []).insert(0, program)
+            del self._programs[key][4:]
+            while len(self._programs) > self._size:
+                self._programs.popitem(last=False)
 
 
 def compile_program(
@@ -157,31 +162,59 @@ def compile_program(
     env_names: Iterable[str] = (),
     cache: ProgramCache | None = None,
     revision: object = None,
+    allowance: Allowance | None = None,
 ) -> Program:
     """Read, check and compile a program.
 
     ``names`` says what a free name is (None: nothing is known of any), and makes the templates of the tasks that the
     program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
     an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing
-    its names again, see :meth:`Program.fits`.
+    its names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``).
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
     limits = limits or Limits()
     granted = frozenset(allow) if allow is not None else None
     describe = describer(names, frozenset(env_names))
-    key = (source.name, source.text, granted, limits.source_bytes, limits.nesting, limits.nodes)
+    key = _key(source, granted, limits)
     if cache is not None:
         cached = cache.find(key, describe, revision)
         if cached is not None:
             return cached
     with collector_paused():
         program = _compile(
-            source, read(source, limits=limits), describe, limits, granted, names, strict=granted is not None
+            source,
+            read(source, limits=limits),
+            describe,
+            limits,
+            granted,
+            names,
+            strict=granted is not None,
+            allowance=allowance,
         )
     if cache is not None:
         cache.add(key, program)
     return program
+
+
+def compiled_before(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    cache: ProgramCache,
+    revision: object = None,
+) -> Program | None:
+    """What ``cache`` has for these arguments of :func:`compile_program`."""
+    granted = frozenset(allow) if allow is not None else None
+    key = _key(as_source(source), granted, limits)
+    return cache.find(key, describer(names, frozenset(env_names)), revision)
+
+
+def _key(source: Source, granted: frozenset[str] | None, limits: Limits) -> tuple[Any, ...]:
+    return (source.name, source.text, granted, limits.source_bytes, limits.nesting, limits.nodes)
 
 
 def check_program(
@@ -191,12 +224,13 @@ def check_program(
     limits: Limits | None = None,
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
+    allowance: Allowance | None = None,
 ) -> list[AgentflowError]:
     """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run.
 
     That is what is malformed, and what is certain to fail when it is reached.
     """
-    found = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names)
+    found = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
     return [each.error for each in found if each.severity == "error"]
 
 
@@ -216,6 +250,7 @@ def diagnose(
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
     closed: bool | None = None,
+    allowance: Allowance | None = None,
 ) -> list[Diagnostic]:
     """What is wrong with a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
 
@@ -227,7 +262,7 @@ def diagnose(
     describe = describer(names, frozenset(env_names))
     try:
         forms = read(source, limits=limits)
-        analyzer, tree = _analyse(source, forms, describe, limits, granted, port=names)
+        analyzer, tree = _analyse(source, forms, describe, limits, granted, port=names, allowance=allowance)
     except AgentflowError as error:
         return [Diagnostic(error, "error")]
     findings = certain_failures(analyzer, tree, closed=granted is not None if closed is None else closed)
@@ -266,8 +301,9 @@ def _compile(
     port: Names | None,
     *,
     strict: bool = False,
+    allowance: Allowance | None = None,
 ) -> Program:
-    program = assemble(source, forms, describe, limits, allow, port=port, strict=strict)
+    program = assemble(source, forms, describe, limits, allow, port=port, strict=strict, allowance=allowance)
     _show_lines(program)
     return program
 
@@ -282,12 +318,13 @@ def assemble(
     port: Names | None = None,
     *,
     strict: bool = False,
+    allowance: Allowance | None = None,
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already.
 
     ``strict`` refuses what is certain to fail, not only what is malformed.
     """
-    analyzer, tree = _analyse(source, forms, describe, limits, allow, macros, port)
+    analyzer, tree = _analyse(source, forms, describe, limits, allow, macros, port, allowance)
     wrong = list(analyzer.errors)
     if strict:
         wrong += [each.error for each in certain_failures(analyzer, tree, closed=True) if not each.caught]
@@ -330,8 +367,18 @@ def _analyse(
     allow: frozenset[str] | None,
     macros: dict[str, Any] | None = None,
     port: Names | None = None,
+    allowance: Allowance | None = None,
 ) -> tuple[Analyzer, IR]:
-    analyzer = Analyzer(source, describe, limits, allow, port, forms=FORMS, compile_template=_compile_template)
+    analyzer = Analyzer(
+        source,
+        describe,
+        limits,
+        allow,
+        port,
+        forms=FORMS,
+        compile_template=_compile_template,
+        allowance=Allowance(limits.steps) if allowance is None else allowance,
+    )
     analyzer.macros.update(macros or {})
     return analyzer, analyzer.program(forms)
 
@@ -339,7 +386,13 @@ def _analyse(
 def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:
     """The code of a macro's template, which sees the macros before it and nothing of the program."""
     program = assemble(
-        analyzer.source, [procedure], lambda _: UNKNOWN, analyzer.limits, frozenset(), macros=analyzer.macros
+        analyzer.source,
+        [procedure],
+        lambda _: UNKNOWN,
+        analyzer.limits,
+        frozenset(),
+        macros=analyzer.macros,
+        allowance=analyzer.allowance,
     )
     return program.link(SexpEnvironment())
 

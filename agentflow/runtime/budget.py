@@ -120,6 +120,25 @@ class Budget:
                 budget._steps_granted -= steps
                 budget = budget.parent
 
+    @property
+    def steps_left(self) -> int | None:
+        """Steps that can still be taken; None if there is no limit."""
+        left: int | None = None
+        budget: Budget | None = self
+        while budget is not None:
+            if budget.steps is not None:
+                here = max(0, budget.steps - budget.steps_used)
+                left = here if left is None else min(left, here)
+            budget = budget.parent
+        return left
+
+    def owe(self, steps: int) -> None:
+        """Count steps that were taken already. Whatever they are too many shows when more are wanted."""
+        budget: Budget | None = self
+        while budget is not None:
+            budget._steps_granted += steps
+            budget = budget.parent
+
     def _reclaim(self) -> int:
         """Take back the unused steps of other strands, so that the limit is met exactly."""
         for strand in self.strands:

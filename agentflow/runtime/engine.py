@@ -20,13 +20,15 @@ from agentflow.core.shared_list import plain_result
 from agentflow.core.source import Source
 from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, ProgramCache, check_program, compile_program, describer
+from agentflow.lang.program import Program, ProgramCache, check_program, compile_program, compiled_before, describer
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
@@ -187,36 +189,61 @@ class Engine:
         ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name; ``defined``
         the tasks that programs defined around it. Raises SexpSyntaxError and SexpEvaluationError with the place.
         """
+        found, request = self._request(program, env, bindings, grants, limits, defined)
+        return found or compile_program(**request)
+
+    async def compiled(
+        self,
+        program: str | Source | Program,
+        *,
+        env: SexpEnvironment | None = None,
+        grants: frozenset[str] | None = None,
+        limits: Limits | None = None,
+        defined: Definitions | None = None,
+        budget: Budget | None = None,
+    ) -> Program:
+        """Like :meth:`compile`, without holding the event loop; macros take their steps from ``budget``."""
+        found, request = self._request(program, env, (), grants, limits, defined)
+        found = found or compiled_before(**request)
+        if found is not None:
+            return found
+        source = request["source"]
+        return await beside_the_loop(
+            source if isinstance(source, str) else source.text,
+            lambda allowance: compile_program(**request, allowance=allowance),
+            request["limits"],
+            budget,
+        )
+
+    def _request(
+        self,
+        program: str | Source | Program,
+        env: SexpEnvironment | None,
+        bindings: Iterable[str],
+        grants: frozenset[str] | None,
+        limits: Limits | None,
+        defined: Definitions | None,
+    ) -> tuple[Program | None, dict[str, Any]]:
+        """The program itself if it fits as it is, and the arguments of :func:`compile_program` for it."""
         limits = limits or self.limits
         names = self.names(env, defined)
         only_ours = defined is None and not bindings and (env is None or env.is_empty)
         revision = (self.tasks.revision, self.tools.revision) if only_ours else None
+        source, found = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
             if same and program.fits(describer(names, frozenset(bindings)), revision):
-                return program
-        return compile_program(
-            program.source if isinstance(program, Program) else program,
-            names=names,
-            limits=limits,
-            allow=grants,
-            env_names=bindings,
-            cache=self._cache,
-            revision=revision,
-        )
-
-    def diagnostics(
-        self,
-        program: str | Source,
-        *,
-        bindings: Iterable[str] = (),
-        grants: frozenset[str] | None = None,
-        defined: Definitions | None = None,
-    ) -> list[AgentflowError]:
-        """All that is wrong with a program text, in order; nothing is run. Parameters as for :meth:`compile`."""
-        return check_program(
-            program, names=self.names(None, defined), limits=self.limits, allow=grants, env_names=bindings
-        )
+                found = program
+            source = program.source
+        return found, {
+            "source": source,
+            "names": names,
+            "limits": limits,
+            "allow": grants,
+            "env_names": bindings,
+            "cache": self._cache,
+            "revision": revision,
+        }
 
     def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
         """What names are to a program in ``env``, around which programs ``defined`` tasks."""
@@ -257,7 +284,7 @@ class Engine:
             defined.pop(template.name, None)
             defined[template.name] = template
 
-        compiled = self.compile(program, env=env, defined=call.definitions)
+        compiled = await self.compiled(program, env=env, defined=call.definitions, budget=budget_of(call))
         host = call.at(call.next_path("define", compiled.source.digest))
         host.grants = None
         await self.evaluate(compiled, env, host, publish=note)
@@ -295,11 +322,18 @@ class Engine:
             return None
         return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
-    def check_program(
+    async def check_program(
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        return self.diagnostics(text, grants=allow, bindings=names, defined=call.definitions)
+        here = self.names(None, call.definitions)
+
+        def check(allowance: Allowance) -> Sequence[AgentflowError]:
+            return check_program(
+                text, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
+            )
+
+        return await beside_the_loop(text, check, call.run.limits, budget_of(call))
 
     async def run_program(
         self,
@@ -316,10 +350,10 @@ class Engine:
         """
         place = call.at(call.next_path("program", text, inputs), grants=allow)
         env = SexpEnvironment(dict(inputs))
-        program = self.compile(text, env=env, grants=place.grants, defined=place.definitions)
         budget = budget_of(place)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
+        program = await self.compiled(text, env=env, grants=place.grants, defined=place.definitions, budget=budget)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
         return await plain_result(
             await on_fresh_task(run_program(program, env, performer=self._performer(place), call=place, budget=budget))

@@ -6,12 +6,14 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from agentflow.core.call import CallContext
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program, describer
 from agentflow.lang.support import apply
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import place_error
+from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.operations import OPERATIONS
@@ -38,10 +40,36 @@ def run_program(
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
     if unfit or (call.grants is not None and program.allow != call.grants):
-        names = names or NamesInForce(performer, env, view(env, None, call.definitions))
-        program = compile_program(program.source, names=names, limits=program.limits, allow=call.grants, cache=programs)
+        return _run_refitted(program, env, performer, call, budget, programs, publish)
     strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
     return strand.main(program, env)
+
+
+async def _run_refitted(
+    program: Program,
+    env: SexpEnvironment,
+    performer: EffectHandler,
+    call: CallContext,
+    budget: Budget,
+    programs: ProgramCache | None,
+    publish: Publish | None,
+) -> Any:
+    """Compile a program again for ``env`` and the call's authority, and run it."""
+    names = NamesInForce(performer, env, view(env, None, call.definitions))
+
+    def compiling(allowance: Allowance) -> Program:
+        return compile_program(
+            program.source,
+            names=names,
+            limits=program.limits,
+            allow=call.grants,
+            cache=programs,
+            allowance=allowance,
+        )
+
+    fitted = await beside_the_loop(program.text, compiling, program.limits, budget)
+    strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    return await strand.main(fitted, env)
 
 
 async def call_closure(

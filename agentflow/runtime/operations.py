@@ -12,12 +12,14 @@ from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Span
 from agentflow.core.values import Symbol, name_of, pairs_to_dict, text_size
 from agentflow.core.work import Work
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value, print_work
-from agentflow.lang.program import compile_program
+from agentflow.lang.program import Program, compile_program
 from agentflow.runtime import branches, director, recovery
 from agentflow.runtime.authority import not_granted
 from agentflow.runtime.budget import Budget
+from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.strand import Operations, Strand
 
@@ -121,14 +123,15 @@ async def eval_program(
     call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=narrowed(rt.grants, frozenset(allow)))
     env = SexpEnvironment(bindings)
     outer = rt.definitions(here)
-    compiled = compile_program(
-        text,
-        names=NamesInForce(rt.performer, env, view(env, None, outer)),
-        limits=rt.limits,
-        allow=call.grants,
-        cache=rt.programs,
-    )
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
+    names = NamesInForce(rt.performer, env, view(env, None, outer))
+
+    def compiling(allowance: Allowance) -> Program:
+        return compile_program(
+            text, names=names, limits=rt.limits, allow=call.grants, cache=rt.programs, allowance=allowance
+        )
+
+    compiled = await beside_the_loop(text, compiling, rt.limits, budget)
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
     return await strand.main(compiled, env, rt.depth + d)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.program import check_program
+from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.perform import EffectRunner
 from agentflow.tasks.inputs import request_from_arguments
@@ -20,7 +22,13 @@ class ProgramCheck:
         self._effects = EffectRunner(tasks, tools, None, request_from_arguments)
         self._limits = limits
 
-    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+    async def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
         here = NamesInForce(self._effects)
-        return check_program(text, names=here, limits=self._limits, allow=allow, env_names=names)
+
+        def check(allowance: Allowance) -> Sequence[AgentflowError]:
+            return check_program(
+                text, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
+            )
+
+        return await beside_the_loop(text, check, self._limits)

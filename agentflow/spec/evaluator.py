@@ -9,7 +9,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.names import Template
 from agentflow.core.ports import MemoryPort, ToolPort
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime.engine import Engine
+from agentflow.runtime.engine import Engine, budget_of
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, executing_call, in_run
@@ -65,7 +65,9 @@ class SexpEvaluator:
         engine = self.joint.engine
         inside = executing_call() is not None
         async with in_run(engine, "evaluate_string", self.handler.session) as call:
-            program = engine.compile(sexp_string, env=env, grants=call.grants, defined=call.definitions)
+            program = await engine.compiled(
+                sexp_string, env=env, grants=call.grants, defined=call.definitions, budget=budget_of(call)
+            )
             child = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
 
             def publish(template: Template) -> None:

@@ -175,7 +175,7 @@ class Solver:
         if len(attempt.program) > MAX_PROGRAM:
             attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
             return None
-        faults = call.run.check_program(attempt.program, allow, frozenset(inputs), call)
+        faults = await call.run.check_program(attempt.program, allow, frozenset(inputs), call)
         if faults:
             attempt.errors.extend(fault.render() for fault in list(faults)[:20])
             return None

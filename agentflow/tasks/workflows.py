@@ -164,7 +164,7 @@ class WorkflowLibrary:
         Raises DataError (``workflow/invalid``) that lists all faults of its program.
         """
         workflow = make_workflow(workflow.model_dump(exclude_unset=True))
-        self._check(workflow)
+        await self._check(workflow)
         path: Path | None = None
         if self.directory is not None:
             path = self.directory / f"{workflow.name.replace(':', '%3A')}.sexp"
@@ -172,11 +172,11 @@ class WorkflowLibrary:
         self._known[workflow.name] = workflow
         return path
 
-    def _check(self, workflow: Workflow) -> None:
+    async def _check(self, workflow: Workflow) -> None:
         if workflow.allow is None:
             return  # it may call what its caller may, which is checked at the call
         allow, names = frozenset(workflow.allow), frozenset(workflow.params)
-        faults: Sequence[AgentflowError] = self.checker.check(workflow.program, allow, names)
+        faults: Sequence[AgentflowError] = await self.checker.check(workflow.program, allow, names)
         if faults:
             raise DataError(
                 f"workflow '{workflow.name}' has faults: " + "; ".join(fault.message for fault in list(faults)[:5]),

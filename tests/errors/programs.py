@@ -17,7 +17,7 @@ from agentflow.lang.environment import SexpEnvironment
 from tests.support.world import World
 
 LIMITS = Limits(
-    steps=5_000, depth=200, collection=1_000, string=10_000, integer_bits=2_000, effects=5, branches=5, source_bytes=2_000,
+    steps=150_000, depth=200, collection=1_000, string=10_000, integer_bits=2_000, effects=5, branches=5, source_bytes=2_000,
     nesting=50, nodes=500, wall_s=20,
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ import pytest
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, Template
 from agentflow.lang import abi, builtins, support
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.macros import MacroStrand
@@ -113,7 +114,7 @@ def test_operations_are_a_closed_set() -> None:
 
 def test_macros_refuse_to_act() -> None:
     """A template may not act in any of the ways a program may."""
-    rt = MacroStrand(Limits(), str)
+    rt = MacroStrand(Limits(), str, Allowance())
     span = compile_program("1").source.span(0, 1)
     for op in sorted(abi.OPERATIONS):
         with pytest.raises(Exception, match="may compute, but not act"):

@@ -162,7 +162,7 @@ class FakeChecker:
         self.needs = needs or {}
         self.ran: list[tuple[str, frozenset[str] | None, dict[str, Any]]] = []
 
-    def check(
+    async def check(
         self, text: str, allow: frozenset[str], names: frozenset[str] = frozenset(), defined: Any = None
     ) -> list[AgentflowError]:
         if text not in self.programs:

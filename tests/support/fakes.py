@@ -36,7 +36,7 @@ from agentflow.runtime.crew import together
 class Programs(Protocol):
     """What a FakeRun checks and runs programs with."""
 
-    def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]: ...
+    async def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]: ...
     async def run(
         self,
         text: str,
@@ -138,11 +138,11 @@ class FakeRun:
             return None
         return await self.solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
-    def check_program(
+    async def check_program(
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
         assert self.checker is not None
-        return self.checker.check(text, allow, names)
+        return await self.checker.check(text, allow, names)
 
     async def run_program(
         self,

@@ -1,0 +1,42 @@
+"""What the macros of one program may use while it is compiled."""
+
+from __future__ import annotations
+
+from agentflow.core.errors import LimitExceeded
+
+
+class CompilationStopped(Exception):
+    """Nobody waits for the program any more."""
+
+
+class Allowance:
+    """The steps that all expansions of one compilation share: at most ``steps`` (None: any number); ``used`` so far.
+
+    A compilation may run in a thread. Whoever waits for it ends it by :meth:`stop`: it looks at every slice of steps.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        self._steps = steps
+        self._stopped = False
+        self.used = 0
+
+    def take(self, steps: int) -> None:
+        """Count steps before they are taken. Raises LimitExceeded (``limits/steps``), and CompilationStopped."""
+        if self._stopped:
+            raise CompilationStopped
+        allowed = self._steps
+        if allowed is not None and self.used + steps > allowed:
+            raise LimitExceeded(
+                f"the run has used its {allowed:,} steps while its macros were expanded",
+                limit="steps",
+                allowed=allowed,
+                used=allowed,
+            )
+        self.used += steps
+
+    def allocate(self, count: int) -> None:
+        """Count bytes before they are allocated."""
+
+    def stop(self) -> None:
+        """End the compilation."""
+        self._stopped = True

@@ -1,0 +1,64 @@
+"""Compiling within a run: beside the event loop, and within what the run may use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from agentflow.core.limits import Limits
+from agentflow.lang.allowance import Allowance
+from agentflow.runtime.budget import Budget, out_of_time
+from agentflow.runtime.memory import BYTES_PER_STEP, MemoryAccount
+
+T = TypeVar("T")
+
+SMALL_TEXT = 1_000
+"""Characters of a text that is compiled at once: some 3 ms of processor time, at most 10. A thread costs 0.2."""
+
+
+class _Allowance(Allowance):
+    """An allowance whose memory is bounded like a run's. It is used by one thread at a time."""
+
+    def __init__(self, steps: int | None, memory: int | None) -> None:
+        super().__init__(steps)
+        self._memory = MemoryAccount(memory)
+
+    def take(self, steps: int) -> None:
+        """Count steps. Raises LimitExceeded."""
+        super().take(steps)
+        self._memory.add(steps * BYTES_PER_STEP)
+
+    def allocate(self, count: int) -> None:
+        """Count bytes. Raises LimitExceeded."""
+        self._memory.add(count)
+
+
+def is_small(text: str) -> bool:
+    """Whether a text is compiled at once: it is short, and has no macros that could take long."""
+    return len(text) <= SMALL_TEXT and "defmacro" not in text
+
+
+async def beside_the_loop(text: str, work: Callable[[Allowance], T], limits: Limits, budget: Budget | None = None) -> T:
+    """The result of ``work``, which compiles or checks ``text``: on a thread, unless the text is small and has no macros.
+
+    Macros take their steps from ``budget``, that of the run; without one, before the run is opened, ``limits`` bound
+    them, and its wall time the whole. On cancellation the thread is told to stop, and not waited for.
+    """
+    allowance = _Allowance(limits.steps if budget is None else budget.steps_left, limits.memory)
+    try:
+        if is_small(text):
+            return work(allowance)
+        seconds = limits.wall_s if budget is None else None
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                return await asyncio.to_thread(work, allowance)
+        except TimeoutError:
+            if seconds is None or not clock.expired():
+                raise
+            raise out_of_time(seconds) from None
+    finally:
+        allowance.stop()
+        if budget is not None and allowance.used:
+            budget.owe(allowance.used)
