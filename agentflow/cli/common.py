@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,11 +23,13 @@ from agentflow.core.errors import (
     SexpEvaluationError,
     SexpSyntaxError,
 )
+from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
+from agentflow.observe.jsonl import JsonlWriter
 
 T = TypeVar("T")
 
@@ -270,6 +273,35 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
             raise
         print("terminated: everything was cancelled", file=sys.stderr)
         return Exit.TERMINATED
+
+
+@contextlib.asynccontextmanager
+async def events_to_file(
+    path: str | Path | None, redact: Callable[[Any], Any]
+) -> AsyncGenerator[Callable[[Event], None] | None]:
+    """An observer that appends events to the file ``path``; None without a path.
+
+    Raises UsageError (``cli/unwritable``) for a file that cannot be opened; when the block ends, AgentflowError
+    (``cli/incomplete-events``) for one that could not be written to its end.
+    """
+    if path is None:
+        yield None
+        return
+    writer = JsonlWriter(Path(path), redact)
+    try:
+        await writer.open()
+    except OSError as error:
+        raise UsageError(
+            f"the events cannot be written to {path}: {error.strerror or error}",
+            code="cli/unwritable",
+            hint="give a file that can be written: --events-file FILE",
+        ) from error
+    async with contextlib.aclosing(writer):
+        yield writer
+    if writer.error is not None:
+        raise AgentflowError(
+            f"the events are not all in {path}: {writer.error.strerror or writer.error}", code="cli/incomplete-events"
+        ) from writer.error
 
 
 def is_compile_error(error: BaseException) -> bool:

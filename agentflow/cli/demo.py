@@ -5,7 +5,6 @@ A file without a summary (a bad answer, say) is left out of the answer, named at
 
 from __future__ import annotations
 
-import contextlib
 import importlib.resources
 import os
 import sys
@@ -14,7 +13,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentflow.cli.common import CompileFailed, Exit, exit_code, is_compile_error, show_error, write_json, write_out
+from agentflow.cli.common import (
+    CompileFailed,
+    Exit,
+    events_to_file,
+    exit_code,
+    is_compile_error,
+    show_error,
+    write_json,
+    write_out,
+)
 from agentflow.cli.options import DemoOptions, FlowOptions, open_flow
 from agentflow.cli.progress import Answer, Progress, Totals
 from agentflow.core.errors import AgentflowError
@@ -22,7 +30,6 @@ from agentflow.core.source import Source
 from agentflow.core.values import plain
 from agentflow.lib.private_files import make_private_directory
 from agentflow.lib.terminal import clean
-from agentflow.observe.jsonl import JsonlWriter
 from agentflow.settings import load_settings
 
 if TYPE_CHECKING:
@@ -77,7 +84,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where))) as flow:
         _announce(text, where, model, query)
         events_file = options.events_file or state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl"
-        async with contextlib.aclosing(JsonlWriter(Path(events_file), flow.redact)) as writer:
+        async with events_to_file(events_file, flow.redact) as writer:
             flow.subscribe(totals)
             flow.subscribe(
                 Progress(
@@ -86,7 +93,8 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                     answer=None if options.as_json else answer,
                 )
             )
-            flow.subscribe(writer)
+            if writer is not None:
+                flow.subscribe(writer)
             try:
                 program = flow.compile(Source(f"examples/{EXAMPLE}", text), bindings={"question": query})
             except AgentflowError as error:
@@ -108,7 +116,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
             write_json(flow.redact(body))
         else:
             _show_rest(result.value, answer, where)
-    _show_totals(result, totals, time.perf_counter() - began, writer.path)
+    _show_totals(result, totals, time.perf_counter() - began, events_file)
     left_out: list[str] = result.value["left_out"]
     for path in left_out:
         print(
@@ -131,7 +139,7 @@ def _show_rest(value: Any, answer: Answer, where: Path) -> None:
     write_out("\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
 
 
-def _show_totals(result: RunResult, totals: Totals, seconds: float, events_file: Path) -> None:
+def _show_totals(result: RunResult, totals: Totals, seconds: float, events_file: str | Path) -> None:
     usage = result.usage
     cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
     print(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentflow.cli.common import (
     CompileFailed,
     Exit,
+    events_to_file,
     exit_code,
     is_compile_error,
     parse_bindings,
@@ -30,7 +30,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
-from agentflow.observe.jsonl import JsonlWriter, event_line
+from agentflow.observe.jsonl import event_line
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -51,14 +51,10 @@ async def watching(flow: AgentFlow, options: RunOptions) -> AsyncGenerator[None,
             write_out(event_line(event, flow.redact) + "\n")
 
         flow.subscribe(line)
-    writer = JsonlWriter(Path(options.events_file), flow.redact) if options.events_file else None
-    if writer is not None:
-        flow.subscribe(writer)
-    try:
-        yield
-    finally:
+    async with events_to_file(options.events_file, flow.redact) as writer:
         if writer is not None:
-            await writer.aclose()
+            flow.subscribe(writer)
+        yield
 
 
 async def execute(name: str, text: str, options: RunOptions) -> int:

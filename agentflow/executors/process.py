@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+from agentflow.core.errors import clip
 from agentflow.core.ports import CommandResult
 from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.pipes import Output, attach
@@ -95,6 +96,12 @@ def _result(ending: Ending | None, outputs: list[Output], timeout: float, durati
     return replace(
         result,
         exit_code=ending.exit_code,
-        error=f"the command ended with exit code {ending.exit_code}",
+        error=f"the command ended with exit code {ending.exit_code}" + _last_words(result.stderr),
         code="commands/exit",
     )
+
+
+def _last_words(stderr: str) -> str:
+    """The last line a command wrote to standard error, which mostly says why it failed, to follow a message."""
+    lines = stderr.strip().splitlines()
+    return f": {clip(lines[-1].strip(), 200)}" if lines else ""

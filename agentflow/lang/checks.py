@@ -19,6 +19,7 @@ from agentflow.lang import ir
 from agentflow.lang.analyzer import LOOP_CONFIG, Analyzer
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import describe_arity
+from agentflow.lang.elsewhere import ELSEWHERE, name_hint
 from agentflow.lang.ir import IR, Lambda
 from agentflow.lang.literals import literal, mismatch
 from agentflow.lang.syntax import Node
@@ -110,11 +111,14 @@ class _Checks:
         info = self.a.asked.get(name)
         if info is None or info.kind != "unknown" or (operator and self.a.allow is not None and name in self.a.allow):
             return
+        if not self.closed and operator and name in ELSEWHERE:
+            self.report(node, True, "name/suspicious", f"nothing here binds '{name}'", ELSEWHERE[name])
+            return
         if not self.closed:
             first = self.doubtful.get(name)
             self.doubtful[name] = node if first is None or node.start < first.start else first
             return
-        hint = did_you_mean(name, self.in_sight())
+        hint = name_hint(name, self.in_sight())
         if operator:
             self.report(node, caught, "name/unknown-operator", f"'{name}' is nothing that can be called here", hint)
         else:

@@ -9,13 +9,13 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     """The known name most similar to ``name``, or None if none is similar enough.
 
     Similarity is edit distance (a swap of neighbours counts once) over names in lower case with ``_`` as ``-``, at most
-    a third of the name's length; ties go to the alphabetically first.
+    a third of the name's length, or one; a name of one letter resembles none. Ties go to the alphabetically first.
     """
     target = _fold(name)[:80]
     best: tuple[int, str] | None = None
     for candidate in known:
         folded = _fold(candidate)
-        bound = max(1, len(target) // 3) if best is None else best[0]
+        bound = min(len(target) - 1, max(1, len(target) // 3)) if best is None else best[0]
         if abs(len(folded) - len(target)) > bound:
             continue
         distance = _distance(target, folded, bound)

@@ -39,12 +39,16 @@ class JsonlWriter:
     """An async observer that appends every event to ``path``; deltas only where ``deltas`` says so.
 
     Lines are buffered, and written at the latest when a run ends. Parent directories are created at the first write;
-    they and the file are closed to other users. ``redact`` is applied to the data of each event. Call :meth:`aclose` after the last run.
+    they and the file are closed to other users. ``redact`` is applied to the data of each event. A file that cannot be
+    written is left alone from then on, with the reason in :attr:`error`. Call :meth:`aclose` after the last run.
     """
+
+    keeps_all = True
 
     def __init__(self, path: Path, redact: Redact = _as_it_is, *, deltas: bool = False) -> None:
         self.path = path
         self.deltas = deltas
+        self.error: OSError | None = None
         self._redact = redact
         self._lines: list[str] = []
         self._flushed = time.monotonic()
@@ -61,15 +65,24 @@ class JsonlWriter:
         """Write the buffered lines."""
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
-        if not lines:
-            return
+        if lines and self.error is None:
+            try:
+                await self._append("\n".join(lines) + "\n")
+            except OSError as error:
+                self.error = error
+
+    async def open(self) -> None:
+        """Create the file, if it is missing. Raises OSError."""
+        await self._append("")
+
+    async def _append(self, text: str) -> None:
         # Several runs may be read at once, and each file object of aiofiles belongs to one loop.
         async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             await asyncio.to_thread(make_private_directory, self.path.parent)
             async with aiofiles.open(
                 self.path, "a", encoding="utf-8", errors="backslashreplace", opener=open_private
             ) as file:
-                await file.write("\n".join(lines) + "\n")
+                await file.write(text)
 
     async def aclose(self) -> None:
         """Write the buffered lines."""

@@ -28,15 +28,19 @@ class Subscriber:
     """A queue of events for one reader.
 
     Parameters: ``lossy`` drops deltas past the allowance; otherwise :attr:`congested` turns true and producers wait.
-    ``late`` says that an async observer is at work on an event.
+    ``limit`` is the number of unread lifecycle events at which the reader is disconnected; None is never. ``late`` says
+    that an async observer is at work on an event.
     """
 
-    __slots__ = ("_deltas", "_lossy", "_queue", "_room", "_wake", "closed", "congested", "dropped", "late", "overrun")
+    __slots__ = (
+        "_deltas", "_limit", "_lossy", "_queue", "_room", "_wake", "closed", "congested", "dropped", "late", "overrun",
+    )  # fmt: skip
 
-    def __init__(self, *, lossy: bool) -> None:
+    def __init__(self, *, lossy: bool, limit: int | None = MAX_UNREAD) -> None:
         self._queue: deque[Event] = deque()
         self._deltas = 0
         self._lossy = lossy
+        self._limit = limit
         self._wake: asyncio.Event = asyncio.Event()
         self._room: asyncio.Event = asyncio.Event()
         self.congested = False
@@ -57,9 +61,9 @@ class Subscriber:
             if self._deltas >= DELTA_ALLOWANCE:
                 self.congested = not self._lossy
                 self._room.clear()
-        elif len(self._queue) - self._deltas >= MAX_UNREAD:
+        elif self._limit is not None and len(self._queue) - self._deltas >= self._limit:
             self.overrun = True
-            _log.warning("an event reader is disconnected: %d events unread", MAX_UNREAD)
+            _log.warning("an event reader is disconnected: %d events unread", self._limit)
             self.close()
             return
         self._queue.append(event)
@@ -128,7 +132,8 @@ class Fanout:
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
     ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
-    ``deltas`` that is false gets lifecycle events only. Attributes: ``watched`` says whether anybody takes events,
+    ``deltas`` that is false gets lifecycle events only; an async one with an attribute ``keeps_all`` that is true is never
+    disconnected, however far it falls behind. Attributes: ``watched`` says whether anybody takes events,
     ``streaming`` whether anybody takes deltas, ``needs_tasks`` whether there are async observers, which :meth:`pump`
     serves.
 
@@ -153,7 +158,8 @@ class Fanout:
         for observer in observers:
             self.streaming = self.streaming or takes_deltas(observer)
             if is_async_observer(observer):
-                self._async.append((observer, Subscriber(lossy=True)))
+                limit = None if getattr(observer, "keeps_all", False) else MAX_UNREAD
+                self._async.append((observer, Subscriber(lossy=True, limit=limit)))
             else:
                 self._plain.append(observer)
         self.needs_tasks = bool(self._async)

@@ -241,5 +241,6 @@ def _no_model() -> ConfigurationError:
     return ConfigurationError(
         "no model: this call needs one, and none was configured",
         code="config/no-model",
-        hint="pass model='anthropic:...', 'openai:...', 'openai-chat:...' with base_url=..., or 'offline' to try without a key",
+        hint="give the flow a model (model=, --model, or model in agentflow.toml): anthropic:NAME, openai:NAME, "
+        "openai-chat:NAME with a base_url, or offline to try without a key",
     )

@@ -11,9 +11,9 @@ from agentflow.core.errors import SexpEvaluationError, UnboundSymbolError
 from agentflow.core.names import Definitions, Names, Template, narrowed, permitted
 from agentflow.core.values import Symbol, name_of
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.elsewhere import name_hint
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
-from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.calls import shared_set
 from agentflow.runtime.definitions import NamesInForce, Overlay, view
 
@@ -101,7 +101,7 @@ class Naming:
 
     def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
         known = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
-        return did_you_mean(name, known)
+        return name_hint(name, known)
 
     def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
         """The tasks that programs defined as code written in ``env`` sees them; None stands for the strand's own."""

@@ -256,6 +256,7 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["eval", "review.sexp"], b"", 2, ["agentflow run review.sexp"]),
     (["eval", "1", "--sandbox", "bublewrap"], b"", 2, ["bublewrap", "bubblewrap"]),
     (["eval", "1", "--base-url", "localhost:8080"], b"", 2, ["localhost:8080", "http://"]),
+    (["eval", "1", "--events-file", "."], b"", 2, ["--events-file", "directory"]),
     (["eval", "1", "-b", "nonsense"], b"", 2, ["nonsense", "name=value"]),
     (["eval", "1", "--limit", "stps=3"], b"", 2, ["stps", "steps"]),
     (["eval", "(define (f) (f)) (f)", "--limit", "steps=1000"], b"", 5, ["limits/steps", "1,000"]),
@@ -337,3 +338,10 @@ async def test_a_value_with_a_failed_part_is_no_success(repository: Path, tmp_pa
     program = '(system:read_files (file_paths (list "notes.md" "gone.md")))'
     done = await agentflow("eval", program, "--root", str(repository), "--model", "offline", tmp_path=tmp_path)
     assert done.code == 1 and "IncompleteStream" in done.out and "files/not-found" in done.err
+
+
+async def test_events_that_could_not_be_written_fail_the_command(tmp_path: Path) -> None:
+    """The value is printed, the file that was asked for is said to be incomplete, and the exit code says so."""
+    done = await agentflow("eval", "(+ 1 2)", "--events-file", "/dev/full", tmp_path=tmp_path)
+    assert (done.code, done.out) == (1, "3\n")
+    assert "cli/incomplete-events" in done.err and "Traceback" not in done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from agentflow.core.source import Source
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.observe.jsonl import JsonlWriter, event_line
+from agentflow.observe.stream import MAX_UNREAD, Fanout
 from tests.support.fakes import FakeRun
 
 
@@ -44,6 +46,30 @@ async def test_every_line_is_json_with_the_header(tmp_path: Path) -> None:
     assert lines[1]["parent"] == lines[0]["seq"] == lines[2]["started"]
     assert lines[2]["outcome"] == "failed"
     assert lines[2]["result"]["notes"]["error"]["reason"] == "llm_error"
+
+
+async def test_a_file_of_events_is_whole_however_fast_they_come(tmp_path: Path) -> None:
+    """A writer is never disconnected: of more events than another reader may leave unread, each is a line."""
+    path = tmp_path / "run.jsonl"
+    writer = JsonlWriter(path)
+    fanout = Fanout((writer,))
+    events = events_of_a_task() * 10_000
+    assert len(events) > MAX_UNREAD
+    for event in events:
+        fanout.publish(event)
+    fanout.close()
+    await fanout.pump()
+    await writer.aclose()
+    assert len(path.read_text("utf-8").splitlines()) == len(events)
+
+
+async def test_a_full_disk_is_remembered_not_raised() -> None:
+    """Where a line cannot be written the writer keeps the reason and takes events as before."""
+    writer = JsonlWriter(Path("/dev/full"))
+    for event in events_of_a_task():
+        await writer(event)
+    await writer.aclose()
+    assert writer.error is not None and writer.error.errno == errno.ENOSPC
 
 
 def test_errors_in_events_are_data() -> None:

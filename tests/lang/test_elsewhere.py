@@ -1,0 +1,51 @@
+"""Hints for those who come from other languages, and for misspelt names."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentflow import AgentFlow, SexpEvaluationError
+from agentflow.core.source import Source
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.elsewhere import ELSEWHERE
+from agentflow.lang.forms import FORMS
+from agentflow.lang.program import diagnose
+
+
+def test_no_word_of_the_language_is_foreign() -> None:
+    """What is a form or a primitive here needs no hint; a new one takes its word out of the table."""
+    assert not ELSEWHERE.keys() & {*PRIMITIVES, *FORMS}
+
+
+@pytest.mark.parametrize(
+    ("program", "mend"),
+    [
+        ('(print "hi")', "log-message"),
+        ("(defun f (x) x)", "(define (name"),
+        ("(setq a 1)", "set!"),
+        ("None", "nil"),
+        ("(map (lambda (x) (return x)) (list 1))", "last form"),
+        ('(len "abc")', "length"),
+    ],
+)
+async def test_a_word_of_another_language_is_translated(program: str, mend: str) -> None:
+    """It is unbound like any other name, and the hint says what to write; ``check`` says so of what is called."""
+    async with AgentFlow() as flow:
+        with pytest.raises(SexpEvaluationError) as caught:
+            await flow.run(program)
+        assert mend in (caught.value.hint or "")
+        assert await flow.eval("(define (print x) x) (print 1)") == 1
+    if program[0] == "(":
+        assert any(mend in (each.error.hint or "") for each in diagnose(Source("p", program)))
+    assert not diagnose(Source("p", "(+ count 1)")), "a word that a host may well bind"
+
+
+async def test_one_letter_resembles_no_other() -> None:
+    """A variable of one letter that is not bound is not meant as ``*``."""
+    async with AgentFlow() as flow:
+        with pytest.raises(SexpEvaluationError) as caught:
+            await flow.run("(+ 1 a)")
+        assert caught.value.hint is None
+        with pytest.raises(SexpEvaluationError, match="X") as caught:
+            await flow.run("(define x 1) (+ 1 X)")
+        assert caught.value.hint == "did you mean 'x'?"
