@@ -23,7 +23,6 @@ from agentflow.core.errors import (
     SexpEvaluationError,
     SexpSyntaxError,
 )
-from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
@@ -276,9 +275,7 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
 
 
 @contextlib.asynccontextmanager
-async def events_to_file(
-    path: str | Path | None, redact: Callable[[Any], Any]
-) -> AsyncGenerator[Callable[[Event], None] | None]:
+async def events_to_file(path: str | Path | None, redact: Callable[[Any], Any]) -> AsyncGenerator[JsonlWriter | None]:
     """An observer that appends events to the file ``path``; None without a path.
 
     Raises UsageError (``cli/unwritable``) for a file that cannot be opened; when the block ends, AgentflowError
