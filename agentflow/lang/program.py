@@ -26,6 +26,7 @@ from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import IR
+from agentflow.lang.model_names import called_answers
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Form, Node
@@ -266,6 +267,8 @@ def diagnose(
     except AgentflowError as error:
         return [Diagnostic(error, "error")]
     findings = certain_failures(analyzer, tree, closed=granted is not None if closed is None else closed)
+    if granted is None:
+        findings += called_answers(analyzer, tree)
     wrong = [Diagnostic(error, "error") for error in analyzer.errors]
     wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]
     return sorted(wrong, key=lambda each: _start(each.error))

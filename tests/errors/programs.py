@@ -148,6 +148,7 @@ NOT_FROM_A_PROGRAM = {
     "limits/tokens": "needs models that cost",
     "limits/usd": "needs models that cost",
     "limits/model-calls": "needs models",
+    "name/from-model": "a warning of check",
     "name/suspicious": "a warning of check",
     "call/argument": "found by check, or under allow with a tool of a known schema",
     "call/missing-parameter": "found by check, or under allow with a tool of a known schema",

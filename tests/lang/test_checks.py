@@ -151,3 +151,36 @@ async def test_a_written_program_is_refused_before_it_runs(tmp_path: Path) -> No
         with pytest.raises(AgentflowError):
             await flow.run("(begin (act (x 1)) (car 1 2))", allow=["act"], env=SexpEnvironment())
     assert ran == [2]
+
+
+FROM_MODEL = [
+    '((content (ask (q "which?"))))',
+    '((string->symbol (content (ask (q "which?")))) (x 1))',
+    '(let ((name (content (ask (q "which?"))))) (name (x 1)))',
+    '(let* ((r (ask (q "which?"))) (name (if r (content r) "act"))) (name (x 1)))',
+    '(define name (content (ask (q "which?")))) (define (go) (name (x 1))) (go)',
+    '(define name "act") (set! name (content (ask (q "which?")))) (name (x 1))',
+    '(map (lambda (name) (name (x 1))) (string-split (content (ask (q "which?"))) ","))',
+    '(pmap (lambda (name) (name (x 1))) (parse-json (content (ask (q "which?")))))',
+    '((lambda (name) (name (x 1))) (content (ask (q "which?"))))',
+    '(apply (content (ask (q "which?"))) (list))',
+    '((value-of (solve "a procedure" (allow act))) 1)',
+]
+CHOSEN = [
+    '(let ((name (content (ask (q "which?"))))) (case name (("act") (act (x name))) (else 0)))',
+    "((lambda (f) (f (x 1))) 'act)",
+    '(define (f x) x) (f (content (ask (q "which?"))))',
+    '(map (lambda (x) (act (x x))) (string-split (content (ask (q "which?"))) ","))',
+    '((if (equal? (content (ask (q "which?"))) "yes") + -) 1 2)',
+]
+
+
+@pytest.mark.parametrize("text", [*FROM_MODEL, *CHOSEN])
+def test_a_host_program_is_warned_of_calling_what_a_model_named(text: str) -> None:
+    """A warning, no failure; none where a program with grants does it, whose authority the names cannot exceed."""
+    names = tools().performer
+    codes = [each.error.code for each in diagnose(text, names=names) if each.severity == "warning"]
+    assert codes == (["name/from-model"] if text in FROM_MODEL else [])
+    assert not check_program(text, names=names)
+    allowed = diagnose(text, names=names, allow=["act", "ask", "solve"])
+    assert "name/from-model" not in [each.error.code for each in allowed]

@@ -1,0 +1,120 @@
+"""Where a program calls what a model named: a name is data, and is called with the authority of the code that calls it.
+
+Found by following values through the text: what a task or ``solve`` gives, what is computed from it, the variables that
+hold it. Procedures are opaque: a value that went through one is not followed, so what is not found is not proved safe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.checks import Finding, children
+from agentflow.lang.ir import IR
+from agentflow.lang.syntax import Node
+
+_ELEMENTWISE = frozenset({"map", "for-each", "filter", "pmap"})
+
+
+def called_answers(analyzer: Analyzer, tree: IR) -> list[Finding]:
+    """The calls of an analysed program whose operator comes from a model's answer; none of them need fail."""
+    nodes: list[Any] = []
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        nodes.append(node)
+        pending.extend(children(node))
+        if isinstance(node, ir.Call):
+            pending.extend(pair.value for pair in node.pairs or ())
+    if not any(_is_answer(node) for node in nodes):
+        return []
+    answers = _Answers(nodes)
+    return [_finding(analyzer, node.at) for node in nodes if answers.holds(_callee(node))]
+
+
+def _callee(node: Any) -> Any:
+    """What ``node`` calls, if it is a call of a value."""
+    if isinstance(node, ir.Call):
+        return node.operator
+    return node.args[0] if isinstance(node, ir.PrimCall) and node.primitive.name == "apply" and node.args else None
+
+
+def _finding(analyzer: Analyzer, node: Node) -> Finding:
+    message = "this calls what a model's answer names, with all the authority of the program"
+    hint = "choose with (case answer ...) among the names you expect, or run it by (eval-program ... (allow name ...))"
+    return Finding(analyzer.error(node, "name/from-model", message, hint), caught=True)
+
+
+def _is_answer(node: Any) -> bool:
+    if isinstance(node, ir.EffectCall):
+        return node.kind == "task"
+    return isinstance(node, ir.RuntimeCall) and node.op == "solve"
+
+
+def _is_elementwise(node: ir.RuntimeCall | ir.PrimCall) -> bool:
+    name = node.op if isinstance(node, ir.RuntimeCall) else node.primitive.name
+    return name in _ELEMENTWISE and bool(node.args)
+
+
+class _Answers:
+    """The variables that may hold a part of an answer, found by going round until there are no more."""
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self.variables: set[object] = set()
+        size = -1
+        while size != len(self.variables):
+            size = len(self.variables)
+            for node in nodes:
+                self._assignment(node)
+
+    def _assignment(self, node: Any) -> None:
+        if isinstance(node, ir.Let):
+            for var, value in node.inits:
+                self._bind(var, value)
+        elif isinstance(node, ir.Define | ir.SetLocal):
+            self._bind(node.var, node.value)
+        elif isinstance(node, ir.DefineGlobal | ir.SetGlobal):
+            self._bind(node.name, node.value)
+        elif isinstance(node, ir.Call):
+            self._parameters(node.operator, node.args)
+        elif isinstance(node, ir.RuntimeCall | ir.PrimCall) and _is_elementwise(node):
+            self._parameters(node.args[0], node.args[1:])
+
+    def _parameters(self, function: IR, values: list[IR]) -> None:
+        if isinstance(function, ir.Lambda):
+            for var, value in zip(function.params, values, strict=False):
+                self._bind(var, value)
+
+    def _bind(self, variable: object, value: IR) -> None:
+        if self.holds(value):
+            self.variables.add(variable)
+
+    def holds(self, node: Any) -> bool:
+        """Whether the value of ``node`` may be a part of an answer."""
+        pending: list[Any] = [node]
+        while pending:
+            at = pending.pop()
+            if _is_answer(at):
+                return True
+            if isinstance(at, ir.Local):
+                if at.var in self.variables:
+                    return True
+            elif isinstance(at, ir.Global):
+                if at.name in self.variables:
+                    return True
+            elif isinstance(at, ir.PrimCall):
+                pending.extend(each for each in at.args if not isinstance(each, ir.Lambda))
+            elif isinstance(at, ir.If):
+                pending += [at.then, at.other]
+            elif isinstance(at, ir.Cond):
+                pending += [*(each.body for each in at.clauses), at.other]
+            elif isinstance(at, ir.Logic):
+                pending.extend(at.items)
+            elif isinstance(at, ir.Seq):
+                pending.append(at.items[-1])
+            elif isinstance(at, ir.Let | ir.Try):
+                pending.append(at.body)
+            elif isinstance(at, ir.MakeDict):
+                pending.extend(at.values)
+        return False
