@@ -493,3 +493,17 @@ async def test_what_lacks_its_grant_is_refused_before_it_starts(kind: str, groun
     assert started == {"RunStarted"}
     warned = [event.details["name"] for event in events if type(event).__name__ == "Warning"]
     assert warned == ([] if kind == "defatom" else [name])
+
+
+@pytest.mark.parametrize(("author", "caller"), [("a", "host"), ("a", "b"), ("none", "host")])
+async def test_a_task_has_its_authors_tools(author: str, caller: str, ground: Ground) -> None:
+    """The model of a task that an untrusted program left in a shared environment may call what both may, and no more."""
+    env = SexpEnvironment()
+    tools = " ".join(sorted(AUTHORS[author] or ()))
+    definition = f'(defatom boss (params) (instructions "Lead.") (tools {tools}))'
+    granted, callers = AUTHORS[author], AUTHORS[caller]
+    await ground.flow.run(definition, env=env, allow=["defatom", *sorted(granted or ())])
+    calls = [{"name": name, "arguments": {"tag": "crossed"}} for name in TOOLS]
+    ground.replies += [{"tool_calls": calls}, "done"]
+    await ground.flow.run("(boss)", env=env, allow=None if callers is None else ["boss", *sorted(callers)])
+    assert ground.tools_run("crossed") == within(author, caller)
