@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from agentflow import AgentFlow, CallContext, LimitExceeded, Limits, ScriptedProvider
@@ -264,4 +265,48 @@ async def test_no_code_of_the_host_starts_one_after_a_limit(end: str, way: str, 
     await ended(ground, f"(stubborn (f {ASKING}))", limits)
     assert ground.attempts == ["host"] and ground.provider.requests == []
     await ground.flow.run(f"(value-of (bounded (f {ASKING})))")
+    assert ground.provider.requests
+
+
+async def _gives_up_with_timeout(slow: Callable[[], Awaitable[object]]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await slow()
+
+
+async def _gives_up_with_wait_for(slow: Callable[[], Awaitable[object]]) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(slow(), 0.01)
+
+
+async def _gives_up_with_anyio(slow: Callable[[], Awaitable[object]]) -> None:
+    with anyio.move_on_after(0.01):
+        await slow()
+
+
+async def _gives_up_with_a_group(slow: Callable[[], Awaitable[object]]) -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    with contextlib.suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            await slow()
+
+
+GIVING_UP = [_gives_up_with_timeout, _gives_up_with_wait_for, _gives_up_with_anyio, _gives_up_with_a_group]
+
+
+@pytest.mark.parametrize("give_up", GIVING_UP, ids=[each.__name__[1:] for each in GIVING_UP])
+@pytest.mark.parametrize("way", HOST)
+async def test_what_the_host_gives_up_itself_is_no_stop(way: str, give_up: Any, ground: Ground) -> None:
+    """A tool that ends a wait of its own is not being stopped: it may ask a model afterwards."""
+
+    async def patient(f: Any, ctx: CallContext) -> None:
+        """Wait a little, and ask."""
+        await give_up(ground.wait)
+        await HOST[way](ground, f, ctx)
+
+    ground.flow.tool(patient)
+    await ground.flow.run(f"(value-of (patient (f {ASKING})))")
     assert ground.provider.requests
