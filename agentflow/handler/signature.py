@@ -147,6 +147,8 @@ def _without_symbols(value: Any) -> Any:
             else _without_symbols(item)
             for key, item in cast(dict[Any, Any], value).items()
         }
+    if type(value) is list and _LEAVES.issuperset(map(type, cast(list[Any], value))):
+        return cast(list[Any], value).copy()
     if isinstance(value, list):
         return [item if type(item) in _LEAVES else _without_symbols(item) for item in cast(list[Any], value)]
     return value

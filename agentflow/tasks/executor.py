@@ -17,6 +17,7 @@ from agentflow.core.messages import TextPart
 from agentflow.core.notes import Notes
 from agentflow.core.ports import FilePort, Prompt, PromptRunner
 from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import HELD
 from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
@@ -95,7 +96,8 @@ class AtomicTaskExecutor:
             if functions is None and (compiled.prompt.functions or compiled.system.functions):
                 functions = self.functions(call)
             text = compiled.prompt
-            goal = await _called(text, compiled, values, functions) if text.functions else text.render(values)
+            simple = not text.functions and HELD.isdisjoint(map(type, values.values()))
+            goal = text.render(values) if simple else await _called(text, compiled, values, functions)
             call.run.charge_text(len(goal))
             if compiled.template.is_function:
                 return Execution(TaskResult("COMPLETE", goal, notes=_notes(compiled, settings)), goal=goal)
@@ -169,9 +171,7 @@ async def _called(
     text: CompiledText, compiled: CompiledTemplate, values: Mapping[str, Any], functions: FunctionCalls | None
 ) -> str:
     """The text with its slots filled and its functions called."""
-    if functions is None or not text.functions:
-        return text.render(values)
-    return await text.render_with(values, functions.within(compiled))
+    return await text.render_with(values, None if functions is None else functions.within(compiled))
 
 
 def _nothing_to_ask(compiled: CompiledTemplate) -> TaskError:

@@ -20,8 +20,10 @@ from agentflow.core.errors import DataError, TaskError
 from agentflow.core.models import MappingModel
 from agentflow.core.requests import FunctionCallNode
 from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import HELD
 from agentflow.core.source import Source, Span
-from agentflow.core.values import as_text
+from agentflow.core.values import as_text, json_work
+from agentflow.core.work import in_slices
 from agentflow.lib.suggest import did_you_mean
 
 MAX_NESTING = 16
@@ -83,17 +85,18 @@ class CompiledText:
             out.append(value if type(value) is str else text_of(read_slot(slot, values)))
         return "".join(out)
 
-    async def render_with(self, values: Mapping[str, Any], call: FunctionCaller) -> str:
-        """Fill every slot and call every function, left to right."""
-        if not self.functions:
+    async def render_with(self, values: Mapping[str, Any], call: FunctionCaller | None) -> str:
+        """Fill every slot, with large data in slices, and call every function, left to right. Raises TaskError."""
+        if HELD.isdisjoint(map(type, values.values())) and not self.functions:
             return self.render(values)
         out: list[str] = []
         for piece in self.pieces:
             if isinstance(piece, str):
                 out.append(piece)
             elif isinstance(piece, Slot):
-                out.append(text_of(read_slot(piece, values)))
-            else:
+                value = read_slot(piece, values)
+                out.append(await _data_text(value) if type(value) in HELD else text_of(value))
+            elif call is not None:
                 out.append(await _run_call(piece, values, call))
         return "".join(out)
 
@@ -121,11 +124,23 @@ def text_of(value: object) -> str:
     try:
         return as_text(value)
     except ValueError as error:
-        raise TaskError(
-            f"a value cannot be put into a prompt: {error}",
-            reason="input_validation_failure",
-            code="tasks/unprintable",
-        ) from None
+        raise _unprintable(error) from None
+
+
+async def _data_text(value: object) -> str:
+    """The same for lists and dicts, in slices."""
+    try:
+        return await in_slices(json_work(value))
+    except ValueError as error:
+        raise _unprintable(error) from None
+
+
+def _unprintable(error: ValueError) -> TaskError:
+    return TaskError(
+        f"a value cannot be put into a prompt: {error}",
+        reason="input_validation_failure",
+        code="tasks/unprintable",
+    )
 
 
 def read_slot(slot: Slot, values: Mapping[str, Any]) -> Any:

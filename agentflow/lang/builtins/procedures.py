@@ -14,8 +14,8 @@ from agentflow.core.walk import TooDeep, TooLong
 from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
-from agentflow.lang.builtins.registry import primitive, wrong_type
-from agentflow.lang.calling import TAIL, bounce
+from agentflow.lang.builtins.registry import Primitive, primitive, wrong_type
+from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.charging import charge_string, check_string, touch_elements
 from agentflow.lang.printer import too_deep
 from agentflow.lang.sorting import in_order, long_texts_in_order
@@ -106,10 +106,23 @@ async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
 @primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True, tails=True)
 async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Calls the procedure with the arguments, followed by the elements of the list."""
-    arguments = [*rest[:-1], *items("apply", len(rest) + 1, rest[-1])]
+    last = items("apply", len(rest) + 1, rest[-1])
+    arguments = [*rest[:-1], *last] if len(rest) > 1 else last
     touch_elements(rt, len(arguments))
+    if len(arguments) >= MANY_OPERANDS and isinstance(procedure, Primitive) and not procedure.is_async:
+        return await _applied(rt, procedure, arguments)
     rt.tail = (rt.pick(procedure, len(arguments), d), *arguments)
     return TAIL
+
+
+async def _applied(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Any:
+    """Call a primitive with many arguments: at once, since each step on the way to it would copy them all."""
+    rt.fuel -= 1
+    if rt.fuel < 0:
+        await rt.tick()
+    primitive.check_arity(len(arguments))
+    value = primitive.function(rt, *arguments) if primitive.needs_rt else primitive.function(*arguments)
+    return value if type(value) is not Sliced else await rt.work(value.work)
 
 
 @primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True)
