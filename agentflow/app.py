@@ -347,6 +347,10 @@ class AgentFlow:
         """The durable runs, the last changed first. Raises as :meth:`start`."""
         return await self._durable_runs().list(limit)
 
+    async def find_run(self, run_id: str) -> RunInfo | None:
+        """The durable run of this id, or None. Raises as :meth:`start`."""
+        return await self._durable_runs().find(run_id)
+
     def _durable_runs(self) -> DurableRuns:
         if self._durable is None:
             raise ConfigurationError(

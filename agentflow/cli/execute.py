@@ -21,7 +21,7 @@ from agentflow.cli.common import (
     write_json,
     write_out,
 )
-from agentflow.cli.options import RunOptions, open_flow
+from agentflow.cli.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.progress import Progress
 from agentflow.cli.terminal import same_screen
 from agentflow.core.errors import AgentflowError
@@ -34,13 +34,14 @@ from agentflow.observe.jsonl import event_line
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.runtime.handle import RunResult
 
 
 _SHOWN_ERRORS = 5
 
 
 @contextlib.asynccontextmanager
-async def watching(flow: AgentFlow, options: RunOptions) -> AsyncGenerator[None, None]:
+async def watching(flow: AgentFlow, options: WatchOptions) -> AsyncGenerator[None, None]:
     """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines."""
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
@@ -70,24 +71,29 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
         except AgentflowError as error:
             show_error(error, as_json=as_json)
             return exit_code(error)
-        value = result.value
-        errors = problems(value)
-        code = result_exit_code(errors)
-        if as_json:
-            body = {
-                **({"type": "result"} if options.events else {}),
-                "ok": code == Exit.OK,
-                "value": plain(value),
-                "run_id": result.run_id,
-                "usage": plain(result.usage),
-                "cost_usd": result.cost,
-            }
-            write_json(flow.redact(body))
-            return code
-        if not (isinstance(value, TaskResult) and value.failed):
-            write_out(flow.redact(show_value(value)) + "\n")
-        for error in errors[:_SHOWN_ERRORS]:
-            show_error(error)
-        if len(errors) > _SHOWN_ERRORS:
-            print(f"... and {len(errors) - _SHOWN_ERRORS} more results have failed", file=sys.stderr)
+        return show_result(flow, result, options)
+
+
+def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions) -> int:
+    """Print what a run gave. Returns the exit code."""
+    value = result.value
+    errors = problems(value)
+    code = result_exit_code(errors)
+    if options.as_json or options.events:
+        body = {
+            **({"type": "result"} if options.events else {}),
+            "ok": code == Exit.OK,
+            "value": plain(value),
+            "run_id": result.run_id,
+            "usage": plain(result.usage),
+            "cost_usd": result.cost,
+        }
+        write_json(flow.redact(body))
         return code
+    if not (isinstance(value, TaskResult) and value.failed):
+        write_out(flow.redact(show_value(value)) + "\n")
+    for error in errors[:_SHOWN_ERRORS]:
+        show_error(error)
+    if len(errors) > _SHOWN_ERRORS:
+        print(f"... and {len(errors) - _SHOWN_ERRORS} more results have failed", file=sys.stderr)
+    return code

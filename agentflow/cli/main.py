@@ -10,7 +10,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from agentflow.cli.common import guarded, read_expression, read_program, run_async
-from agentflow.cli.options import AsJson, DemoOptions, FlowOptions, Programs, Root, RunOptions, open_flow, takes_options
+from agentflow.cli.options import (
+    AsJson,
+    DemoOptions,
+    DurableOptions,
+    FlowOptions,
+    Programs,
+    ResumeOptions,
+    Root,
+    RunOptions,
+    open_flow,
+    takes_options,
+)
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -60,10 +71,34 @@ def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoRetu
 @takes_options
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")],
-    options: RunOptions,
+    options: DurableOptions,
 ) -> None:
-    """Run a program and print its value."""
-    _execute(options, lambda: read_program(file))
+    """Run a program and print its value.
+
+    With --durable, what its tasks and tools gave is stored before anything follows from it: after a kill or Ctrl-C the same
+    command goes on and pays for nothing twice. A run that has ended is started anew, unless --run-id names it.
+    """
+    if not (options.durable or options.run_id is not None or options.db is not None):
+        _execute(options, lambda: read_program(file))
+    from agentflow.cli.durable import execute_durably
+
+    as_json = options.as_json or options.events
+    work = partial(run_async, as_json=as_json)
+    sys.exit(guarded(lambda: work(partial(execute_durably, *read_program(file), options)), as_json=as_json))
+
+
+@app.command()
+@takes_options
+def resume(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: ResumeOptions
+) -> None:
+    """Go on with a durable run, and print its value.
+
+    What is stored of it is not carried out again; a run that failed tries again what failed last.
+    """
+    from agentflow.cli.durable import resume_run
+
+    sys.exit(run_async(partial(resume_run, run, options), as_json=options.as_json or options.events))
 
 
 @app.command("eval")
@@ -183,9 +218,21 @@ def runs(
     directory: Annotated[
         str | None, typer.Option("--dir", metavar="DIR", help="Where the event files are. Default: the demo's.")
     ] = None,
+    db: Annotated[
+        str | None,
+        typer.Option("--db", metavar="URL", help="List the durable runs of this database, sqlite:///runs.db."),
+    ] = None,
+    durable: Annotated[bool, typer.Option("--durable", help="List durable runs, those of the command.")] = False,
     json: AsJson = False,
 ) -> None:
-    """List earlier runs by their event files, newest first."""
+    """List earlier runs, newest first.
+
+    By their event files, or with --durable or --db those of a database.
+    """
+    if durable or db is not None:
+        from agentflow.cli.durable import list_durable
+
+        sys.exit(run_async(partial(list_durable, db, as_json=json), as_json=json))
     from agentflow.cli.runs import list_runs
 
     sys.exit(list_runs(directory, json))

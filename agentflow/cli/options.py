@@ -102,8 +102,8 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(OutputOptions, FlowOptions):
-    """The options of a command that runs a program."""
+class WatchOptions(OutputOptions, FlowOptions):
+    """The options of a command that has a program run: its variables, and what is shown of it."""
 
     bind: Annotated[
         list[str] | None,
@@ -114,6 +114,19 @@ class RunOptions(OutputOptions, FlowOptions):
             help="A variable of the program: JSON where it is JSON, else text (repeatable).",
         ),
     ] = None
+    events: Annotated[
+        bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
+    ] = False
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Show what runs on standard error. Default: on a terminal."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(WatchOptions):
+    """The options of a command that runs a program."""
+
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -122,13 +135,34 @@ class RunOptions(OutputOptions, FlowOptions):
             help='Do not trust the program: it may call this task or tool, and no other (repeatable; "" for none).',
         ),
     ] = None
-    events: Annotated[
-        bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
-    ] = False
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Show what runs on standard error. Default: on a terminal."),
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseOptions:
+    """Where a command finds durable runs."""
+
+    db: Annotated[
+        str | None,
+        typer.Option("--db", metavar="URL", help="The durable runs, as sqlite:///runs.db. Default: the command's own."),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurableOptions(DatabaseOptions, RunOptions):
+    """The options of the command that runs a program, durably if asked to."""
+
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Store what is paid for: after a kill, the same command goes on.")
+    ] = False
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="ID", help="The durable run of this id; one that is done gives its result."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(DatabaseOptions, WatchOptions):
+    """The options of the command that goes on with a durable run."""
 
 
 @dataclass(frozen=True, kw_only=True)

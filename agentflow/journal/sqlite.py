@@ -314,7 +314,9 @@ def _row(db: sqlite3.Connection, run: str) -> RunRow:
     found = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
     if found is None:
         raise JournalError(
-            f"there is no durable run '{run}'", code="durable/unknown-run", hint="agentflow runs lists those there are"
+            f"there is no durable run '{run}'",
+            code="durable/unknown-run",
+            hint="agentflow runs --durable lists those there are",
         )
     return run_of(found, db)
 

@@ -199,7 +199,9 @@ class DurableRuns:
         row = await self._store.find(run_id)
         if row is None:
             raise JournalError(
-                f"there is no durable run '{run_id}'", code="durable/unknown-run", hint="agentflow runs lists them"
+                f"there is no durable run '{run_id}'",
+                code="durable/unknown-run",
+                hint="agentflow runs --durable lists them",
             )
         source = Source(str(row.input["name"]), row.program)
         if row.status in ("done", "cancelled"):
@@ -221,6 +223,11 @@ class DurableRuns:
             return
         owned = await self._store.own(run_id)
         await self._store.finish(run_id, owned.run.epoch, "cancelled")
+
+    async def find(self, run_id: str) -> RunInfo | None:
+        """The run of this id, or None."""
+        row = await self._store.find(run_id)
+        return None if row is None else RunInfo.of(row)
 
     async def list(self, limit: int = 100) -> list[RunInfo]:
         """The runs of the store, the last changed first."""
@@ -324,7 +331,7 @@ class DurableRuns:
             journal=journal,
         ) as (run, call):
             value = await self._engine.evaluate(program, env, call)
-        status = "failed" if isinstance(value, TaskResult) and value.failed else "done"
+        status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return _End(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
 
     async def _finish(self, owned: OwnedRun, end: _End, spent_s: float) -> None:

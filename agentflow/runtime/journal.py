@@ -125,7 +125,7 @@ class RunJournal:
                 raise failure from failure.__cause__
             return cast(T, value)
         turns = None if changes is None else self.codec.encode(changes)
-        failed = failure is not None or (isinstance(value, TaskResult) and value.failed)
+        failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed)
         await self._commit(row, run.meter)
         if row.turns is not None and call.session is not session:

@@ -11,11 +11,18 @@ from typing import Annotated
 import pytest
 import typer
 
-from agentflow.cli.options import DemoOptions, FlowOptions, RunOptions, takes_options
+from agentflow.cli.options import DemoOptions, DurableOptions, FlowOptions, ResumeOptions, RunOptions, takes_options
 
 
 @pytest.mark.parametrize(
-    ("command", "options"), [("run", RunOptions), ("eval", RunOptions), ("repl", FlowOptions), ("demo", DemoOptions)]
+    ("command", "options"),
+    [
+        ("run", DurableOptions),
+        ("eval", RunOptions),
+        ("resume", ResumeOptions),
+        ("repl", FlowOptions),
+        ("demo", DemoOptions),
+    ],
 )
 def test_a_command_offers_each_field_of_its_options(command: str, options: type) -> None:
     """--help of a command names an option for every field of its dataclass of options."""
@@ -47,7 +54,7 @@ def test_an_option_is_added_in_one_place(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "command", ["", "run", "eval", "demo", "check", "fmt", "repl", "index", "search", "runs", "doctor"]
+    "command", ["", "run", "eval", "resume", "demo", "check", "fmt", "repl", "index", "search", "runs", "doctor"]
 )
 def test_help_is_for_people(command: str) -> None:
     """Help says what a value is for an option (FILE, NAME=VALUE), not its Python type, and cuts no sentence off."""

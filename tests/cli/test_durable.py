@@ -1,0 +1,93 @@
+"""``agentflow run --durable``: interrupted, the same command goes on; ``resume`` and ``runs --durable``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+(begin
+  (system:write_file (file_path "a.txt") (content "written"))
+  (system:execute_shell_command (command "sleep 30"))
+  "ended")
+"""
+FAILING = '(value-of (system:read_files (file_paths (quote ("missing.txt")))))'
+
+
+def agentflow(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The command in a directory, with a state of its own."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "agentflow", *arguments],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are interrupted by signal")
+def test_the_same_command_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C and a kill keep what was done: the same command repeats the tool it was in, and says what it did not repeat."""
+    (tmp_path / "p.sexp").write_text(PROGRAM)
+    command = ("run", "p.sexp", "--durable", "--events", "--sandbox", "none")
+    for number, end in enumerate((signal.SIGINT, signal.SIGKILL)):
+        process = agentflow(tmp_path, *command)
+        assert process.stdout is not None
+        seen: list[str] = []
+        for line in process.stdout:
+            seen.append(line)
+            if '"tool_started"' in line and "execute_shell_command" in line:
+                break
+        process.send_signal(end)
+        code, _, err = ended(process)
+        assert code == (130 if end == signal.SIGINT else -signal.SIGKILL)
+        assert ("the same command goes on" in err) == (end == signal.SIGINT)
+        replayed = [line for line in seen if '"effect_replayed"' in line]
+        assert len(replayed) == number and (tmp_path / "a.txt").exists() is not bool(number), "written once"
+        (tmp_path / "a.txt").unlink(missing_ok=True)
+    code, out, _ = ended(agentflow(tmp_path, "runs", "--durable", "--json"))
+    (run,) = json.loads(out)
+    assert code == 0 and run["status"] == "queued" and run["name"] == "p.sexp" and run["slices"] == 2
+    (tmp_path / "p.sexp").write_text(PROGRAM.replace("ended", "changed"))
+    code, _, err = ended(agentflow(tmp_path, *command))
+    assert code == 1 and "durable/mismatch" in err
+
+
+def test_a_run_that_ended_starts_anew_unless_it_is_named(tmp_path: Path) -> None:
+    """Without an id a finished run is another run; ``--run-id`` gives the recorded result."""
+    (tmp_path / "p.sexp").write_text('(begin (system:write_file (file_path p) (content "x")) p)')
+    named = ("run", "p.sexp", "--durable", "-b", "p=a.txt", "--run-id", "mine")
+    assert ended(agentflow(tmp_path, *named))[:2] == (0, "a.txt\n")
+    (tmp_path / "a.txt").unlink()
+    assert ended(agentflow(tmp_path, *named))[:2] == (0, "a.txt\n")
+    assert not (tmp_path / "a.txt").exists()
+    for _ in range(2):
+        assert ended(agentflow(tmp_path, "run", "p.sexp", "--durable", "-b", "p=b.txt"))[:2] == (0, "b.txt\n")
+        (tmp_path / "b.txt").unlink()
+    _, out, _ = ended(agentflow(tmp_path, "runs", "--durable"))
+    assert out.count(" done ") == 3 and " mine " in out
+
+
+def test_a_failed_run_is_resumed(tmp_path: Path) -> None:
+    """``resume`` tries the last failure of a failed run again."""
+    (tmp_path / "p.sexp").write_text(FAILING)
+    code, _, err = ended(agentflow(tmp_path, "run", "p.sexp", "--run-id", "r", "--db", "sqlite:///mine.db"))
+    assert code == 1 and "missing.txt" in err
+    (tmp_path / "missing.txt").write_text("here now")
+    code, out, err = ended(agentflow(tmp_path, "resume", "r", "--db", "sqlite:///mine.db"))
+    assert (code, "here now" in out) == (0, True), err
+    code, _, err = ended(agentflow(tmp_path, "resume", "nobody", "--db", "sqlite:///mine.db"))
+    assert code == 1 and "durable/unknown-run" in err
