@@ -1,0 +1,119 @@
+"""What a record costs: processor time and wall time an effect of a durable run adds, and what replaying one takes.
+
+python tests/benchmarks/journal_cost.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from agentflow import AgentFlow, Limits, ScriptedProvider
+
+ALONE = "(for-each (lambda (i) (look (at i))) (range 300))"
+AT_ONCE = "(length (pmap (lambda (i) (look (at i))) (range 100)))"
+MANY = "(length (pmap (lambda (i) (look (at i))) (range 10000)))"
+TASK = '(defatom ask (params (q int)) (instructions "{{q}}") (history_config {"use_session_history" #f}))'
+LIMITS = Limits(effects=None, steps=None)
+ROUNDS = 5
+
+
+async def look(at: int) -> str:
+    """Look at something."""
+    return "seen"
+
+
+def flow(directory: str, sync: str) -> AgentFlow:
+    return AgentFlow(
+        provider=ScriptedProvider(lambda request: "an answer"),
+        root=directory,
+        tools=[look],
+        limits=LIMITS,
+        durable=f"sqlite:///{directory}/runs.db",
+        sync=sync,  # type: ignore[arg-type]
+    )
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
+    """Wall and processor time in seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    await work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+async def added(text: str, effects: int, sync: str) -> tuple[float, float]:
+    """Wall and processor milliseconds that recording adds to an effect: the best of some rounds."""
+    rounds: list[tuple[float, float, float, float]] = []
+    for number in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as directory:
+            async with flow(directory, sync) as opened:
+                await opened.run(text)
+
+                async def durable(opened: AgentFlow = opened, number: int = number) -> None:
+                    await (await opened.start(text, run_id=f"r{number}")).result()
+
+                await (await opened.start("1")).result()
+                rounds.append((*await timed(lambda opened=opened: opened.run(text)), *await timed(durable)))
+    wall = min(each[2] for each in rounds) - min(each[0] for each in rounds)
+    cpu = min(each[3] for each in rounds) - min(each[1] for each in rounds)
+    return wall / effects * 1_000, cpu / effects * 1_000
+
+
+async def replayed(text: str, effects: int) -> tuple[float, float]:
+    """Microseconds of wall and processor time to answer one effect from its record, loading included."""
+    figures: list[tuple[float, float]] = []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as directory:
+            hang = f"(begin {text} (hang))"
+
+            async def wait(reached: asyncio.Event) -> None:
+                reached.set()
+                await asyncio.Event().wait()
+
+            reached = asyncio.Event()
+            async with flow(directory, "normal") as opened:
+                await opened.start(hang, {"hang": lambda reached=reached: wait(reached)}, run_id="r")
+                await reached.wait()
+            async with flow(directory, "normal") as opened:
+
+                async def again(opened: AgentFlow = opened, hang: str = hang) -> None:
+                    await (await opened.start(hang, {"hang": lambda: None}, run_id="r")).result()
+
+                figures.append(await timed(again))
+    return tuple(min(each[at] for each in figures) / effects * 1e6 for at in (0, 1))  # type: ignore[return-value]
+
+
+def size_of(directory: str) -> int:
+    return Path(directory, "runs.db").stat().st_size
+
+
+async def main() -> None:
+    print(f"{'':34}{'wall':>10}{'processor':>12}")
+    for name, text, effects, sync in (
+        ("one alone, normal", ALONE, 300, "normal"),
+        ("one alone, full", ALONE, 300, "full"),
+        ("100 at once, normal", AT_ONCE, 100, "normal"),
+        ("100 at once, full", AT_ONCE, 100, "full"),
+        ("a task alone, normal", f"{TASK} (for-each (lambda (i) (ask (q i))) (range 100))", 100, "normal"),
+    ):
+        wall, cpu = await added(text, effects, sync)
+        print(f"{name:34}{wall:>7.3f} ms{cpu:>9.3f} ms   an effect")
+    for name, text, effects in (
+        ("replayed, a tool", ALONE, 300),
+        ("replayed, a task", f"{TASK} (for-each (lambda (i) (ask (q i))) (range 300))", 300),
+        ("10,000 effects replayed", MANY, 10_000),
+    ):
+        wall, cpu = await replayed(text, effects)
+        print(f"{name:34}{wall:>7.0f} us{cpu:>9.0f} us   an effect")
+    with tempfile.TemporaryDirectory() as directory:
+        async with flow(directory, "normal") as opened:
+            await (await opened.start(MANY, run_id="r")).result()
+        size = size_of(directory)
+    print(f"{'a record':34}{size / 10_000:>7.0f} bytes")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
