@@ -87,7 +87,7 @@ class Analyzer(Naming):
 
     # -- programs -------------------------------------------------------------------------------------------------
 
-    def program(self, forms: Sequence[Node]) -> IR:
+    def program(self, forms: Sequence[Node]) -> ir.Seq:
         """The whole program. Errors are collected; the result is only good when there are none."""
         scope = Scope(None, self.main)
         for name in self.scan_defines(forms, scope):

@@ -7,7 +7,7 @@ import linecache
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, cast
@@ -25,8 +25,9 @@ from agentflow.lang.checks import certain_failures
 from agentflow.lang.codegen import RETURN, Generator
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
-from agentflow.lang.ir import IR
+from agentflow.lang.ir import DefineGlobal, Seq
 from agentflow.lang.model_names import called_answers
+from agentflow.lang.parts import Part, in_order, split
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Form, Node
@@ -47,10 +48,8 @@ class Program:
 
     __slots__ = (
         "__weakref__",
-        "_cells",
-        "_constants",
         "_fitted",
-        "_link",
+        "_parts",
         "allow",
         "filename",
         "free",
@@ -63,9 +62,7 @@ class Program:
         self,
         source: Source,
         filename: str,
-        link: Callable[..., Code],
-        constants: tuple[Any, ...],
-        cells: tuple[tuple[str, bool], ...],
+        parts: Sequence[Part],
         free: Mapping[str, NameInfo],
         own: frozenset[str],
         allow: frozenset[str] | None,
@@ -73,9 +70,7 @@ class Program:
     ) -> None:
         self.source = source
         self.filename = filename
-        self._link = link
-        self._constants = constants
-        self._cells = cells
+        self._parts = parts
         self._fitted: object = None
         self.free = free
         self.own = own
@@ -94,8 +89,7 @@ class Program:
 
     def link(self, env: SexpEnvironment) -> Code:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
-        cells = [env.own(name) if own else env.find(name) or env.own(name) for name, own in self._cells]
-        return self._link(env, *self._constants, *cells)
+        return in_order([part.code(env) for part in self._parts])
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.
@@ -336,29 +330,40 @@ def assemble(
         first = errors[0]
         first.others = errors[1:]  # type: ignore[attr-defined]
         raise first
-    generator = Generator(source, set(analyzer.globals_defined))
+    filename = f"<agentflow {source.digest[:12]}>/{source.name}"
+    trees = split(tree)
+    if len(trees) == 1:
+        parts = [_part(analyzer, tree, forms[0], filename)]
+    else:
+        parts = [_part(analyzer, each, each.items[0].at, filename, _defined(each)) for each in trees]
+    return Program(source, filename, parts, analyzer.asked, frozenset(analyzer.own), allow, limits)
+
+
+def _defined(tree: Seq) -> set[str]:
+    """The variables that the forms of a part define."""
+    return {item.name for item in tree.items if isinstance(item, DefineGlobal)}
+
+
+def _part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set[str] | None = None) -> Part:
+    """Compile forms; calls of ``direct`` variables (None: of any) need no look at the environment."""
+    generator = Generator(analyzer.source, set(analyzer.globals_defined))
     generator.global_code = {
         name: lam
         for name, lam in analyzer.global_lambdas.items()
-        if analyzer.globals_defined.get(name) == 1 and name in analyzer.global_calls
+        if analyzer.globals_defined.get(name) == 1
+        and name in analyzer.global_calls
+        and (direct is None or name in direct)
     }
-    module = _module(generator, tree, forms[0])
-    filename = f"<agentflow {source.digest[:12]}>/{source.name}"
+    module = _module(generator, tree, first)
     compiled = _compile_module(module, filename, deep=max(analyzer.deepest, generator.deepest) > _SHALLOW)
     cells = {py: name for name, py in generator.cells.items()}
     code = stamp(compiled, CodeInfo(generator.positions, generator.names, cells, generator.lambdas))
     space: dict[str, Any] = {"__builtins__": {}}
     exec(code, space)
-    return Program(
-        source,
-        filename,
+    return Part(
         cast("Callable[..., Code]", space["link"]),
         tuple(value for _, value in generator.constants),
         tuple((name, name in analyzer.globals_defined) for name in generator.cells),
-        analyzer.asked,
-        frozenset(analyzer.own),
-        allow,
-        limits,
     )
 
 
@@ -371,7 +376,7 @@ def _analyse(
     macros: dict[str, Any] | None = None,
     port: Names | None = None,
     allowance: Allowance | None = None,
-) -> tuple[Analyzer, IR]:
+) -> tuple[Analyzer, Seq]:
     analyzer = Analyzer(
         source,
         describe,
