@@ -122,7 +122,7 @@ async def test_programs_of_the_manual_that_succeed_are_sound(block: Block, tmp_p
     async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path, tools=[shout, add_up, broken]) as flow:
         for expected in block.expectations:
             if expected.kind == "=>":
-                found = flow.engine.diagnostics(Source(block.page, expected.program))
+                found = check_program(Source(block.page, expected.program), names=flow.engine.names())
                 wrong += [f"{block.page}.md:{expected.line}: {each.render()}" for each in found]
     deliberate = block.page == "12-tasks-and-tools" and "(status r)" in block.text
     assert bool(wrong) == deliberate, "\n".join(wrong)
