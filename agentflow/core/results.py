@@ -133,9 +133,9 @@ class TaskResult(Record):
         if self.status == "FAILED":
             return self.error
         if notes.parse_error is not None:
-            return InvalidOutput(
-                f"the answer is not the JSON asked for: {notes.parse_error}",
-                details={"content": self.content[:2_000]},
+            return self.exception or InvalidOutput(
+                f"the answer is not the JSON asked for: {_beginning(self.content)}",
+                details={"content": self.content[:2_000], "parse_error": notes.parse_error},
                 hint="look at (content r) for what the model said, or ask for a plainer format",
             )
         if notes.failed_parts:
@@ -288,3 +288,12 @@ __all__ = [
     "TaskResult",
     "warn_of_reason",
 ]
+
+
+def _beginning(text: str) -> str:
+    """How an answer begins, in words for a message."""
+    line = " ".join(text[:400].split())
+    if not line:
+        return "it is empty"
+    shown = line if len(line) <= 80 and len(text) <= 400 else f"{line[:77]}..."
+    return f"it begins with {shown!r}"

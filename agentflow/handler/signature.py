@@ -81,8 +81,10 @@ class Signature:
     def _refused(self, error: ValidationError, arguments: dict[str, Any]) -> ToolInputError:
         parameters = [name for _, name in self._fields]
         problems: list[str] = []
+        wrong: list[str] = []
         for problem in error.errors(include_url=False, include_context=False)[:20]:
             location = ".".join(str(part) for part in problem["loc"])
+            wrong += [str(part) for part in problem["loc"][:1]]
             if problem["type"] == "missing":
                 problems.append(f"'{location}' is missing")
             elif problem["type"] == "extra_forbidden":
@@ -93,7 +95,12 @@ class Signature:
         return ToolInputError(
             f"tool '{self._name}' cannot take these arguments: {'; '.join(problems)}",
             hint=f"its parameters are {', '.join(parameters)}" if parameters else "it takes no arguments",
-            details={"problems": problems, "parameters": parameters, "given": sorted(str(name) for name in arguments)},
+            details={
+                "problems": problems,
+                "parameters": parameters,
+                "given": sorted(str(name) for name in arguments),
+                "arguments": wrong,
+            },
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError
 from agentflow.core.source import Span
+from agentflow.lang.blame import span_of_position
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
 from agentflow.lang.positions import Positions
@@ -122,13 +123,21 @@ def annotate(error: BaseException) -> AgentflowError:
     before: tuple[str, Span | None] | None = None
     for name, span in reversed(frames):
         if progress.open_name is None:
-            result.at(span)
+            result.at(_narrowed(result, span))
         elif progress.open_name and (progress.open_name, span) != before:
             before = (progress.open_name, span)
             result.add_frame(progress.open_name, span)
         # A nested Python function without a name of its own belongs to the function around it.
         progress.open_name = name or ""
     return result
+
+
+def _narrowed(error: AgentflowError, span: Span | None) -> Span | None:
+    """The argument that an error is about, in the call at ``span``."""
+    position = error.details.get("argument")
+    if error.span is not None or span is None or error.code != "type/argument" or not isinstance(position, int):
+        return span
+    return span_of_position(span, error.details["procedure"], position)
 
 
 def _convert(error: BaseException) -> AgentflowError:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -33,6 +33,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
+from agentflow.lang.blame import span_of_name
 from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
@@ -117,6 +118,9 @@ class EffectRunner:
                     return await self._solve(effect, call, span)
                 case CallWorkflow():
                     return await self._workflow(effect, call, span)
+            notes = result.notes
+            if notes.error is not None or notes.parse_error is not None or notes.failed_parts is not None:
+                result = _blamed(result, span)
             if call.steps is not None:
                 call.steps.append((effect.name, result, call.grants))
             return result
@@ -207,6 +211,16 @@ class EffectRunner:
                 hint="name their directory: AgentFlow(workflows='DIR')",
             )
         return await self.workflows.call_workflow(effect, call)
+
+
+def _blamed(result: TaskResult, span: Span | None) -> TaskResult:
+    """A result whose error says where in the program it comes from: at the argument that is wrong, or at the call."""
+    error = result.problem()
+    if span is None or not isinstance(error, AgentflowError) or error.span is not None:
+        return result
+    names: object = error.details.get("arguments")
+    error.at(span_of_name(span, cast("list[str]", names)) if isinstance(names, list) else span)
+    return replace(result, exception=error) if result.exception is None and not result.notes.failed_parts else result
 
 
 _SETTINGS = frozenset({"context", "history_config", "inputs"})

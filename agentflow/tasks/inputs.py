@@ -77,7 +77,7 @@ def _refused(name: str, missing: list[str], invalid: dict[str, str], undeclared:
         said.append(f"misses {_names(missing)}")
     said += [f"parameter '{key}': {problem}" for key, problem in invalid.items()]
     hints = [f"'{given}': {near}" for given in undeclared if (near := did_you_mean(given, missing))]
-    details: dict[str, Any] = {"missing": missing, "invalid": invalid}
+    details: dict[str, Any] = {"missing": missing, "invalid": invalid, "arguments": list(invalid)}
     if undeclared:
         details["undeclared"] = undeclared
     return TaskError(

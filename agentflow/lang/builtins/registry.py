@@ -160,7 +160,10 @@ def type_name(value: object) -> str:
 def wrong_type(who: str, position: int, wanted: str, value: Any, *, hint: str | None = None) -> NoReturn:
     """Raise ``type/argument``: argument ``position`` (from 1) of ``who`` is not ``wanted``."""
     raise SexpEvaluationError(
-        f"{who} wants {wanted} as argument {position}, and was given {_show(value)}", code="type/argument", hint=hint
+        f"{who} wants {wanted} as argument {position}, and was given {_show(value)}",
+        code="type/argument",
+        hint=hint,
+        details={"procedure": who, "argument": position},
     )
 
 
