@@ -67,7 +67,8 @@ def evaluate(x: Any, scopes: tuple[Scope, ...], rt: Any) -> Any:
             return body(forms, ({}, *scopes))
         case "let-values", [bindings, *forms]:
             own = {}
-            for names, elements in [(names, ev(e)) for names, e in bindings]:
+            for names, e in bindings:
+                elements = ev(e)
                 if not isinstance(elements, list) or len(elements) != len(names):
                     raise Raised("values")
                 own |= {n.name: each for n, each in zip(names, elements, strict=True)}
