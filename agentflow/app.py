@@ -392,7 +392,6 @@ class AgentFlow:
         labels: Mapping[str, str] | None,
         own: Subscriber | None,
     ) -> RunResult:
-        running_loop()  # Raises, in words, where there is none.
         grants = None if allow is None else frozenset(allow)
         outer = executing_call()
         if outer is not None and outer.grants is not None:
@@ -439,6 +438,7 @@ class AgentFlow:
         """Compile at once what is ready or small, and on a thread what would hold the loop."""
         if is_small(source if isinstance(source, str) else source.text):
             return self.engine.compile(source, env=env, grants=grants, limits=limits, defined=defined)
+        running_loop()  # raises, in words, where there is none
         return await self.engine.compiled(source, env=env, grants=grants, limits=limits, defined=defined)
 
 

@@ -30,7 +30,8 @@ class ToolTurn:
 
     def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
-        self._offered = frozenset([name for name in call.grants or () if not name.startswith(FILES)])
+        grants = call.grants
+        self._offered = frozenset([name for name in grants if not name.startswith(FILES)]) if grants else NO_TOOLS
         self._call = call
         self.usage = NO_USAGE
 

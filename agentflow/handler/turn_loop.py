@@ -54,7 +54,7 @@ class TurnLoop:
                 break
         else:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
-        adapter, model = self._route(prompt)
+        adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
         offered = self._offered(prompt, call.grants)
         # All calls of this prompt are numbered below its own path, and have the authority of the offered tools; files
         # may be handed on to subtasks as far as the caller itself may give them.
@@ -78,8 +78,6 @@ class TurnLoop:
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:
         first = self._router.resolve(prompt.model)
-        if not prompt.fallbacks:
-            return first
         if self._fallback is None:
             raise ConfigurationError(
                 "the prompt has fallback models, but this turn loop was built without a way to fall back",

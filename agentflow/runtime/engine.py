@@ -247,7 +247,9 @@ class Engine:
 
     def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
         """What names are to a program in ``env``, around which programs ``defined`` tasks."""
-        return NamesInForce(self.effects, env, view(env, None, defined) if env is not None else defined)
+        if env is not None:
+            defined = env if defined is None else view(env, None, defined)
+        return NamesInForce(self.effects, env, defined)
 
     async def evaluate(
         self,

@@ -251,7 +251,8 @@ class OpenRun:
     ) -> bool | None:
         try:
             final = await self._clock.end(kind, error, trace) if self._clock is not None else error
-            self._finish(final)
+            if self._run.watched:
+                self._finish(final)
             shown = redacted(final, self._redactor) if isinstance(final, Exception) and self._redactor else final
             context = shown.__context__ if shown is not None else None
             if self._pump is not None:
@@ -265,15 +266,14 @@ class OpenRun:
 
     def _finish(self, error: BaseException | None) -> None:
         run = self._run
-        if run.watched:
-            budget = run.budget
-            self._scope.set(
-                usage=run.usage,
-                cost_usd=run.cost_usd,
-                steps=budget.steps_used,
-                effects=budget.effects_used,
-                max_concurrency=budget.permits.most,
-            )
+        budget = run.budget
+        self._scope.set(
+            usage=run.usage,
+            cost_usd=run.cost_usd,
+            steps=budget.steps_used,
+            effects=budget.effects_used,
+            max_concurrency=budget.permits.most,
+        )
         self._scope.__exit__(type(error) if error is not None else None, error, None)
         run.watched = run.streaming = False  # events of an abandoned thread come too late
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -65,21 +65,21 @@ class TaskRunner:
             "input_validation_failure", f"{message}; {hint}" if hint else message, details=details
         )
 
-    async def run(
+    def run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
-    ) -> TaskResult:
-        """Run a template for a request, between Task events; the Finished event has usage and cost.
+    ) -> Coroutine[Any, Any, TaskResult]:
+        """Run a template for a request (to be awaited), between Task events; the Finished event has usage and cost.
 
         Within another task (called by its tools, or while its prompt is rendered) the session is a fork: the exchanges
         of nested tasks are not part of the conversation. In a durable run a nested task has a record of its own.
         """
         journal = call.run.journal
         if journal is None:
-            return await self._run(compiled, request, call, options)
+            return self._run(compiled, request, call, options)
         step = call.start(call.span, TaskStarted.__name__, {"name": compiled.name, "request": request})
         content = [request, compiled.fields]
         work = partial(self._run, compiled, request, step, options)
-        return await journal.step("task", compiled.name, content, step, work)
+        return journal.step("task", compiled.name, content, step, work)
 
     async def _run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
@@ -134,7 +134,8 @@ class TaskRunner:
             context = compiled.context if request.context_management is None else None
             if context is None:
                 context = resolve_settings(template.subtype, template.context_management, request.context_management)
-            context = settings_within_grants(compiled, request, context, call)
+            if call.grants is not None:
+                context = settings_within_grants(compiled, request, context, call)
             notes["context_management"] = context
             material = await self._context(compiled, request, values, context, call, options)
         except TaskError as error:
