@@ -48,6 +48,7 @@ class Exit(IntEnum):
 
 
 _PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configuration_error"}
+_DIRECTORY_CODES = {"memory/root", "tasks/unreadable-file"}
 _MODEL_CODES = {"config/no-key", "config/no-model", "config/unknown-provider"}
 
 
@@ -69,7 +70,7 @@ def exit_code(error: BaseException) -> Exit:
     """The exit code for an error."""
     if isinstance(error, CompileFailed | SexpSyntaxError):
         return Exit.DIAGNOSTICS
-    if isinstance(error, UsageError) or (isinstance(error, DataError) and error.code == "memory/root"):
+    if isinstance(error, UsageError) or (isinstance(error, DataError) and error.code in _DIRECTORY_CODES):
         return Exit.USAGE
     if isinstance(error, LimitExceeded):
         return Exit.TIMEOUT if error.limit == "wall_s" else Exit.LIMIT

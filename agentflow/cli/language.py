@@ -14,11 +14,14 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.source import Source
+from agentflow.core.templates import TaskTemplate
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.formatter import format_text
 from agentflow.lang.program import diagnose
 from agentflow.lib.terminal import clean
+from agentflow.tasks.describe import task_info
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition
+from agentflow.tasks.xml import read_directory
 
 Reader = Callable[[str], tuple[str, str]]
 
@@ -28,21 +31,21 @@ def check_files(
     *,
     as_json: bool = False,
     allow: Iterable[str] | None = None,
-    known: Iterable[str] = (),
+    tasks: str | None = None,
     bindings: Iterable[str] | None = None,
     limits: Limits | None = None,
     reader: Reader = read_program,
 ) -> int:
     """Report all errors that can be found in programs without running them.
 
-    ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``known`` the
-    names of tasks and tools that will exist; ``bindings`` the variables the host binds, and then no others. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
+    ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``tasks`` a
+    directory of XML templates they may call; ``bindings`` the variables the host binds, and then no others. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
     file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error`` for what is
     malformed or certain to fail when it is reached, ``warning`` for such a thing that the program catches, and for a name
     that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
     Raises UsageError for a file that cannot be read.
     """
-    names = _ShippedNames(known)
+    names = _ShippedNames(read_directory(tasks) if tasks is not None else ())
     files: list[dict[str, Any]] = []
     errors = warnings = 0
     for path in paths:
@@ -75,22 +78,20 @@ def _count(number: int, what: str) -> str:
 
 
 class _ShippedNames:
-    """The names every flow has: the tools that come with agentflow. ``known`` are others that will exist."""
+    """The names every flow has, the tools that come with agentflow, and the tasks of ``templates``."""
 
-    def __init__(self, known: Iterable[str]) -> None:
-        self._known = frozenset(known)
-        self._tools = {name: info_of_schema("tool", entry.schema) for name, entry in SCHEMAS.items()}
+    def __init__(self, templates: Iterable[TaskTemplate]) -> None:
+        self._names = {name: info_of_schema("tool", entry.schema) for name, entry in SCHEMAS.items()}
+        self._names |= {template.name: task_info(template) for template in templates}
 
     def describe(self, name: str) -> NameInfo | None:
-        if name in self._known:
-            return NameInfo("tool")
-        return self._tools.get(name)
+        return self._names.get(name)
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
         return prepare_definition(fields)
 
     def known_names(self) -> Iterable[str]:
-        return [*self._known, *self._tools]
+        return self._names
 
 
 def format_files(

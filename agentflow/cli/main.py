@@ -19,6 +19,7 @@ from agentflow.cli.options import (
     ResumeOptions,
     Root,
     RunOptions,
+    Tasks,
     open_flow,
     takes_options,
 )
@@ -138,13 +139,14 @@ def check(
             "--bind", "-b", metavar="NAME", help="A name that will be bound (repeatable); others are then errors."
         ),
     ] = None,
+    tasks: Tasks = None,
     json: AsJson = False,
 ) -> None:
     """Say everything that is wrong with programs, without running them."""
     from agentflow.cli.language import check_files
 
     bindings = [each.partition("=")[0] for each in bind] if bind else None
-    sys.exit(guarded(lambda: check_files(files, as_json=json, bindings=bindings), as_json=json))
+    sys.exit(guarded(lambda: check_files(files, as_json=json, bindings=bindings, tasks=tasks), as_json=json))
 
 
 @app.command("fmt")

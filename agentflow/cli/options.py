@@ -25,6 +25,7 @@ Root = Annotated[
     str | None,
     typer.Option("--root", metavar="DIR", help="What the index and the file tools may see. Default: this directory."),
 ]
+Tasks = Annotated[str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")]
 Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
 
 
@@ -53,9 +54,7 @@ class ModelOptions:
 class FlowOptions(ModelOptions):
     """The options of a command that configure its flow. A field named like a setting overrides it."""
 
-    tasks: Annotated[
-        str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")
-    ] = None
+    tasks: Tasks = None
     workflows: Annotated[
         str | None, typer.Option("--workflows", metavar="DIR", help="Saved workflows that programs may call.")
     ] = None

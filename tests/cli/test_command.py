@@ -251,6 +251,7 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["eval", "1", "--tasks", "no/such/dir"], b"", 2, ["no/such/dir", "--tasks"]),
     (["index", "no/such/dir"], b"", 2, ["no/such/dir"]),
     (["check", "no/such/file.sexp"], b"", 2, ["no/such/file.sexp", "cli/unreadable"]),
+    (["check", "-", "--tasks", "no/such/dir"], b"1", 2, ["no/such/dir"]),
     (["fmt", "."], b"", 2, ["cli/unreadable", "directory"]),
     (["run", "(+ 1 2)"], b"", 2, ["agentflow eval '(+ 1 2)'"]),
     (["eval", "review.sexp"], b"", 2, ["agentflow run review.sexp"]),

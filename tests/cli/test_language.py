@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,22 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """Is a usage error that names it."""
     with pytest.raises(UsageError):
         check_files([str(tmp_path / "none.sexp")])
+
+
+def test_check_knows_the_tasks_of_a_directory(tmp_path: Path) -> None:
+    """With --tasks a call of a template is checked like any other: its parameters, and whether it is there at all."""
+    (tmp_path / "issues.xml").write_text(
+        '<task name="issues"><parameters><parameter name="code" type="string"/></parameters>'
+        "<instructions>{{code}}</instructions></task>"
+    )
+    for name, text in (("good", '(issues (code "x"))'), ("bad", '(issues (cod "x"))')):
+        (tmp_path / f"{name}.sexp").write_text(text)
+
+    def check(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "agentflow", "check", str(tmp_path / f"{name}.sexp"), "-b", "other", *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert check("good").returncode == 3
+    assert check("good", "--tasks", str(tmp_path)).returncode == 0
+    refused = check("bad", "--tasks", str(tmp_path))
+    assert refused.returncode == 3 and "'code'" in refused.stdout
