@@ -118,6 +118,10 @@ class RunServices(Protocol):
 class Verdict(Protocol):
     """Which branch of a form settles it, when not all of them end by themselves: the recorded one, or the first."""
 
+    async def begins(self, index: int) -> None:
+        """Branch ``index`` begins. Never returns when the form was settled before it did."""
+        ...
+
     async def settles(self, index: int, error: Exception | None) -> bool:
         """Whether branch ``index``, which succeeded or failed with ``error``, settles the form. Recorded before it does."""
         ...
@@ -174,8 +178,8 @@ class JournalPort(Protocol):
         """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
         ...
 
-    def verdict(self, path: str, prefix: str, count: int) -> Verdict:
-        """Who settles the form at ``path`` whose ``count`` branches are at ``prefix`` and their index."""
+    def verdict(self, path: str, prefix: str, count: int, budget: object) -> Verdict:
+        """Who settles the form at ``path``, run under ``budget``, whose ``count`` branches are at ``prefix`` and their index."""
         ...
 
     def clock(self, path: str, seconds: float) -> Clock:

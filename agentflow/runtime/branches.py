@@ -41,11 +41,13 @@ class _Fork:
         path = rt.call.next_path(form, span.start)
         self.prefix = branch_prefix(path)
         journal = rt.call.run.journal
-        self.verdict = None if journal is None else journal.verdict(path, self.prefix, count)
+        self.verdict = None if journal is None else journal.verdict(path, self.prefix, count, rt.budget)
 
     async def run(self, index: int, code: Code, arguments: tuple[Any, ...]) -> Any:
         """One branch, from start to end."""
         rt = self.rt
+        if self.verdict is not None:
+            await self.verdict.begins(index)
         session = rt.call.session.fork()
         scope = rt.call.scope(BranchStarted, session=session, path=f"{self.prefix}{index}", form=self.form, index=index)
         strand = rt.child(scope.call, branch=True)

@@ -8,13 +8,19 @@ they clean up as they did; so does the body of a form whose time was up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from functools import partial
 from types import TracebackType
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState
 from agentflow.runtime.codec import fingerprint
-from agentflow.runtime.records import Records, wait_for_end
+from agentflow.runtime.permits import Permits
+from agentflow.runtime.records import Records, wait_for_end, without_permit
+
+ARRIVAL_S = 5.0
+"""Seconds for which the branch that settles a form waits for those that lost to come as far as they had: to their clean-up."""
 
 
 class JournalVerdict:
@@ -28,28 +34,56 @@ class JournalVerdict:
         count: int,
         unrecorded: tuple[type[Exception], ...],
         leaf: bytes | None,
+        permits: Permits | None,
     ) -> None:
         self._records = records
         self._path = path
+        self._permits = permits
         self._unrecorded = unrecorded
         self._leaf = leaf
         self._content = fingerprint("decision", count)
         self._row = records.find(path)
         self._claimed = False
         self._recorded: int | None = None
+        self._started: set[int] = set()
         self._losers: list[str] = []
+        self._absent: set[int] = set()
+        self._arrived = asyncio.Event()
         if self._row is not None and self._row.content == self._content:
-            self._recorded = int(self._row.value)
-            self._losers = [f"{prefix}{index}" for index in range(count) if index != self._recorded]
-            for loser in self._losers:
-                records.close_gate(loser, _waits)
+            self._recorded = int(self._row.value["index"])
+            self._started = set(self._row.value["started"])
+            self._absent = self._started - {self._recorded}
+            for index in self._absent:
+                self._losers.append(f"{prefix}{index}")
+                records.close_gate(self._losers[-1], partial(self._arrive, index))
+
+    async def begins(self, index: int) -> None:
+        """Branch ``index`` begins. Never returns when the form was settled before it did."""
+        if self._recorded is None:
+            self._started.add(index)
+        elif index not in self._started:
+            async with without_permit(self._permits):
+                await wait_for_end()
+
+    def _arrive(self, index: int) -> bool:
+        """A branch that lost has come as far as it had when it was cancelled."""
+        self._absent.discard(index)
+        if not self._absent:
+            self._arrived.set()
+        return True
 
     async def settles(self, index: int, error: Exception | None) -> bool:
         """Whether branch ``index`` settles the form; recorded when this returns true."""
         await self._check()
         if self._recorded is not None:
             if index != self._recorded:
+                self._arrive(index)
                 return False
+            if self._absent:
+                async with without_permit(self._permits):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(ARRIVAL_S):
+                            await self._arrived.wait()
             for loser in self._losers:
                 self._records.open_gate(loser)
             return True
@@ -66,7 +100,7 @@ class JournalVerdict:
                 content=self._content,
                 state=EffectState.OK if error is None else EffectState.FAILED,
                 leaf=self._leaf,
-                value=index,
+                value={"index": index, "started": sorted(self._started)},
                 started=time.time(),
                 ended=time.time(),
             )
@@ -76,6 +110,7 @@ class JournalVerdict:
     async def ends(self, index: int) -> None:
         """Branch ``index`` has ended without settling the form: the recorded one does not do that."""
         await self._check()
+        self._arrive(index)
         if self._recorded == index:
             assert self._row is not None
             await self._records.stop(mismatch(self._row, "a branch that ends otherwise"))
@@ -83,10 +118,6 @@ class JournalVerdict:
     async def _check(self) -> None:
         if self._row is not None and self._recorded is None:
             await self._records.stop(mismatch(self._row, "a form with another number of branches"))
-
-
-def _waits() -> bool:
-    return True
 
 
 class JournalClock:

@@ -65,9 +65,10 @@ class RunJournal:
         """Whether the run is given up without an end."""
         return self.records.suspending
 
-    def verdict(self, path: str, prefix: str, count: int) -> JournalVerdict:
+    def verdict(self, path: str, prefix: str, count: int, budget: object) -> JournalVerdict:
         """Who settles the form at ``path``."""
-        return JournalVerdict(self.records, path, prefix, count, UNRECORDED, self.leaf)
+        permits = budget.permits if isinstance(budget, Budget) else None
+        return JournalVerdict(self.records, path, prefix, count, UNRECORDED, self.leaf, permits)
 
     def clock(self, path: str, seconds: float) -> JournalClock:
         """The time-out of the form at ``path``."""

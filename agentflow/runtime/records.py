@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from agentflow.core.errors import JournalError
@@ -67,13 +68,8 @@ class Records:
             for above in _ancestors(path):
                 gate = self._gates.get(above)
                 if gate is not None and gate():
-                    if permits is not None:
-                        permits.give()
-                    try:
+                    async with without_permit(permits):
                         await wait_for_end()
-                    finally:
-                        if permits is not None:
-                            permits.take_anyway()
 
     async def commit(self, row: EffectRow) -> None:
         """Store a record before anything follows from it.
@@ -123,6 +119,19 @@ class Records:
             self.fatal = error
             self.suspending = True
             self.root.cancel()
+
+
+@contextlib.asynccontextmanager
+async def without_permit(permits: Permits | None) -> AsyncGenerator[None, None]:
+    """A block that waits for others of the run, and leaves them its permit."""
+    if permits is None:
+        yield
+        return
+    permits.give()
+    try:
+        yield
+    finally:
+        permits.take_anyway()
 
 
 async def wait_for_end() -> NoReturn:

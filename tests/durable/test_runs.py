@@ -207,6 +207,20 @@ async def test_the_first_to_settle_a_form_stays_the_first(world: World, flow: Fl
     assert world.done == {"quick": 1, "tidy slow": 1, "tidy p": 1, "tidy t": 1, "last": 1}
 
 
+async def test_a_loser_cleans_up_after_all(world: World, flow: Flow) -> None:
+    """Interrupted while the loser of a decided race was cleaning up: it comes to its clean-up again."""
+    text = """
+    (define (tidy name) (lambda () (try (content (look (at name))) (finally (look (at (string-append "tidy " name)))))))
+    (list (race (content (look (at "quick"))) ((tidy "slow"))) (content (look (at "last"))))
+    """
+    world.hold |= {"slow"}
+    await interrupted(world, flow, text, "tidy slow")
+    assert world.done == {"quick": 1}
+    async with flow() as second:
+        assert (await (await second.start(text, run_id="r")).result()).value == ["<quick>", "<last>"]
+    assert world.done == {"quick": 1, "tidy slow": 1, "last": 1}
+
+
 async def test_an_interruption_cleans_nothing_up(world: World, flow: Flow) -> None:
     """``finally`` belongs to the run, which goes on later: it runs once, at the end of its form."""
     text = '(try (content (look (at "work"))) (finally (look (at "tidy"))))'
