@@ -89,7 +89,8 @@ class Program:
 
     def link(self, env: SexpEnvironment) -> Code:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
-        return in_order([part.code(env) for part in self._parts])
+        first, *others = self._parts
+        return in_order([part.code(env) for part in self._parts]) if others else first.code(env)
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.

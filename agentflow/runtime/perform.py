@@ -140,7 +140,7 @@ class EffectRunner:
 
     async def _task(self, effect: TaskCall, call: CallContext) -> TaskResult:
         template = self.tasks.find_compiled(effect.name, call.definitions)
-        if template is None or not permitted(template, call.grants):
+        if template is None or (call.grants is not None and not permitted(template, call.grants)):
             if self.tools.find(effect.name) is not None:
                 return await self.tools.execute(effect.name, self._with_settings(effect), call)
             return self._no_task(effect.name, call)

@@ -236,7 +236,8 @@ class OpenRun:
         root.session.acquire()
         try:
             await self._throttle.take()
-            self._scope.__enter__()
+            if self._run.watched:
+                self._scope.__enter__()
             if self._run.limits.wall_s is not None:
                 self._clock = await WallClock(self._run.budget).__aenter__()
             if self._pump is not None:

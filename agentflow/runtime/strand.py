@@ -53,8 +53,9 @@ class Strand(Naming):
     """What generated code runs on.
 
     ``call`` is the place in the run (path, session, grants), ``budget`` what the run may still use, ``performer`` who
-    carries out effects, ``operations`` what carries out operations. ``fuel`` is the rest of the current slice of steps.
-    What names mean to it is in :class:`~agentflow.runtime.naming.Naming`.
+    carries out effects, ``operations`` what carries out operations. ``fuel`` is the rest of the current slice of steps;
+    ``first_depth`` the depth to begin at, so that the depth limit is met exactly at a hop. What names mean
+    to it is in :class:`~agentflow.runtime.naming.Naming`.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class Strand(Naming):
         "_ticked",
         "again",
         "budget",
+        "first_depth",
         "fuel",
         "limits",
         "loop_config",
@@ -92,6 +94,7 @@ class Strand(Naming):
         self.budget = budget
         self.operations = operations
         self.limits: Limits = budget.limits
+        self.first_depth = max(0, MAX_STACK_CALLS - self.limits.depth)
         self.programs = programs
         self.fuel = 0
         self.tail: tuple[Any, ...] | None = None
@@ -103,11 +106,6 @@ class Strand(Naming):
         self._cleanup: dict[str, CallContext] = {}
         self.steps = ProgramSteps()
         budget.strands.add(self)
-
-    @property
-    def first_depth(self) -> int:
-        """The depth to begin at, so that the depth limit is met exactly at a hop."""
-        return max(0, MAX_STACK_CALLS - self.limits.depth)
 
     def cleanup_call(self) -> CallContext:
         """The call of ``finally`` forms that run because of a limit or a cancellation.
