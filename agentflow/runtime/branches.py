@@ -6,6 +6,7 @@ have ended when the form returns, however it returns.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -73,10 +74,14 @@ class _Fork:
             self.overlays[index] = strand.overlay
         return value
 
-    async def branch(self, index: int, code: Code, arguments: tuple[Any, ...] = ()) -> None:
-        """One branch of a form that the first failure settles. Raises the failure if it is that."""
+    def branch(self, index: int, code: Code, arguments: tuple[Any, ...] = ()) -> Coroutine[Any, Any, Any]:
+        """One branch (to be awaited) of a form that the first failure settles. Raises the failure if it is that."""
+        work = self.run(index, code, arguments)
+        return work if self.verdict is None else self._recorded(index, work)
+
+    async def _recorded(self, index: int, work: Coroutine[Any, Any, Any]) -> None:
         try:
-            await self.run(index, code, arguments)
+            await work
         except Exception as error:
             if await self.settles(index, error):
                 raise
@@ -131,8 +136,8 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
             span=span,
         )
 
-    async def code(strand: Runtime, d: int, element: Any) -> Any:
-        return await apply(strand, function, (element,), d)
+    def code(strand: Runtime, d: int, element: Any) -> Coroutine[Any, Any, Any]:
+        return apply(strand, function, (element,), d)
 
     elements = list(elements)  # what the branches see, whatever becomes of the list meanwhile
     fork = _Fork(rt, "pmap", span, len(elements))

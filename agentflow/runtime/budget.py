@@ -93,7 +93,8 @@ class Budget:
         """
         self.memory.add(wanted * BYTES_PER_STEP)
         granted = self._grant(wanted, span)
-        self.memory.take_back((wanted - granted) * BYTES_PER_STEP)
+        if granted < wanted:
+            self.memory.take_back((wanted - granted) * BYTES_PER_STEP)
         return granted
 
     def _grant(self, wanted: int, span: Span | None) -> int:

@@ -14,13 +14,17 @@ from agentflow.runtime.permits import depth_of
 
 T = TypeVar("T")
 
+BEGUN_AT_ONCE = 8
+"""Workers begun before any has run. When all of those wait for something, as many again are begun."""
+
 
 class Crew(Generic[T]):
     """Workers that do one thing with each of ``items``, as many at once as ``width`` and the run's permits allow.
 
     The first works with the permit of whoever awaits :meth:`run`, who has it back when all have ended. A worker begins
-    when there is a permit for it, so a million items take no more memory than the workers do. Between two items it
-    passes its permit on if somebody waits for one, and lets others have the loop when the run's slice of it is used up.
+    when there is a permit for it, so a million items take no more memory than the workers do, and when those before it
+    wait for something, so items that wait for nothing are done by few. Between two items it passes its permit on if
+    somebody waits for one, and lets others have the loop when the run's slice of it is used up.
 
     ``depth`` is that of :func:`~agentflow.runtime.permits.depth_of`.
     """
@@ -35,6 +39,7 @@ class Crew(Generic[T]):
         self._held = 1
         self._working = 0
         self._away = 0
+        self._pausing = 0
         self._waiter: asyncio.Future[bool] | None = None
         self._closed = False
         self._settled = False
@@ -45,10 +50,16 @@ class Crew(Generic[T]):
 
         An exception of ``step`` settles it. Raises the error that it was settled with.
         """
+        most = BEGUN_AT_ONCE
         try:
             # The tasks of the group never fail themselves, so the group never cancels the task that waits for it.
             async with asyncio.TaskGroup() as group:
                 while len(self._tasks) < self._width and not self._closed:
+                    if len(self._tasks) == most:
+                        await asyncio.sleep(0)
+                        if not self._pausing:
+                            most *= 2
+                        continue
                     if self._held <= self._working:
                         if not (self._permits.take_free() or await self._queue()):
                             break
@@ -104,7 +115,11 @@ class Crew(Generic[T]):
         try:
             for item in self._items:
                 if monotonic() > slices.end:
-                    await slices.pause()
+                    self._pausing += 1
+                    try:
+                        await slices.pause()
+                    finally:
+                        self._pausing -= 1
                 try:
                     await step(item)
                 except Exception as error:  # noqa: BLE001 - the first failure of any kind is raised, once all have ended

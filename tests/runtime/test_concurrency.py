@@ -23,6 +23,7 @@ from agentflow import (
     TaskError,
     TaskResult,
 )
+from agentflow.runtime.crew import BEGUN_AT_ONCE
 
 
 class Gauge:
@@ -221,3 +222,38 @@ async def test_a_million_elements_are_begun_lazily() -> None:
             await flow.eval("(pmap (lambda (x) (count (n x))) (range 1000000))")
     assert len(live) < 1_100
     assert max(live) < 40
+
+
+async def test_branches_that_wait_for_nothing_take_few_tasks() -> None:
+    """A worker begins when those before it wait, so work that never does is done by the first few."""
+    workers: set[asyncio.Task[Any] | None] = set()
+
+    async def at_once(n: int) -> int:
+        """Be done without waiting.
+
+        Args:
+            n: the element
+        """
+        workers.add(asyncio.current_task())
+        return n
+
+    async with AgentFlow(tools=[at_once], limits=Limits(concurrency=100)) as flow:
+        assert len(await flow.eval("(pmap (lambda (x) (at_once (n x))) (range 100))")) == 100
+    assert len(workers) <= BEGUN_AT_ONCE
+
+
+async def test_branches_that_wait_for_one_another_all_begin() -> None:
+    """As many branches are active at once as there are permits, however many that is."""
+    everybody = asyncio.Barrier(100)
+
+    async def meet(n: int) -> int:
+        """Wait for the others.
+
+        Args:
+            n: the element
+        """
+        await everybody.wait()
+        return n
+
+    async with AgentFlow(tools=[meet], limits=Limits(concurrency=100)) as flow, asyncio.timeout(20):
+        assert len(await flow.eval("(pmap (lambda (x) (meet (n x))) (range 100))")) == 100
