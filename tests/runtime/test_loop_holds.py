@@ -29,11 +29,7 @@ QUICK = (
     "task-wide",
 )
 """One of each way in which a program's work can be long."""
-ELSEWHERE = frozenset(
-    {"parse-json", "text-dense-20k", "eval-wide", "macro-wide", "macro-growing", "split-often", "sixty-lists"}
-)
-"""Cases that are bounded by other means: what a parser takes for the longest text, compiling, and memory."""
-SLOW = sorted(set(CASES) - set(QUICK) - ELSEWHERE)
+SLOW = sorted(set(CASES) - set(QUICK))
 
 
 async def held(name: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.json_parse import MAX_DEPTH, TooNested, parsed
+from agentflow.core.work import Work
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.builtins.strings import string
@@ -13,39 +15,40 @@ from agentflow.lang.charging import BYTES_PER_ELEMENT, Bounded, touch_elements, 
 from agentflow.lang.json_writer import json_work
 
 MAX_INDENT = 16
-_JITER_DEPTH = 200
 _BYTES_PER_OBJECT = 184
 
 
-@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), needs_rt=True)
+@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), sliced=True)
 def parse_json(rt: Bounded, text: Any) -> Any:
     """The value of a JSON text: objects become dicts, arrays lists, ``null`` none.
 
     A text that is not exactly one JSON value is the error ``json/invalid``, which says where. At most 200 levels of
     nesting and integers of 4,300 digits are read. The last of duplicate keys wins.
     """
-    import jiter
-
     source = string("parse-json", 1, text)
     touch_text(rt, len(source))
     objects = source.count("{")
     values = source.count(",") + source.count("[") + objects
     touch_elements(rt, values)
     rt.allocate(len(source) + values * BYTES_PER_ELEMENT + objects * _BYTES_PER_OBJECT)
+    return begun(_parsed(source))
+
+
+def _parsed(source: str) -> Work[Any]:
     try:
-        return jiter.from_json(source.encode(), allow_inf_nan=False, cache_mode="none")
+        return (yield from parsed(source))
     except UnicodeEncodeError:
         raise SexpEvaluationError(
             "parse-json: the text has half a surrogate pair in it", code="json/invalid", hint="clean the text first"
         ) from None
+    except TooNested:
+        raise LimitExceeded(
+            f"parse-json: the text is nested deeper than {MAX_DEPTH} levels",
+            limit="depth",
+            allowed=MAX_DEPTH,
+            hint="JSON this deep is hardly data",
+        ) from None
     except ValueError as error:
-        if "recursion limit" in str(error):
-            raise LimitExceeded(
-                f"parse-json: the text is nested deeper than {_JITER_DEPTH} levels",
-                limit="depth",
-                allowed=_JITER_DEPTH,
-                hint="JSON this deep is hardly data",
-            ) from None
         raise SexpEvaluationError(
             f"parse-json: {error}",
             code="json/invalid",
