@@ -26,6 +26,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.support.loop_cases import CASES, Case
+from tests.support.peak import peak_bytes
 
 HOLD_P99_MS = 25.0
 HOLD_WORST_MS = 100.0
@@ -114,7 +115,7 @@ async def measure(case: Case, timeout_s: float | None) -> dict[str, Any]:
         "p99_ms": 1e3 * holds[min(len(holds) - 1, int(len(holds) * 0.99))],
         "worst_ms": 1e3 * holds[-1],
         "gc_ms": 1e3 * max(ticker.collections, default=0.0),
-        "growth_mb": max(0.0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before),
+        "growth_mb": max(0.0, peak_bytes() / 2**20 - before),
         "cpu_ms": 1e3 * cpu,
         "late_ms": 1e3 * max(0.0, ended_late - (timeout_s or 1e9)),
     }

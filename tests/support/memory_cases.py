@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import resource
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from agentflow import AgentFlow, Event, LimitExceeded, Limits, ScriptedProvider
 from agentflow.lib.resident import resident_bytes
+from tests.support.peak import peak_bytes
 
 _TEXT = '(define (grow s n) (if (= n 0) s (grow (string-append s s) (- n 1)))) (define s (grow "abcd,efg" 22)) '
 
@@ -83,8 +83,7 @@ async def run_case(name: str, limit_mb: int) -> dict[str, Any]:
             await flow.run(case.text)
         except LimitExceeded as error:
             outcome = error.code
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
-    return {"outcome": outcome, "growth_mb": (peak - before) / 2**20}
+    return {"outcome": outcome, "growth_mb": (peak_bytes() - before) / 2**20}
 
 
 if __name__ == "__main__":
