@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.notes import ErrorInfo
@@ -29,8 +29,7 @@ MAX_UNFOLDED = 16
 """Maximum number of a program's steps kept whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A finished step: its ``name`` and ``result``, and the ``grants`` it was run with (None: the host's authority).
 
     ``omitted`` is the number of characters of its output that are not kept.
@@ -84,8 +83,9 @@ class SequentialHistory:
         if not self.bounded:
             self.steps.append(Step(name, result, grants))
             return
-        self.steps.append(_cut(Step(name, result, grants), self.max_step_chars))
-        self._chars += len(self.steps[-1].result.content)
+        step = _cut(Step(name, result, grants), self.max_step_chars)
+        self.steps.append(step)
+        self._chars += len(step.result.content)
         while self._chars > self.max_chars and self._cut < len(self.steps) - 1:
             step = self.steps[self._cut]
             self.steps[self._cut] = _cut(step, MAX_HEAD_CHARS)
@@ -226,12 +226,17 @@ def _output(step: Step, limit: int) -> str:
 
 
 def _cut(step: Step, limit: int) -> Step:
-    """What a bounded history keeps of a step: no data, and of a long output its beginning."""
+    """What a bounded history keeps of a step: no data but a small scalar, and of a long output its beginning."""
     result = step.result
-    if result.parsed_content is None and len(result.content) <= limit:
+    if len(result.content) <= limit and _is_small(result.parsed_content):
         return step
     omitted = step.omitted + max(0, len(result.content) - limit)
     return Step(step.name, TaskResult(result.status, result.content[:limit], notes=result.notes), step.grants, omitted)
+
+
+def _is_small(value: object) -> bool:
+    kind = type(value)
+    return value is None or kind is bool or kind is float or (kind is int and cast(int, value).bit_length() <= 64)
 
 
 def _left_out(count: int) -> str:

@@ -128,6 +128,9 @@ def test_a_bounded_history_keeps_what_it_can_say() -> None:
     long = SequentialHistory(bounded=True, max_step_chars=100)
     long.add("a", TaskResult(content="x" * 1_000, parsed_content=["data"]))
     assert len(long.steps[0].result.content) == 100 and long.steps[0].result.parsed_content is None
+    long.add("b", TaskResult(content="large", parsed_content=1 << 1_000_000))
+    long.add("c", TaskResult(content="7", parsed_content=7))
+    assert [step.result.parsed_content for step in long.steps[1:]] == [None, 7]
 
 
 def test_a_copy_goes_on_by_itself() -> None:
