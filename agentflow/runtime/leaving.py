@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.effects import Effect, HostCall, LogMessage, Solve, Timer
+from agentflow.core.effects import Effect, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -15,6 +15,8 @@ from agentflow.core.work import Work
 
 def carries_data(effect: Effect) -> bool:
     """Whether a list or dict is among the arguments of an effect."""
+    if type(effect) is ToolCall or type(effect) is TaskCall:  # nearly all effects: asked before each of them
+        return not HELD.isdisjoint(map(type, effect.arguments.values()))
     match effect:
         case LogMessage() | Timer():
             return False

@@ -17,6 +17,10 @@ PROGRAM = """
   (system:execute_shell_command (command "sleep 30"))
   "ended")
 """
+COMMAND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from agentflow.cli import main; main()"
+)
+"""A shell starts what runs in the background with SIGINT ignored, and its children with it."""
 FAILING = '(value-of (system:read_files (file_paths (quote ("missing.txt")))))'
 
 
@@ -24,7 +28,7 @@ def agentflow(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     """The command in a directory, with a state of its own."""
     environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "COLUMNS": "200"}
     return subprocess.Popen(
-        [sys.executable, "-m", "agentflow", *arguments],
+        [sys.executable, "-c", COMMAND, *arguments],
         cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,
