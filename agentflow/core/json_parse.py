@@ -64,7 +64,7 @@ class _Reader:
         seen = 0
         text = self._text
         search = _STRUCTURE.search
-        while self._open:
+        while True:
             match = search(text, self._at)
             if match is None:
                 raise self._error("EOF while parsing", len(text))
@@ -96,7 +96,6 @@ class _Reader:
             seen += 1
             if not seen % PART:
                 yield 0
-        raise AssertionError("unreachable")
 
     def _skip_string(self) -> Work[None]:
         text, at = self._text, self._at

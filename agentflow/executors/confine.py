@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -217,8 +216,3 @@ def _link_refused(path: str, name: str, count: int) -> PathDenied:
         code="files/symlink",
         hint="write to the file it stands for, by its own path",
     )
-
-
-def is_regular(fd: int) -> bool:
-    """Whether the open descriptor is a regular file."""
-    return stat.S_ISREG(os.fstat(fd).st_mode)

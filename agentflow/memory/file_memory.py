@@ -182,6 +182,7 @@ class FileMemory:
             found += await self._with_stated(question, await self._matches(ranked[:count], terms))
         if "symbol" in question.kinds:
             texts = await self.index.texts((item.file.root, item.file.path) for item in ranked[:FILES_OF_SYMBOLS])
+            # a tokeniser of its own: it caches words, and serves one thread
             found += await asyncio.to_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
         if "commit" in question.kinds:
             found += commit_items(await self.index.commits(question.text, count), terms)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow
+from agentflow.core.errors import PathDenied
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.memory.file_memory import FileMemory
@@ -70,3 +71,12 @@ async def test_an_escape_is_no_second_spelling_of_a_protected_name(tmp_path: Pat
         for path in ("\\x2eenv", "\\x5cx2eenv", ".\\x65nv"):
             assert await files.read_file(path) is None
             assert not await files.exists(path)
+
+
+async def test_escapes_that_spell_utf8_are_the_characters(tmp_path: Path) -> None:
+    """Rules on names see one spelling: an escaped long s is folded to the s of a protected name, as the letter is."""
+    with FileAccessManager(tmp_path) as files:
+        for path in (".\u017fsh/key", ".\\xc5\\xbfsh/key"):
+            with pytest.raises(PathDenied) as caught:
+                await files.read(path)
+            assert caught.value.code == "files/protected"
