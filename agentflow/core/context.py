@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field, SkipValidation
+from pydantic import AliasChoices, Field, InstanceOf
 
 from agentflow.core.models import MappingModel
 from agentflow.core.notes import FailedPart
@@ -134,7 +134,7 @@ class DataContext(MappingModel):
     items: list[MatchItem] = Field(default_factory=list[MatchItem])
     overall_summary: str = ""
     retrieved_at: float = Field(default_factory=time.time)
-    failed_parts: tuple[SkipValidation[FailedPart], ...] = Field(default=(), exclude=True, repr=False)
+    failed_parts: tuple[InstanceOf[FailedPart], ...] = Field(default=(), exclude=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
