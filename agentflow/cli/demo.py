@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.resources
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +24,10 @@ from agentflow.cli.common import (
 )
 from agentflow.cli.options import DemoOptions, FlowOptions, open_flow
 from agentflow.cli.progress import Answer, Progress, Totals
+from agentflow.cli.state import state_directory
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import plain
-from agentflow.lib.private_files import make_private_directory
 from agentflow.lib.terminal import clean
 from agentflow.settings import load_settings
 
@@ -51,21 +50,6 @@ def default_root() -> Path:
     """agentflow's own checkout, or the installed package if there is none."""
     package = Path(__file__).resolve().parents[1]
     return package.parent if (package.parent / "pyproject.toml").is_file() else package
-
-
-def state_directory() -> Path:
-    """Where run files go: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
-    base = os.environ.get("XDG_STATE_HOME")
-    path = (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
-    try:
-        make_private_directory(path)
-        probe = path / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError:
-        # a name that can be guessed, in a directory that all can write to, may be somebody else's by now
-        return Path(tempfile.mkdtemp(prefix=f"agentflow-{os.getuid()}-"))
-    return path
 
 
 def _within(path: str, root: Path) -> str:

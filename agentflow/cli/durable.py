@@ -1,4 +1,4 @@
-"""``run --durable``, ``resume`` and ``runs --durable``: runs that go on after a kill."""
+"""``run --durable`` and ``resume``: runs that go on after a kill."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncGenerator
-from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentflow.cli.common import (
     CompileFailed,
-    Exit,
     exit_code,
     is_compile_error,
     parse_bindings,
     show_error,
-    write_json,
-    write_out,
 )
-from agentflow.cli.demo import state_directory
 from agentflow.cli.execute import show_result, watching
 from agentflow.cli.options import DurableOptions, ResumeOptions, WatchOptions, open_flow
+from agentflow.cli.state import database
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
-from agentflow.core.values import plain, to_json
+from agentflow.core.values import to_json
 from agentflow.lib.terminal import clean
 
 if TYPE_CHECKING:
@@ -36,11 +32,6 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow")
 """The options that belong to what a command asks for."""
-
-
-def database(url: str | None) -> str:
-    """The URL of the durable runs: the given one, else that of the command's own."""
-    return url or f"sqlite:///{state_directory().absolute() / 'runs.db'}"
 
 
 async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
@@ -73,23 +64,6 @@ async def resume_run(run_id: str, options: ResumeOptions) -> int:
         except AgentflowError as error:
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
-
-
-async def list_durable(url: str | None, *, as_json: bool) -> int:
-    """Print the durable runs of a database, the last changed first."""
-    from agentflow.app import AgentFlow
-
-    async with AgentFlow(durable=database(url)) as flow:
-        runs = await flow.runs()
-    if as_json:
-        write_json(plain(runs))
-        return Exit.OK
-    for run in runs:
-        when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
-        write_out(clean(f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}").rstrip() + "\n")
-    if not runs:
-        write_out("no durable runs; agentflow run FILE --durable starts one\n")
-    return Exit.OK
 
 
 async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:

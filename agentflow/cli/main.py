@@ -23,6 +23,7 @@ from agentflow.cli.options import (
     open_flow,
     takes_options,
 )
+from agentflow.cli.runs import runs
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -38,6 +39,9 @@ app = typer.Typer(
     help="Run LLM workflows that are programs. The result goes to standard output, progress to standard error.",
     epilog=_EPILOG,
 )
+
+
+app.add_typer(runs, name="runs")
 
 
 def _show_version(requested: bool) -> None:
@@ -213,31 +217,6 @@ def search(
             lambda: search_command(query or "", root or ".", k=k, kinds=kind or ["file"], as_json=json), as_json=json
         )
     )
-
-
-@app.command()
-def runs(
-    directory: Annotated[
-        str | None, typer.Option("--dir", metavar="DIR", help="Where the event files are. Default: the demo's.")
-    ] = None,
-    db: Annotated[
-        str | None,
-        typer.Option("--db", metavar="URL", help="List the durable runs of this database, sqlite:///runs.db."),
-    ] = None,
-    durable: Annotated[bool, typer.Option("--durable", help="List durable runs, those of the command.")] = False,
-    json: AsJson = False,
-) -> None:
-    """List earlier runs, newest first.
-
-    By their event files, or with --durable or --db those of a database.
-    """
-    if durable or db is not None:
-        from agentflow.cli.durable import list_durable
-
-        sys.exit(run_async(partial(list_durable, db, as_json=json), as_json=json))
-    from agentflow.cli.runs import list_runs
-
-    sys.exit(list_runs(directory, json))
 
 
 @app.command()

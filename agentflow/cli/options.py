@@ -27,6 +27,10 @@ Root = Annotated[
 ]
 Tasks = Annotated[str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")]
 Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
+Database = Annotated[
+    str | None,
+    typer.Option("--db", metavar="URL", help="The durable runs, as sqlite:///runs.db. Default: the command's own."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +144,7 @@ class RunOptions(WatchOptions):
 class DatabaseOptions:
     """Where a command finds durable runs."""
 
-    db: Annotated[
-        str | None,
-        typer.Option("--db", metavar="URL", help="The durable runs, as sqlite:///runs.db. Default: the command's own."),
-    ] = None
+    db: Database = None
 
 
 @dataclass(frozen=True, kw_only=True)

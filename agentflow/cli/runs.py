@@ -1,54 +1,40 @@
-"""``agentflow runs``: lists earlier runs from their event files."""
+"""``agentflow runs``: what earlier runs did, and what may be done with them.
+
+Each command here parses its options, calls one function and exits with its code; without one the runs are listed.
+"""
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+import sys
+from functools import partial
+from typing import Annotated
 
-from agentflow.cli.common import Exit, write_json, write_out
-from agentflow.cli.demo import state_directory
-from agentflow.lib.terminal import clean
+import typer
 
+from agentflow.cli.common import run_async
+from agentflow.cli.options import AsJson, Database
 
-def summary(path: Path) -> dict[str, Any] | None:
-    """The run recorded in an event file, or None. The outcome is ``unfinished`` if the file is cut off."""
-    run: dict[str, Any] | None = None
-    with path.open("r", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if '"run_started"' not in line and '"run_finished"' not in line:
-                continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if event.get("type") == "run_started" and run is None:
-                run = {
-                    "run_id": event.get("run_id"),
-                    "name": event.get("name"),
-                    "time": event.get("time"),
-                    "outcome": "unfinished",
-                    "file": str(path),
-                }
-            elif run is not None and event.get("type") == "run_finished":
-                for key in ("outcome", "duration_s", "usage", "cost_usd"):
-                    run[key] = event.get(key)
-    return run
+runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
 
 
-def list_runs(directory: str | None, as_json: bool) -> int:
-    """Print the runs recorded in ``directory`` (default: where the command writes them), newest first."""
-    where = Path(directory) if directory else state_directory() / "runs"
-    files = sorted(where.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True) if where.is_dir() else []
-    recorded = [run for path in files[:200] if (run := summary(path)) is not None]
-    if as_json:
-        write_json(recorded)
-        return Exit.OK
-    for run in recorded:
-        when = datetime.fromtimestamp(run["time"]).strftime("%Y-%m-%d %H:%M:%S")
-        took = f"{run['duration_s']:8.2f} s" if run.get("duration_s") is not None else " " * 10
-        write_out(clean(f"{when}  {run['outcome']:<10} {took}  {run['name']}  {run['file']}") + "\n")
-    if not recorded:
-        write_out(f"no runs in {where}; --events-file and the demo write them\n")
-    return Exit.OK
+@runs.callback()
+def list_runs(
+    context: typer.Context,
+    directory: Annotated[
+        str | None, typer.Option("--dir", metavar="DIR", help="Where the event files are. Default: the demo's.")
+    ] = None,
+    db: Database = None,
+    durable: Annotated[bool, typer.Option("--durable", help="List durable runs, those of the command.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List earlier runs, newest first.
+
+    By their event files, or with --durable or --db those of a database.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from agentflow.cli.run_list import list_durable, list_recorded
+
+    if durable or db is not None:
+        sys.exit(run_async(partial(list_durable, db, as_json=json), as_json=json))
+    sys.exit(list_recorded(directory, as_json=json))
