@@ -4,7 +4,8 @@
     python tests/lang/fuzz.py --count 1000000 --jobs 2 --authority
 
 With ``--authority`` programs of several authors pass procedures to each other, and an oracle that knows all authors
-looks at every effect. Each program is made from its number, so a failure is repeated with ``--first N --count 1``.
+looks at every effect. Each program is made from its number, so a failure is repeated with ``--first N --count 1``
+(with ``--authority``: ``--count 64``, the batch of that number).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import random
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,10 +37,14 @@ from tests.support.world import World
 LIMITS = Limits(
     steps=3_000, wall_s=2.0, depth=400, collection=5_000, string=50_000, integer_bits=5_000, branches=50, effects=200
 )
+CROSSING = replace(LIMITS, steps=800, depth=260)
+"""Limits when procedures cross grants: those that call each other without end find nothing more in more steps."""
 SLOW_S = 1.0
 HANG_S = 30
-PROGRAMS = 8
-"""How many programs share an environment when procedures cross grants."""
+TEXTS = 8
+"""How many texts share an environment when procedures cross grants."""
+ROUNDS = 8
+"""In how many environments the same texts run."""
 PAGES = sorted((Path(__file__).resolve().parents[1] / "spec").glob("*.md"))
 
 
@@ -100,37 +106,63 @@ async def fuzz(first: int, count: int) -> Report:
 
 
 async def fuzz_authority(first: int, count: int) -> Report:
-    """Let ``count`` programs of several authors, a few at a time in one environment, pass procedures to each other."""
+    """Let ``count`` programs of several authors pass procedures to each other, in environments of a few programs each.
+
+    A few texts are written at a time and run in several environments, in another order in each, so that most of the
+    time goes into running them.
+    """
     report = Report()
-    for number in range(first, first + count, PROGRAMS):
+    for number in range(first, first + count, TEXTS * ROUNDS):
         rng = random.Random(number)
         witness = Witness()
         identity = await witness.run("(lambda (k . m) k)")
-        env = SexpEnvironment(dict.fromkeys(SHARED, identity))
+        authors = [Author(rng, grants(rng)) for _ in range(TEXTS)]
+        programs = [(author.program(), author.granted) for author in authors]
         faulthandler.dump_traceback_later(HANG_S, exit=True)
-        texts: list[str] = []
-        for _ in range(min(PROGRAMS, first + count - number)):
-            granted = grants(rng)
-            texts.append(f"; {granted and sorted(granted)}\n{Author(rng, granted).program()}")
-            try:
-                await witness.run(texts[-1], env, limits=LIMITS, allow=granted)
-                name = rng.choice(SHARED)
-                if rng.random() < 0.3:
-                    env.define(name, carried(env.lookup(name)))
-                await witness.called(env.lookup(name), grants(rng), LIMITS)
-                report.outcomes["value"] += 1
-            except AgentflowError as error:
-                report.outcomes[error.code] += 1
-            except BaseException:
-                report.broken.append(f"program {number}:\n" + "\n".join(texts) + f"\n{traceback.format_exc(limit=-6)}")
-        seen = witness.findings
-        report.checked.update(effects=seen.ran, refusals=seen.refused, crossing=seen.crossed)
-        if seen.faults:
-            report.broken.append(f"program {number}: {seen.faults[:3]}\n" + "\n".join(texts))
+        left = first + count - number
+        for _ in range(ROUNDS):
+            env = SexpEnvironment(dict.fromkeys(SHARED, identity))
+            order = rng.sample(programs, TEXTS)[:left]
+            left -= len(order)
+            await _one_round(report, number, witness, rng, env, order)
+        report.checked.update(effects=witness.findings.ran)
+        report.checked.update(refusals=witness.findings.refused, crossing=witness.findings.crossed)
+        report.checked.update(texts=TEXTS)
         if len(report.broken) > 20:
             break
     faulthandler.cancel_dump_traceback_later()
     return report
+
+
+async def _one_round(
+    report: Report,
+    number: int,
+    witness: Witness,
+    rng: random.Random,
+    env: SexpEnvironment,
+    programs: Sequence[tuple[str, frozenset[str] | None]],
+) -> None:
+    """Run programs in one environment, and after each call a procedure that is shared there, as somebody with other grants."""
+    for at, (text, granted) in enumerate(programs):
+        try:
+            await witness.run(text, env, limits=CROSSING, allow=granted)
+            name = rng.choice(SHARED)
+            if rng.random() < 0.1:
+                env.define(name, carried(env.lookup(name)))
+            await witness.called(env.lookup(name), grants(rng), CROSSING)
+            report.outcomes["value"] += 1
+        except AgentflowError as error:
+            report.outcomes[error.code] += 1
+        except BaseException:
+            report.broken.append(f"program {number}:\n{_shown(programs[: at + 1])}\n{traceback.format_exc(limit=-6)}")
+    if witness.findings.faults:
+        report.broken.append(f"program {number}: {witness.findings.faults[:3]}\n{_shown(programs)}")
+        witness.findings.faults.clear()
+
+
+def _shown(programs: Sequence[tuple[str, frozenset[str] | None]]) -> str:
+    """Programs with what each was granted."""
+    return "\n".join(f"; {granted and sorted(granted)}\n{text}" for text, granted in programs)
 
 
 def run(first: int, count: int, *, authority: bool = False) -> Report:
@@ -147,7 +179,7 @@ def main() -> int:
     parser.add_argument("--authority", action="store_true", help="procedures that cross grants, under an oracle")
     options = parser.parse_args()
     began = time.perf_counter()
-    step = 5_000
+    step = 6_400
     ranges = [
         (at, min(step, options.first + options.count - at))
         for at in range(options.first, options.first + options.count, step)
@@ -161,7 +193,7 @@ def main() -> int:
             total.slowest = max(total.slowest, report.slowest)
             for each in report.broken:
                 print(each, file=sys.stderr)
-            print(f"{total.outcomes.total()} programs, {len(total.broken)} broken", flush=True)
+            print(f"{total.outcomes.total()} programs, {len(total.broken)} broken, {dict(total.checked)}", flush=True)
     print(f"{time.perf_counter() - began:.0f} s, slowest program {total.slowest:.2f} s")
     for what, times in total.checked.items():
         print(f"{times:9} {what} checked")

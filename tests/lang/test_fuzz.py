@@ -21,7 +21,7 @@ async def test_no_text_breaks_the_language(part: int) -> None:
     assert not report.broken, "\n\n".join(report.broken[:5])
 
 
-AUTHORITY = 800
+AUTHORITY = 1_600
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 10))])
@@ -32,4 +32,4 @@ async def test_no_procedure_has_more_authority_than_its_authors(part: int) -> No
     """
     report = await fuzz_authority(part * AUTHORITY, AUTHORITY)
     assert not report.broken, "\n\n".join(report.broken[:5])
-    assert min(report.checked[kind] for kind in ("effects", "refusals", "crossing")) > AUTHORITY
+    assert min(report.checked[kind] for kind in ("effects", "refusals", "crossing")) > AUTHORITY / 2

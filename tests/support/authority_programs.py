@@ -24,6 +24,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import dump_closure, load_closure
+from agentflow.lang.program import ProgramCache
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.entry import call_closure
 from tests.support.fakes import FakeRun
@@ -66,11 +67,12 @@ class Author:
     def program(self) -> str:
         """A program that defines shared procedures anew and does something."""
         chain = f'"{bracket(self.granted)}"'
+        depth = self.rng.choice([2, 2, 3])
         forms: list[str] = []
         for _ in range(self.rng.randint(1, 3)):
             verb, name = self.rng.choice(["define", "set!"]), self.rng.choice(SHARED)
-            forms.append(f"({verb} {name} (let ((c {chain})) {self.procedure(3)}))")
-        forms.append(f"(let ((c {chain})) {self.action(4)})")
+            forms.append(f"({verb} {name} (let ((c {chain})) {self.procedure(depth)}))")
+        forms.append(f"(let ((c {chain})) {self.action(depth + 1)})")
         return "\n".join(forms)
 
     def procedure(self, depth: int) -> str:
@@ -197,7 +199,7 @@ class Witness(World):
     """A world whose tools do next to nothing, and whose performer compares each effect with its chain of authors."""
 
     def __init__(self) -> None:
-        super().__init__({name: lambda arguments: arguments.get("c") for name in TOOLS})
+        super().__init__({name: lambda arguments: arguments.get("c") for name in TOOLS}, ProgramCache())
         self.findings = Findings()
         self.backs = 0
 

@@ -14,7 +14,7 @@ from agentflow.core.names import NameInfo
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import compile_program
+from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import run_program
@@ -37,11 +37,12 @@ def _broken(arguments: dict[str, Any]) -> TaskResult:
 class World:
     """A performer: ``tools`` by name (``shout`` and ``broken`` when None), any ``defatom`` is answered by its prompt.
 
-    ``effects`` records what was asked for, in order.
+    ``effects`` records what was asked for, in order; ``programs`` keeps what was compiled, if it is wanted again.
     """
 
-    def __init__(self, tools: Mapping[str, Tool] | None = None) -> None:
+    def __init__(self, tools: Mapping[str, Tool] | None = None, programs: ProgramCache | None = None) -> None:
         self.tools = dict(tools if tools is not None else {"shout": _shout, "broken": _broken})
+        self.programs = programs
         self.effects: list[Effect] = []
 
     def describe(self, name: str) -> NameInfo | None:
@@ -84,6 +85,7 @@ class World:
         limits = limits or Limits()
         env = env if env is not None else SexpEnvironment()
         granted = frozenset(allow) if allow is not None else None
-        program = compile_program(Source(name, text), names=NamesInForce(self, env, env), limits=limits, allow=granted)
+        names, cache = NamesInForce(self, env, env), self.programs
+        program = compile_program(Source(name, text), names=names, limits=limits, allow=granted, cache=cache)
         call = FakeRun(limits=limits, watched=False).call(grants=granted)
-        return await run_program(program, env, performer=self, call=call, budget=Budget(limits))
+        return await run_program(program, env, performer=self, call=call, budget=Budget(limits), programs=cache)
