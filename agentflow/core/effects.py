@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from agentflow.core.names import Definitions
 
@@ -62,10 +62,21 @@ class LogMessage:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Waits ``seconds`` (the back-off of ``retry``; with ``jitter`` a random part of it) and returns nil."""
+    """Waits ``seconds`` (``sleep``, and the back-off of ``retry``: with ``jitter`` a random part of it) and returns nil."""
 
     seconds: float
     jitter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """``(now)``, ``(random [n])`` and ``(uuid)``: returns what is another value every time.
+
+    ``below`` bounds a random integer; None asks for a float.
+    """
+
+    source: Literal["now", "random", "uuid"]
+    below: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +99,4 @@ class CallWorkflow:
     env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
-Effect: TypeAlias = TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Solve | CallWorkflow
+Effect: TypeAlias = TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Draw | Solve | CallWorkflow

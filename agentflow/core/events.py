@@ -271,7 +271,7 @@ class WaitFinished(FinishedBase):
 class EffectReplayed(EventBase):
     """An effect of a resumed run was answered from its record instead of being carried out.
 
-    ``kind`` is task, tool, model, context, host, timer, solve or workflow; ``outcome`` that of the recorded effect.
+    ``kind`` is task, tool, model, context, host, timer, draw, solve or workflow; ``outcome`` that of the recorded effect.
     """
 
     kind: str = ""

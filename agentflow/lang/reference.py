@@ -32,6 +32,7 @@ PRIMITIVE_TOPICS = {
     "data": "JSON",
     "logic": "Equality and kinds",
     "results": "Results",
+    "world": "Time and chance",
 }
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
-from agentflow.core.effects import Effect, GetContext, HostCall, TaskCall, Timer, ToolCall
+from agentflow.core.effects import Draw, Effect, GetContext, HostCall, TaskCall, Timer, ToolCall
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, LimitExceeded
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
@@ -313,6 +313,8 @@ class LeafKind:
                 return cls("context", "get_context", [effect.arguments, effect.items])
             case Timer():
                 return cls("timer", "", [effect.seconds, effect.jitter])
+            case Draw():
+                return cls("draw", effect.source, effect.below)
             case _:
                 return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.effects import Effect, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
+from agentflow.core.effects import Draw, Effect, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -18,7 +18,7 @@ def carries_data(effect: Effect) -> bool:
     if type(effect) is ToolCall or type(effect) is TaskCall:  # nearly all effects: asked before each of them
         return not HELD.isdisjoint(map(type, effect.arguments.values()))
     match effect:
-        case LogMessage() | Timer():
+        case LogMessage() | Timer() | Draw():
             return False
         case HostCall():
             return not HELD.isdisjoint(map(type, effect.arguments))

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import logging
 import random
+import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -14,6 +16,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.effects import (
     CallWorkflow,
+    Draw,
     Effect,
     GetContext,
     HostCall,
@@ -114,6 +117,8 @@ class EffectRunner:
                 case Timer():
                     await asyncio.sleep(random.uniform(0, effect.seconds) if effect.jitter else effect.seconds)
                     return []
+                case Draw():
+                    return _drawn(effect)
                 case Solve():
                     return await self._solve(effect, call, span)
                 case CallWorkflow():
@@ -211,6 +216,16 @@ class EffectRunner:
                 hint="name their directory: AgentFlow(workflows='DIR')",
             )
         return await self.workflows.call_workflow(effect, call)
+
+
+def _drawn(effect: Draw) -> float | int | str:
+    match effect.source:
+        case "now":
+            return time.time()
+        case "uuid":
+            return str(uuid.uuid4())
+        case "random":
+            return random.random() if effect.below is None else random.randrange(effect.below)
 
 
 def _blamed(result: TaskResult, span: Span | None) -> TaskResult:

@@ -182,16 +182,16 @@ async def test_what_waits_for_a_permit_can_be_cancelled() -> None:
     gauge = Gauge(1)
     asleep = asyncio.Event()
 
-    async def sleep() -> None:
+    async def nap() -> None:
         """Sleep for long."""
         asleep.set()
         await asyncio.sleep(30)
 
     async with gauge.flow as flow:
-        flow.tool(sleep)
+        flow.tool(nap)
         text = """
           (parallel
-            (try (timeout 0.05 (parallel (sleep) (leaf) (leaf))) (catch (e) (leaf)))
+            (try (timeout 0.05 (parallel (nap) (leaf) (leaf))) (catch (e) (leaf)))
             (try (timeout 0.01 (parallel (leaf) (leaf))) (catch (e) (leaf))))"""
         async with flow.engine.open("test") as (run, call), asyncio.timeout(20):
             await flow.engine.evaluate(flow.compile(text), SexpEnvironment(), call)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentflow.lang.builtins import data, lists, logic, numbers, procedures, records, results, strings
+from agentflow.lang.builtins import data, lists, logic, numbers, procedures, records, results, strings, world
 from agentflow.lang.builtins.registry import Primitive, collect, primitive
 
-PRIMITIVES: Mapping[str, Primitive] = collect((data, lists, logic, numbers, procedures, records, results, strings))
+PRIMITIVES: Mapping[str, Primitive] = collect(
+    (data, lists, logic, numbers, procedures, records, results, strings, world)
+)
 """Every primitive by name, sorted."""
 
 __all__ = ["PRIMITIVES", "Primitive", "primitive"]

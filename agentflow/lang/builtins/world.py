@@ -1,0 +1,41 @@
+"""Primitives whose value is another one every time, and those that wait. Each is an effect of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.effects import Draw, Timer
+from agentflow.lang.abi import Runtime
+from agentflow.lang.builtins.registry import primitive, wrong_type
+
+_LONGEST_S = 1e9
+_LARGEST = 1 << 60
+
+
+@primitive("now", usage="(now)", arity=(0, 0), is_async=True)
+async def now(rt: Runtime, d: int) -> float:
+    """The time, in seconds since 1970 began (UTC), as a float."""
+    return await rt.perform(Draw("now"), None)
+
+
+@primitive("random", usage="(random [n])", arity=(0, 1), is_async=True)
+async def random(rt: Runtime, d: int, *below: Any) -> float | int:
+    """A random float from 0 up to, but not including, 1; with `n`, a random integer from 0 up to, but not including, n."""
+    limit = below[0] if below else None
+    if below and (type(limit) is not int or not 1 <= limit <= _LARGEST):
+        wrong_type("random", 1, "a positive integer of at most 60 bits", limit)
+    return await rt.perform(Draw("random", limit), None)
+
+
+@primitive("uuid", usage="(uuid)", arity=(0, 0), is_async=True)
+async def uuid(rt: Runtime, d: int) -> str:
+    """A random UUID (version 4) as text: a name that nothing else has."""
+    return await rt.perform(Draw("uuid"), None)
+
+
+@primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True)
+async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
+    """Waits so many seconds, and returns nil. A durable run that has nothing else to do takes up no memory meanwhile."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST_S:
+        wrong_type("sleep", 1, "seconds, as a number that is not negative,", seconds)
+    return await rt.perform(Timer(float(seconds)), None)
