@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from agentflow.lang.environment import SexpEnvironment
     from agentflow.lang.program import Program
     from agentflow.lib.redact import Secret
+    from agentflow.providers.prices import Price
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.runtime.durable import DurableRun
     from agentflow.runtime.handle import RunResult, RunStream
@@ -73,6 +74,7 @@ _HOMES = {
     "ModelDelta": "core.messages",
     "ModelRequest": "core.messages",
     "Program": "lang.program",
+    "Price": "providers.prices",
     "ProviderAdapter": "core.ports",
     "ProviderError": "core.errors",
     "RunResult": "runtime.handle",
@@ -120,6 +122,7 @@ __all__ = [
     "MemorySystem",
     "ModelDelta",
     "ModelRequest",
+    "Price",
     "Program",
     "ProviderAdapter",
     "ProviderError",

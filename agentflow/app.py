@@ -36,6 +36,7 @@ from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
+from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.table import Router
 from agentflow.runtime.compiling import is_small
 from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
@@ -72,6 +73,7 @@ class AgentFlow:
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
+        prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db``; see :meth:`start`. sync: ``normal`` survives a killed
             process, ``full`` a power cut too.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
@@ -100,6 +102,7 @@ class AgentFlow:
         memory: MemoryPort | None = None,
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
+        prices: Mapping[str, Price] | None = None,
         durable: str | None = None,
         sync: Sync = "normal",
         fallbacks: Sequence[str] = (),
@@ -137,6 +140,7 @@ class AgentFlow:
             api_key=api_key.reveal() if isinstance(api_key, Secret) else api_key,
             settings=settings.model_settings,
             gate=settings.concurrency or DEFAULT_GATE,
+            prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
         )
         self.tools = ToolRegistry()
         others = tuple(fallbacks) or tuple(settings.fallbacks)

@@ -18,6 +18,7 @@ from agentflow.core.limits import Limits
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
+from agentflow.providers.prices import read_prices
 from agentflow.providers.table import check_base_url, check_model
 
 FILE_NAME = "agentflow.toml"
@@ -70,7 +71,8 @@ class Settings(BaseModel):
     ``roots`` what file tools and the index may see; ``tasks`` a directory of XML templates; ``workflows`` a directory
     of saved workflows; ``sandbox`` the command back-end (bubblewrap, landlock, auto, none); ``allow_commands`` and
     ``deny_commands`` patterns of commands (``git log *``, ``python *``); ``shell`` grants command texts with shell
-    operators; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``model_settings``
+    operators; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``prices`` a table of models with tables of
+    :class:`~agentflow.providers.prices.Price`, which cannot lower a price that is known; ``model_settings``
     native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
     model re-rank what the index finds; ``decompose`` rounds in which a task that ran out of context or output is split
     up by a written program (0: never). The key never stands in the file.
@@ -90,6 +92,7 @@ class Settings(BaseModel):
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
     shell: bool = False
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
+    prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     model_settings: dict[str, Any] = {}
     system: str = ""
     concurrency: int | None = None

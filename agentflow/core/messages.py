@@ -314,7 +314,8 @@ class ModelProfile:
     """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 
     ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take
-    (None: any).
+    (None: any). ``route`` is the dialect as it precedes a model's name (``openai-chat``), by which prices and rates are
+    looked up; empty for the provider's name.
     """
 
     provider: str
@@ -326,3 +327,4 @@ class ModelProfile:
     counts_tokens: bool = False
     object_output: bool = False
     wall_s: float | None = None
+    route: str = ""

@@ -51,6 +51,7 @@ class AnthropicProvider(HttpAdapter):
 
     dialect: ClassVar[str] = wire.DIALECT
     provider: ClassVar[str] = "anthropic"
+    route: ClassVar[str] = "anthropic"
 
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``; models named ``claude-3...`` have no structured output."""
@@ -63,6 +64,7 @@ class AnthropicProvider(HttpAdapter):
             counts_tokens=True,
             object_output=True,
             wall_s=self._clocks.wall_s,
+            route=self.route,
         )
 
     def _open(self) -> tuple[ClientPool, Sdk]:

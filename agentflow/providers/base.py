@@ -73,6 +73,7 @@ class HttpAdapter(ABC):
 
     dialect: ClassVar[str]
     provider: ClassVar[str]
+    route: ClassVar[str] = ""
 
     def __init__(self, **options: Unpack[AdapterOptions]) -> None:
         if unknown := set(options) - AdapterOptions.__annotations__.keys():
@@ -331,7 +332,7 @@ class HttpAdapter(ABC):
             model=model,
             provider=self.name,
             request_id=call.request_id or response.request_id,
-            cost_usd=self._prices.cost(self.provider, model, response.usage),
+            cost_usd=self._prices.cost(self.route or self.provider, model, response.usage, asked=call.request.model),
         )
         notices = [*decoder.notices, *_at_limit(call.request, response)]
         return [*(ModelDelta(notice=notice) for notice in notices), ModelDelta(response=response)]

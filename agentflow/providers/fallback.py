@@ -26,6 +26,11 @@ class FallbackProvider:
             raise ConfigurationError("a fallback list needs at least one model", code="config/no-model")
         self._routes = tuple(routes)
 
+    @property
+    def routes(self) -> tuple[tuple[ProviderAdapter, str], ...]:
+        """The adapters and model names, in the order in which they are tried."""
+        return self._routes
+
     def profile(self, model: str) -> ModelProfile:
         """The first route's profile, with the smallest context window of all routes."""
         profiles = [adapter.profile(name or model) for adapter, name in self._routes]

@@ -37,6 +37,7 @@ class OpenAIProvider(HttpAdapter):
             counts_tokens=self.dialect == responses.DIALECT,
             object_output=True,
             wall_s=self._clocks.wall_s,
+            route=self.route,
         )
 
     def _open(self) -> tuple[ClientPool, Sdk]:
@@ -69,6 +70,7 @@ class OpenAIChatProvider(OpenAIProvider):
     """The ``openai.chat`` dialect: Chat Completions, and the local servers that speak it."""
 
     dialect: ClassVar[str] = chat.DIALECT
+    route: ClassVar[str] = "openai-chat"
 
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
         # Local servers accept only the older name of the limit, OpenAI's newer models only the newer one.
@@ -86,6 +88,7 @@ class OpenAIResponsesProvider(OpenAIProvider):
     """The ``openai.responses`` dialect."""
 
     dialect: ClassVar[str] = responses.DIALECT
+    route: ClassVar[str] = "openai"
 
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
         body = responses.encode(request, names)

@@ -1,28 +1,51 @@
-"""Costs of calls: from the user's own table, else from ``genai-prices`` (an optional extra that ships its data)."""
+"""Costs of calls: from the user's own table, else from ``genai-prices``, which ships its data."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-import importlib.util
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from decimal import Decimal
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
 
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import Usage
+from agentflow.core.ports import ProviderAdapter
+from agentflow.core.spending import Quote
+from agentflow.providers.fallback import FallbackProvider
+
+T = TypeVar("T")
 
 _FRESH_S = 3_600.0
+_VENDORS = {"openai-chat": "openai"}
+_FREE = frozenset({"offline", "scripted"})
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens. ``cache_read`` and ``cache_write`` default to the input price."""
+    """US dollars per million tokens. ``cache_read`` and ``cache_write`` default to the input price.
+
+    Raises ConfigurationError (``config/price``) for what is no number, or negative.
+    """
 
     input: float
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            optional = value is None and field.name.startswith("cache_")
+            if not optional and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+                raise ConfigurationError(
+                    f"Price({field.name}={value!r}): a price is a number of US dollars per million tokens",
+                    code="config/price",
+                    hint="for example Price(input=3, output=15)",
+                )
 
     def cost(self, usage: Usage) -> float:
         """Dollars for ``usage``, whose input tokens include cache reads and writes."""
@@ -36,26 +59,64 @@ class Price:
             + usage.output_tokens * self.output
         ) / 1_000_000
 
+    def quote(self, input_tokens: int) -> Quote:
+        """The most that a call costs: its input as if all of it were written to the provider's cache, where that is dearer."""
+        return Quote(input_tokens * max(self.input, self.cache_write or 0.0) / 1e6, self.output / 1e6)
+
+
+def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
+    """Prices from tables of numbers, as settings have them. Raises ConfigurationError."""
+    names = [field.name for field in fields(Price)]
+    prices: dict[str, Price] = {}
+    for pattern, price in table.items():
+        if isinstance(price, Price):
+            prices[pattern] = price
+            continue
+        if not isinstance(price, Mapping) or not {"input", "output"} <= {*price} <= {*names}:  # pyright: ignore[reportUnknownArgumentType]
+            raise ConfigurationError(
+                f"the price of {pattern!r} is no table of {', '.join(names)}",
+                code="config/price",
+                hint=f'write [prices."{pattern}"] and below it input = 3 and output = 15, dollars per million tokens',
+            )
+        prices[pattern] = Price(**price)  # pyright: ignore[reportUnknownArgumentType]
+    return prices
+
 
 class Prices:
-    """Costs by provider and model.
+    """Costs by dialect and model. Implements :class:`~agentflow.core.spending.Pricing`.
 
-    Parameters: ``table`` maps model names (``name`` or ``provider:name``) to :class:`Price`; it takes precedence over
-    genai-prices. ``lookup`` false uses only the table.
+    Parameters: ``table`` maps models to :class:`Price`, as ``dialect:name``, as ``name``, or as a pattern of either with
+    ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is such a table
+    that comes with somebody else's files: it may name prices that are not known, and raise known ones, but not lower
+    them. ``lookup`` false uses only the tables. The dialects ``offline`` and ``scripted`` are free unless a table says
+    otherwise.
     """
 
-    def __init__(self, table: Mapping[str, Price] | None = None, *, lookup: bool = True) -> None:
-        self._table = dict(table or {})
+    def __init__(
+        self,
+        table: Mapping[str, Price] | None = None,
+        *,
+        offered: Mapping[str, Price] | None = None,
+        lookup: bool = True,
+    ) -> None:
+        self._table = by_specificity(table or {})
+        self._offered = by_specificity(offered or {})
         self._lookup = lookup
         self._known: dict[tuple[str, str], tuple[float, _Listing | None]] = {}
         self._library: Any = None
+        self._loading: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+
+    @property
+    def stated(self) -> bool:
+        """Whether there is a table."""
+        return bool(self._table or self._offered)
 
     def load(self) -> None:
-        """Import genai-prices and its data, if installed (0.7 s of CPU): call it on a worker thread.
+        """Import genai-prices and its data (0.7 s of CPU): call it on a worker thread.
 
-        Until then, only the user's table is used.
+        Until then, only the tables are used.
         """
-        if self._lookup and self._library is None and importlib.util.find_spec("genai_prices") is not None:
+        if self._lookup and self._library is None:
             library = importlib.import_module("genai_prices")
             try:
                 library.calc_price(library.Usage(input_tokens=1), "gpt-4o", provider_id="openai")
@@ -63,21 +124,72 @@ class Prices:
                 pass  # The call only loads the data; whether it has this model does not matter.
             self._library = library
 
-    def cost(self, provider: str, model: str, usage: Usage) -> float | None:
-        """Dollars for ``usage``, None if the price is unknown."""
-        price = self._table.get(f"{provider}:{model}") or self._table.get(model)
-        if price is not None:
+    async def _loaded(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._loading.setdefault(loop, asyncio.Lock()):
+            await asyncio.to_thread(self.load)
+        self._loading.pop(loop, None)
+
+    async def quote(self, adapter: ProviderAdapter, model: str, input_tokens: int) -> Quote | None:
+        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown."""
+        quotes: list[Quote] = []
+        for dialect, name in routes_of(adapter, model):
+            if (price := most_specific(self._table, dialect, name)) is not None:
+                quote = price.quote(input_tokens)
+            else:
+                if self._lookup and self._library is None and dialect not in _FREE:
+                    await self._loaded()
+                quote = self._quote(dialect, name, input_tokens)
+            if quote is None:
+                return None
+            quotes.append(quote)
+        if len(quotes) == 1:
+            return quotes[0]
+        return Quote(max([each.input_usd for each in quotes]), max([each.output_usd for each in quotes]))
+
+    def _quote(self, dialect: str, model: str, tokens: int) -> Quote | None:
+        listing = None if self._offered else self._find(dialect, model)
+        if listing is not None and listing.price is not None and (listing.up_to is None or tokens <= listing.up_to):
+            return listing.price.quote(tokens)
+        plain, written, answered = (
+            self.cost(dialect, model, usage)
+            for usage in (Usage(tokens), Usage(tokens, cache_write_tokens=tokens), Usage(tokens, 1_000_000))
+        )
+        if plain is None or written is None or answered is None:
+            return None
+        return Quote(max(plain, written), (answered - plain) / 1e6)
+
+    def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
+        """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
+        costs = [self.cost(dialect, name, usage) for dialect, name in routes_of(adapter, model)]
+        return None if None in costs else max([cost for cost in costs if cost is not None])
+
+    def cost(self, dialect: str, model: str, usage: Usage, *, asked: str = "") -> float | None:
+        """Dollars for ``usage``, None if the price is unknown.
+
+        ``model`` is what the answer says; ``asked`` what the request said, if that is another name.
+        """
+        names = (model,) if asked in ("", model) else (asked, model)
+        if self._table and (price := most_specific(self._table, dialect, *names)) is not None:
             return price.cost(usage)
-        listing = self._find(provider, model)
+        cost = self._listed(dialect, model, usage)
+        if cost is None and len(names) > 1:
+            cost = self._listed(dialect, asked, usage)
+        if self._offered and (price := most_specific(self._offered, dialect, *names)) is not None:
+            return max(price.cost(usage), cost or 0.0)
+        return 0.0 if cost is None and dialect in _FREE else cost
+
+    def _listed(self, dialect: str, model: str, usage: Usage) -> float | None:
+        listing = self._find(dialect, model)
         if listing is None:
             return None
         if listing.price is not None and (listing.up_to is None or usage.input_tokens <= listing.up_to):
             return listing.price.cost(usage)
-        return float(self._calculate(provider, model, usage).total_price)
+        return float(self._calculate(_VENDORS.get(dialect, dialect), model, usage).total_price)
 
-    def context_window(self, provider: str, model: str) -> int | None:
+    def context_window(self, dialect: str, model: str) -> int | None:
         """Tokens of the model's context window, None if the price data does not say."""
-        listing = self._find(provider, model)
+        listing = self._find(dialect, model)
         return None if listing is None else listing.window
 
     def _calculate(self, provider: str, model: str, usage: Usage) -> Any:
@@ -92,10 +204,11 @@ class Prices:
             provider_id=provider,
         )
 
-    def _find(self, provider: str, model: str) -> _Listing | None:
+    def _find(self, dialect: str, model: str) -> _Listing | None:
         """What the library has of a model, None if nothing. Looking it up takes half a millisecond: cached for an hour."""
         if self._library is None:
             return None
+        provider = _VENDORS.get(dialect, dialect)
         key = (provider, model)
         cached = self._known.get(key)
         now = time.monotonic()
@@ -109,6 +222,33 @@ class Prices:
             self._known.clear()
         self._known[key] = (now, listing)
         return listing
+
+
+def routes_of(adapter: ProviderAdapter, model: str) -> Iterable[tuple[str, str]]:
+    """``(dialect, model)`` of all models that may answer a call: one, or those of a fallback list."""
+    if isinstance(adapter, FallbackProvider):
+        return [pair for each, name in adapter.routes for pair in routes_of(each, name or model)]
+    profile = adapter.profile(model)
+    return ((profile.route or profile.provider, model),)
+
+
+def by_specificity(table: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
+    """The patterns of ``table`` with what they stand for, the most specific first: those with the most literal text."""
+
+    def rank(pattern: str) -> tuple[bool, int]:
+        literal = len(pattern) - pattern.count("*") - pattern.count("?")
+        return literal == len(pattern), literal
+
+    return tuple(sorted(table.items(), key=lambda row: rank(row[0]), reverse=True))
+
+
+def most_specific(rows: tuple[tuple[str, T], ...], dialect: str, *models: str) -> T | None:
+    """What the first of ``rows`` stands for whose pattern is one of ``models``, alone or after ``dialect:``."""
+    for pattern, value in rows:
+        for model in models:
+            if fnmatchcase(f"{dialect}:{model}", pattern) or fnmatchcase(model, pattern):
+                return value
+    return None
 
 
 @dataclass(frozen=True, slots=True)

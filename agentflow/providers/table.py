@@ -16,6 +16,7 @@ from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.suggest import suggest
 from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
 from agentflow.providers.clocks import Clocks
+from agentflow.providers.priced import PricedProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 
@@ -93,7 +94,7 @@ class Router:
     Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
     ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url`` and ``api_key`` belong to that
     model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of
-    other dialects, by name; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
+    other dialects, by name; ``prices`` are also those of ``provider``; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
 
     Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
     (``config/unknown-provider``), and a ``base_url`` that is no address (``config/base-url``).
@@ -115,10 +116,11 @@ class Router:
         settings: dict[str, Any] | None = None,
         aiohttp: bool | None = None,
     ) -> None:
-        self._provider = provider
-        self._options = AdapterOptions(
-            clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=prices or Prices()
+        self.prices = prices or Prices()
+        self._provider = (
+            PricedProvider(provider, self.prices) if provider is not None and self.prices.stated else provider
         )
+        self._options = AdapterOptions(clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=self.prices)
         self._adapters: dict[tuple[str, str | None], ProviderAdapter] = {}
         self._dialect: str | None = None
         self._name = model or ""
