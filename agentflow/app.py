@@ -8,30 +8,34 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
 from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
+from agentflow.core.remembered import NoteSharing
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
+from agentflow.executors.note_tools import note_tools
 from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.system_tools import SystemTools
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sqlite import Sync
-from agentflow.journal.urls import open_store
+from agentflow.journal.urls import database_file, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
+from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
+from agentflow.memory.notes import NoteBook, Notes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
@@ -61,6 +65,8 @@ from agentflow.tasks.xml import read_directory
 
 T = TypeVar("T")
 
+_NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
+
 
 class AgentFlow:
     """LLM workflows inside your asyncio application.
@@ -79,6 +85,8 @@ class AgentFlow:
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
+        notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
+            this root; None: there are no such tools. In the database of ``durable``, else in the user's state directory.
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
@@ -109,6 +117,7 @@ class AgentFlow:
         approve: Approver | None = None,
         tasks: str | os.PathLike[str] | None = None,
         workflows: str | os.PathLike[str] | None = None,
+        notes: NoteSharing | None = None,
         index_cache: bool | str | os.PathLike[str] = False,
         allow_commands: Iterable[str] = (),
         shell: bool = False,
@@ -142,7 +151,7 @@ class AgentFlow:
             gate=settings.concurrency or DEFAULT_GATE,
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
         )
-        self.tools = ToolRegistry()
+        self.tools = ToolRegistry({} if notes else dict.fromkeys(("remember", "recall"), _NO_NOTES))
         others = tuple(fallbacks) or tuple(settings.fallbacks)
         self.router.check(*others)
         prompts = TurnLoop(
@@ -161,6 +170,9 @@ class AgentFlow:
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
             self.tools.add(built_in)
+        self.notes = _notes(notes, os.path.realpath(roots[0]), durable, self.redactor)
+        for tool in note_tools(self.notes) if self.notes is not None else ():
+            self.tools.add(tool)
         saved = workflows or settings.workflows
         self.workflows = WorkflowLibrary(
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
@@ -214,6 +226,8 @@ class AgentFlow:
             if isinstance(self.memory_system, MemorySystem):
                 stack.push_async_callback(self.memory_system.aclose)
             stack.push_async_callback(self.router.aclose)
+            if self.notes is not None:
+                stack.push_async_callback(self.notes.aclose)
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
 
@@ -444,6 +458,19 @@ class AgentFlow:
             return self.engine.compile(source, env=env, grants=grants, limits=limits, defined=defined)
         running_loop()  # raises, in words, where there is none
         return await self.engine.compiled(source, env=env, grants=grants, limits=limits, defined=defined)
+
+
+def _notes(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:
+    if sharing is None:
+        return None
+    if sharing not in get_args(NoteSharing):
+        raise ConfigurationError(
+            f"notes={sharing!r} is no way to keep notes",
+            code="config/notes",
+            hint="'session' keeps them within a conversation, 'flow' for every run of this root",
+        )
+    kept = state_path() / "notes.db" if durable is None else database_file(durable)
+    return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
 
 
 def _patterns(commands: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from agentflow.cli.common import guarded, read_expression, read_program, run_async
+from agentflow.cli.memory import memory
 from agentflow.cli.options import (
     AsJson,
     DemoOptions,
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(memory, name="memory")
 app.add_typer(runs, name="runs")
 
 

@@ -62,6 +62,15 @@ class FlowOptions(ModelOptions):
     workflows: Annotated[
         str | None, typer.Option("--workflows", metavar="DIR", help="Saved workflows that programs may call.")
     ] = None
+    notes: Annotated[
+        str | None,
+        typer.Option(
+            "--notes",
+            metavar="WHOSE",
+            help="Let programs and models remember and recall: session, within a conversation, or flow, for every run "
+            "below this root; agentflow memory shows the notes.",
+        ),
+    ] = None
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -269,6 +278,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         "limits": parse_limits(options.limit or (), settings.make_limits()),
         "approve": approver(options.approve),
         "index_cache": True,
+        "notes": options.notes,
         **overrides,
     }
     async with AgentFlow(**cast(Any, arguments)) as flow:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
 import sys
@@ -23,7 +22,7 @@ from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
 from agentflow.lang.reader import Incomplete, read_datum_nodes
 from agentflow.lang.reference import describe
-from agentflow.lib.private_files import make_private_directory, make_private_file
+from agentflow.lib.private_files import make_private_directory, make_private_file, state_path
 from agentflow.lib.terminal import clean
 
 MAX_SHOWN = 20_000
@@ -231,9 +230,8 @@ def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
 
 def default_history() -> Path | None:
     """``agentflow/history`` in the user's state directory (XDG base directories); None where it cannot be made."""
-    directory = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agentflow"
     try:
-        return make_private_directory(directory) / "history"
+        return make_private_directory(state_path()) / "history"
     except OSError:
         return None
 

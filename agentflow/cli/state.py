@@ -6,13 +6,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from agentflow.lib.private_files import make_private_directory
+from agentflow.lib.private_files import make_private_directory, state_path
 
 
 def state_directory() -> Path:
     """Where run files go: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
-    base = os.environ.get("XDG_STATE_HOME")
-    path = (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
+    path = state_path()
     try:
         make_private_directory(path)
         probe = path / f".probe-{os.getpid()}"

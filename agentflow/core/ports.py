@@ -26,6 +26,7 @@ from agentflow.core.messages import (
 )
 from agentflow.core.names import CompiledTask, Definitions, NameInfo
 from agentflow.core.reasons import Reason
+from agentflow.core.remembered import Note
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig, TaskTemplate
@@ -141,6 +142,18 @@ class ToolPort(Protocol):
 
         The subtask that a CONTINUATION asks for is run, and its result is the tool's. A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
+        ...
+
+
+class NotePort(Protocol):
+    """Notes that outlast a run, as the tools ``remember`` and ``recall`` see them."""
+
+    async def remember(self, text: str, key: str | None, call: CallContext) -> Note:
+        """Store a note; one of the same key is replaced. Raises DataError (``notes/size``, ``notes/database``)."""
+        ...
+
+    async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
+        """The notes a question is about, best first; without a question the last ones. Raises DataError."""
         ...
 
 

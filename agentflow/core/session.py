@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,16 +31,30 @@ class Session:
 
     History is a list of exchanges. An exchange is the messages from a user's prompt to the model's last answer, with
     exactly one result for every tool call; it is committed whole or not at all.
+
+    Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a conversation that lasts (a user, a
+    thread), which is then ``named``.
     """
 
-    __slots__ = ("_base", "_base_length", "_busy", "_own", "data_context")
+    __slots__ = ("_base", "_base_length", "_busy", "_own", "_root", "_scope", "data_context", "named")
 
-    def __init__(self, *, data_context: DataContext | None = None) -> None:
+    def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
         self._base: Session | None = None
         self._base_length = 0
         self._own: list[tuple[Message, ...]] = []
         self._busy = False
+        self._root: Session | None = None
+        self._scope = scope
+        self.named = scope is not None
         self.data_context: DataContext | None = data_context
+
+    @property
+    def scope(self) -> str:
+        """What identifies the conversation: its name, else an id of its own. Forks share it."""
+        root = self._root or self
+        if root._scope is None:
+            root._scope = secrets.token_hex(8)
+        return root._scope
 
     def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
         """The committed exchanges, oldest first; with ``last``, at most that many of the newest."""
@@ -78,6 +93,8 @@ class Session:
     def fork(self) -> Session:
         """A session that starts with the current history and then grows separately. Takes constant time."""
         child = Session(data_context=self.data_context)
+        child._root = self._root or self
+        child.named = self.named
         if self._own or self._base is not None:
             child._base = self
             child._base_length = len(self._own)
@@ -123,9 +140,11 @@ class Session:
         """The conversation and the data context as JSON text, in ASCII; :meth:`from_json` reads it back.
 
         ``{"session": 1, "turns": [[message, ...], ...], "data_context": ...}``, where a message is ``{"role", "parts"}``
-        and each part has its ``type``. Everything is kept, the verbatim JSON of providers too.
+        and each part has its ``type``; a conversation with a name also has its ``scope``. Everything is kept, the verbatim JSON of providers too.
         """
         data = {"session": VERSION, "turns": plain(self.turns()), "data_context": plain(self.data_context)}
+        if self.named:
+            data["scope"] = self.scope
         return json.dumps(data)
 
     @classmethod
@@ -155,7 +174,11 @@ class Session:
             )
         if not isinstance(turns, list) or not all([isinstance(turn, list) for turn in cast(list[Any], turns)]):
             raise DataError("this is no session: its turns are lists of messages", code="session/invalid")
-        session = cls(data_context=None if context is None else DataContext.of(context))
+        scope = data.get("scope")
+        session = cls(
+            data_context=None if context is None else DataContext.of(context),
+            scope=scope if isinstance(scope, str) else None,
+        )
         session._read_turns(cast(list[list[Any]], turns))
         return session
 

@@ -47,9 +47,12 @@ class ToolRegistry:
 
     ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
     one dict to that executor; both are read-only. ``revision`` is another object after each change.
+
+    Parameters: ``absent`` says of tools that a host can switch on how to do so, by their names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, absent: Mapping[str, str] | None = None) -> None:
+        self._absent = absent or {}
         self.specs: ReadOnlyDict[str, dict[str, Any]] = ReadOnlyDict("the specs of tools", _REGISTER)
         self.executors: ReadOnlyDict[str, Callable[..., Any]] = ReadOnlyDict("the executors of tools", _REGISTER)
         self._tools: dict[str, Tool] = {}
@@ -167,7 +170,7 @@ class ToolRegistry:
         """The tool called ``name``; the FAILED result if there is none, or it may not be called so."""
         tool = self._tools.get(name)
         if tool is None:
-            hint = did_you_mean(name, self._visible(call))
+            hint = self._absent.get(name) or did_you_mean(name, self._visible(call))
             return TaskResult.failure(
                 "input_validation_failure",
                 f"there is no tool '{clip(name, 120)}'" + (f"; {hint}" if hint else ""),

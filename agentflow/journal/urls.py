@@ -16,6 +16,18 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
 
     Raises ConfigurationError (``config/durable``).
     """
+    path = database_file(url)
+    if sync not in ("normal", "full"):
+        raise ConfigurationError(
+            f"sync={sync!r} is no way to store",
+            code="config/durable",
+            hint="'normal' survives a killed process, 'full' a power cut too, at the cost of waiting for the disk",
+        )
+    return SqliteJournal(path, sync=sync)
+
+
+def database_file(url: str) -> Path:
+    """The SQLite file that ``url`` names. Raises ConfigurationError (``config/durable``)."""
     path = url.removeprefix(_SQLITE)
     if path == url or not path:
         raise ConfigurationError(
@@ -23,10 +35,4 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
             code="config/durable",
             hint="write durable='sqlite:///runs.db', with four slashes for an absolute path",
         )
-    if sync not in ("normal", "full"):
-        raise ConfigurationError(
-            f"sync={sync!r} is no way to store",
-            code="config/durable",
-            hint="'normal' survives a killed process, 'full' a power cut too, at the cost of waiting for the disk",
-        )
-    return SqliteJournal(Path(path).absolute(), sync=sync)
+    return Path(path).absolute()

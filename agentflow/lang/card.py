@@ -13,7 +13,7 @@ from agentflow.lang.reference import PRIMITIVE_TOPICS
 
 LEFT_OUT = frozenset(
     {"begin", "bind", "call-workflow", "catch", "defatom", "defmacro", "director-evaluator-loop", "eval-program",
-     "finally", "solve", "unquote", "unquote-splicing"}
+     "finally", "recall", "remember", "solve", "unquote", "unquote-splicing"}
 )  # fmt: skip
 """Forms that a model's program may not use, or that another form's usage already shows."""
 

@@ -21,6 +21,7 @@ FORM_GROUPS = {
     "failure": "Failure",
     "concurrency": "Concurrency",
     "tasks": "Tasks",
+    "notes": "Notes",
     "programs": "Programs as data",
 }
 PRIMITIVE_TOPICS = {

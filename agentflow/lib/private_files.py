@@ -13,6 +13,12 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
 
+def state_path() -> Path:
+    """Where agentflow keeps what outlives a process, by the XDG base directories; it may not exist yet."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
+
+
 def make_private_directory(path: Path) -> Path:
     """Create ``path`` and its missing parents, closed to others; leave existing ones unchanged. Raises OSError."""
     missing: list[Path] = []

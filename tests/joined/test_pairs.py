@@ -34,6 +34,7 @@ from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
+from agentflow.memory.notes import Notes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
@@ -479,6 +480,12 @@ async def tool_calls_a_procedure(house: House) -> None:
     assert await house.flow.eval("(value-of (twice (f (lambda (x) (+ x 5)))))") == 11
 
 
+async def note_tools_keep_notes(house: House) -> None:
+    """The tools write and read the notes of a real flow, for a program and within its run."""
+    async with AgentFlow(provider=house.provider, root=house.root, notes="session") as flow:
+        assert await flow.eval('(remember "bees dance") (recall "how do bees dance?")') == ["bees dance"]
+
+
 @dataclass(frozen=True)
 class Pair:
     """``caller`` uses ``callee`` through ``port``; ``shown`` makes it do so and looks at what came of it."""
@@ -535,6 +542,7 @@ PAIRS = [
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_gives_a_tool_its_settings),
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_gives_a_tool_a_list),
     Pair("ToolPort", "Solver", ToolRegistry, solver_describes_a_tool),
+    Pair("NotePort", "note_tools", Notes, note_tools_keep_notes),
     Pair("PromptRunner", "AtomicTaskExecutor", TurnLoop, task_runs_a_prompt),
     Pair("PromptRunner", "BaseHandler", TurnLoop, handler_runs_a_prompt),
     Pair("PromptRunner", "TaskSystem", TurnLoop, task_system_uses_a_handler),

@@ -36,7 +36,8 @@ async def test_the_manual_says_what_happens(block: Block, tmp_path: Path) -> Non
     wrong: list[str] = []
     for expected in block.expectations:
         tools = [shout, add_up, broken]
-        async with AgentFlow(provider=ScriptedProvider(list(block.replies)), root=tmp_path, tools=tools) as flow:
+        model = ScriptedProvider(list(block.replies))
+        async with AgentFlow(provider=model, root=tmp_path, tools=tools, notes="session") as flow:
             value, error = None, None
             try:
                 value = await flow.evaluator.evaluate_string(expected.program, SexpEnvironment())

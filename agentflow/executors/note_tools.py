@@ -1,0 +1,86 @@
+"""The tools ``remember`` and ``recall``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import DataError
+from agentflow.core.messages import ToolSpec
+from agentflow.core.ports import NotePort, Tool
+from agentflow.core.remembered import MAX_KEY, MAX_NOTE
+from agentflow.core.results import TaskResult
+from agentflow.core.values import plain, to_json
+
+_MAX_RECALLED = 100
+
+
+def note_tools(notes: NotePort) -> list[Tool]:
+    """The two tools over ``notes``. They are built in: a model is offered them only where a task names them."""
+
+    async def remember(arguments: dict[str, Any], call: CallContext) -> TaskResult:
+        try:
+            note = await notes.remember(arguments["text"], arguments.get("key"), call)
+        except DataError as error:
+            return TaskResult.from_error(error, reason="tool_execution_error")
+        return TaskResult.complete(f"remembered as {note.id}", note.id)
+
+    async def recall(arguments: dict[str, Any], call: CallContext) -> TaskResult:
+        try:
+            found = await notes.recall(arguments.get("query") or "", arguments.get("limit") or 10, call)
+        except DataError as error:
+            return TaskResult.from_error(error, reason="tool_execution_error")
+        shown = [
+            {"text": note.text, "key": note.key, "remembered": _day(note.updated)}
+            if note.key is not None
+            else {"text": note.text, "remembered": _day(note.updated)}
+            for note in found
+        ]
+        return TaskResult.complete(
+            to_json(shown), [note.text for note in found], matches=[plain(note) for note in found]
+        )
+
+    return [
+        Tool(
+            spec=ToolSpec(
+                "remember",
+                "Keep a fact for later conversations. With a key, what was remembered under that key is replaced.",
+                {
+                    "type": "object",
+                    "properties": {
+                        "text": {"type": "string", "minLength": 1, "maxLength": MAX_NOTE, "description": "the fact"},
+                        "key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "description": "its name"},
+                    },
+                    "required": ["text"],
+                    "additionalProperties": False,
+                },
+            ),
+            call=remember,
+            idempotent=True,
+            sequential=True,
+            builtin=True,
+        ),
+        Tool(
+            spec=ToolSpec(
+                "recall",
+                "Find what was remembered about a question, best first; without a query, what was remembered last.",
+                {
+                    "type": "object",
+                    "properties": {
+                        "query": {"type": "string", "description": "what is wanted, in plain words"},
+                        "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_RECALLED, "description": "at most"},
+                    },
+                    "additionalProperties": False,
+                },
+            ),
+            call=recall,
+            read_only=True,
+            idempotent=True,
+            builtin=True,
+        ),
+    ]
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")

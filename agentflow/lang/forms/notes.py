@@ -1,0 +1,48 @@
+"""``remember`` and ``recall``: the tools of these names, with what is told or asked as a plain operand.
+
+Called as tools are, ``(remember (text t))``, they give the tool's result; that is how models are told to write it.
+"""
+
+from __future__ import annotations
+
+from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer, Scope, Tail
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.forms.failure import clause
+from agentflow.lang.forms.form import form, operands
+from agentflow.lang.ir import IR
+from agentflow.lang.syntax import Form, Node
+
+
+@form("remember", usage="(remember text (key name))")
+def remember(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """Keeps a text for later runs, under a key that replaces what was kept under it; returns the note's id."""
+    return _tool_call(a, node, scope, "remember", "text", "key")
+
+
+@form("recall", usage="(recall question (limit n))")
+def recall(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
+    """The texts that were remembered and that a question is about, best first; the last ones if the question is empty."""
+    return _tool_call(a, node, scope, "recall", "query", "limit")
+
+
+def _tool_call(a: Analyzer, node: Form, scope: Scope, tool: str, first: str, option: str) -> IR:
+    usage = f"({tool} {first} ({option} value))"
+    parts = operands(a, node, 1, 2, usage)
+    a.granted(tool, node)
+    if all(_is_argument(a, each, (first, option), scope) for each in parts):
+        return a.effect(node, "tool", tool, scope)
+    names, values = [first], [a.expr(parts[0], scope)]
+    if len(parts) == 2:
+        one = clause(a, parts[1:], option, tool)
+        if one is None or len(one.items) != 2:
+            raise a.error(parts[1], "form/clause", f"this is no clause of '{tool}'", f"write {usage}")
+        names.append(option)
+        values.append(a.expr(one.items[1], scope))
+    return ir.PrimCall(node, PRIMITIVES["value-of"], [ir.EffectCall(node, "tool", tool, names, values)])
+
+
+def _is_argument(a: Analyzer, node: Node, names: tuple[str, ...], scope: Scope) -> bool:
+    """Whether ``node`` is a named argument of the tool: a pair whose head is a parameter and nothing that can be called."""
+    name = a.pair_name(node, strings=False)
+    return name in names and scope.find(name) is None and name not in PRIMITIVES and a.kind(name) == "unknown"

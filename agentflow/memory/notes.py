@@ -1,0 +1,237 @@
+"""Notes in SQLite: user data, kept apart from the index, which can be built again."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import DataError
+from agentflow.core.remembered import MAX_KEY, MAX_NOTE, Note, NoteSharing
+from agentflow.core.session import Session
+from agentflow.lib.private_files import make_private_file
+from agentflow.lib.tokens import Tokeniser
+
+T = TypeVar("T")
+
+_BUSY_S = 5.0
+_SCHEMA = """
+create table if not exists af_note(seq integer primary key, id text not null unique, scope text not null, key text,
+  text text not null, created real not null, updated real not null);
+create index if not exists af_note_scope on af_note(scope, updated);
+create unique index if not exists af_note_key on af_note(scope, key) where key is not null;
+create virtual table if not exists af_note_terms using fts5(t, tokenize='ascii');
+"""
+_FIELDS = "n.id, n.scope, n.text, n.key, n.created, n.updated"
+
+
+class NoteBook:
+    """The notes in one database, of all scopes.
+
+    Parameters: ``database`` the file, readable by its owner only (None: in memory); ``redact`` takes secrets out of what is
+    stored. Every method raises DataError: ``notes/database`` if the file cannot be used. Close it with :meth:`aclose`.
+    """
+
+    def __init__(self, database: Path | None, *, redact: Callable[[str], str] = str) -> None:
+        self._path = database
+        self._redact = redact
+        self._db: sqlite3.Connection | None = None
+        self._tokeniser = Tokeniser(20_000)
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-notes")
+
+    async def add(self, scope: str, text: str, key: str | None = None) -> Note:
+        """Store a note. One of the same key in its scope is replaced; the same text without a key is stored once.
+
+        Raises DataError: ``notes/size`` for a text or key that is empty or too long.
+        """
+        text = self._redact(text)
+        key = None if key is None else self._redact(key)
+        _check(text, key)
+
+        def work(db: sqlite3.Connection) -> Note:
+            now = time.time()
+            where, value = ("key", key) if key is not None else ("key is null and text", text)
+            held = db.execute(f"select seq, id from af_note where scope = ? and {where} = ?", (scope, value)).fetchone()
+            if held is not None:
+                return self._change(db, held[1], text, now)
+            note = Note(secrets.token_hex(4), scope, text, key, now, now)
+            row = db.execute(
+                "insert into af_note(id, scope, key, text, created, updated) values (?, ?, ?, ?, ?, ?)",
+                (note.id, scope, key, text, now, now),
+            ).lastrowid
+            self._put_terms(db, row, text, key)
+            return note
+
+        return await self._run(work)
+
+    async def edit(self, note: str, text: str) -> Note:
+        """Replace the text of the note with this id. Raises DataError: ``notes/unknown``, ``notes/size``."""
+        text = self._redact(text)
+        _check(text, None)
+        return await self._run(lambda db: self._change(db, note, text, time.time()))
+
+    def _change(self, db: sqlite3.Connection, note: str, text: str, now: float) -> Note:
+        row = db.execute("select seq, key from af_note where id = ?", (note,)).fetchone()
+        if row is None:
+            raise _unknown(note)
+        db.execute("update af_note set text = ?, updated = ? where seq = ?", (text, now, row[0]))
+        db.execute("delete from af_note_terms where rowid = ?", (row[0],))
+        self._put_terms(db, row[0], text, row[1])
+        return Note(*db.execute(f"select {_FIELDS} from af_note n where n.id = ?", (note,)).fetchone())
+
+    def _put_terms(self, db: sqlite3.Connection, row: int | None, text: str, key: str | None) -> None:
+        terms = " ".join(self._tokeniser.terms(f"{key or ''} {text}"))
+        db.execute("insert into af_note_terms(rowid, t) values (?, ?)", (row, terms))
+
+    async def forget(self, notes: Sequence[str]) -> int:
+        """Delete the notes with these ids, all or none; gives their number. Raises DataError: ``notes/unknown``."""
+
+        def work(db: sqlite3.Connection) -> int:
+            for note in dict.fromkeys(notes):
+                row = db.execute("select seq from af_note where id = ?", (note,)).fetchone()
+                if row is None:
+                    raise _unknown(note)
+                db.execute("delete from af_note where seq = ?", row)
+                db.execute("delete from af_note_terms where rowid = ?", row)
+            return len(set(notes))
+
+        return await self._run(work)
+
+    async def clear(self, scope: str | None = None) -> int:
+        """Delete the notes of a scope (None: of all); gives their number."""
+
+        def work(db: sqlite3.Connection) -> int:
+            where, values = ("", ()) if scope is None else (" where scope = ?", (scope,))
+            db.execute(f"delete from af_note_terms where rowid in (select seq from af_note{where})", values)
+            return db.execute(f"delete from af_note{where}", values).rowcount
+
+        return await self._run(work)
+
+    async def search(self, scope: str | None, question: str, limit: int = 10) -> list[Note]:
+        """The notes of a scope (None: of all) that share words with ``question``, best first."""
+
+        def work(db: sqlite3.Connection) -> list[Note]:
+            terms = self._tokeniser.query_terms(question)
+            if not terms:
+                return []
+            wanted = " OR ".join(f'"{term}"' for term in terms)
+            rows = db.execute(
+                f"select {_FIELDS}, bm25(af_note_terms) from af_note_terms join af_note n on n.seq = af_note_terms.rowid"
+                " where af_note_terms match ?1 and (?2 is null or n.scope = ?2) order by 7, n.updated desc limit ?3",
+                (wanted, scope, limit),
+            ).fetchall()
+            best = min((row[6] for row in rows), default=-1.0) or -1.0
+            return [Note(*row[:6], score=round(min(1.0, max(0.0, row[6] / best)), 4)) for row in rows]
+
+        return await self._run(work)
+
+    async def notes(self, scope: str | None = None, limit: int = 1_000) -> list[Note]:
+        """The notes of a scope (None: of all), the last changed first."""
+
+        def work(db: sqlite3.Connection) -> list[Note]:
+            where, values = ("", ()) if scope is None else (" where n.scope = ?", (scope,))
+            rows = db.execute(
+                f"select {_FIELDS} from af_note n{where} order by n.updated desc, n.seq desc limit ?", (*values, limit)
+            )
+            return [Note(*row) for row in rows]
+
+        return await self._run(work)
+
+    async def aclose(self) -> None:
+        """Close the database and its thread."""
+        if self._db is not None:
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._db.close)
+            self._db = None
+        self._worker.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._transaction, work)
+
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            db = self._db or self._open()
+            db.execute("begin immediate")
+            try:
+                result = work(db)
+                db.execute("commit")
+                return result
+            finally:
+                if db.in_transaction:
+                    db.execute("rollback")
+        except (sqlite3.Error, OSError) as error:
+            raise DataError(
+                f"the notes in {self._path or 'memory'} cannot be used: {error}",
+                code="notes/database",
+                hint="notes are your data, so a damaged file is left as it is: mend it with sqlite3, or move it away",
+            ) from error
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            make_private_file(self._path)
+        db = sqlite3.connect(self._path or ":memory:", isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
+        try:
+            db.execute("pragma journal_mode = wal")
+            db.executescript(_SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        return db
+
+
+class Notes:
+    """The notes of a flow: :class:`~agentflow.core.ports.NotePort`.
+
+    Parameters: ``sharing`` ``session``: a note is found again in its conversation, ``flow``: in every run; ``home`` is what
+    the flow's notes belong to (its root); ``book`` holds what lasts; ``passing`` what conversations without a name
+    remember, which nobody could go on with.
+    """
+
+    def __init__(self, sharing: NoteSharing, home: str, book: NoteBook, passing: NoteBook) -> None:
+        self.sharing = sharing
+        self.book = book
+        self._home = home
+        self._passing = passing
+
+    async def remember(self, text: str, key: str | None, call: CallContext) -> Note:
+        """Store a note. Raises DataError."""
+        book, scope = self._of(call.session)
+        return await book.add(scope, text, key)
+
+    async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
+        """The notes a question is about, best first; without a question the last ones. Raises DataError."""
+        book, scope = self._of(call.session)
+        return await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
+
+    def _of(self, session: Session) -> tuple[NoteBook, str]:
+        if self.sharing == "flow":
+            return self.book, f"flow:{self._home}"
+        return (self.book if session.named else self._passing), f"session:{session.scope}"
+
+    async def aclose(self) -> None:
+        """Close the databases."""
+        await self.book.aclose()
+        await self._passing.aclose()
+
+
+def _check(text: str, key: str | None) -> None:
+    if not text.strip() or (key is not None and not key.strip()):
+        raise DataError("there is nothing to remember: the text or the key is empty", code="notes/size")
+    if len(text) > MAX_NOTE or len(key or "") > MAX_KEY:
+        raise DataError(
+            f"a note has at most {MAX_NOTE:,} characters, and its key {MAX_KEY}; here are {len(text):,} and {len(key or '')}",
+            code="notes/size",
+            hint="remember what matters of it, or write a file",
+        )
+
+
+def _unknown(note: str) -> DataError:
+    return DataError(
+        f"there is no note '{note[:40]}'", code="notes/unknown", hint="agentflow memory lists them with their ids"
+    )
