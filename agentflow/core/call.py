@@ -161,7 +161,8 @@ class JournalPort(Protocol):
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
     ) -> T:
-        """Do ``work``, which ``call`` is the call of, or answer it from its record; ``content`` is what it asks for.
+        """Do ``work``, which ``call`` is the call of, or answer it from its record; ``content`` is what it asks for, or
+        a function that gives it.
 
         ``write`` and ``read`` turn its result into a value of programs and back, where it is none. Raises what the work
         raised, also when that is recorded.

@@ -70,6 +70,10 @@ class ModelRouter(Protocol):
         """
         ...
 
+    def full_name(self, model: str | None) -> str:
+        """``dialect:name`` of what :meth:`resolve` would resolve; ``model`` itself where it cannot. Needs no key."""
+        ...
+
 
 ToolFunction = Callable[..., Any]
 
@@ -380,6 +384,10 @@ class TemplatePort(Protocol):
         """Run the template ``compiled``, which this task system gave, within ``call`` (to be awaited): context, files,
         prompt, output. Publishes Task events.
         """
+        ...
+
+    def content(self, compiled: Any, request: SubtaskRequest, call: CallContext) -> Any:
+        """What the template ``compiled`` asks for at ``call`` besides its arguments: data, equal for equal tasks."""
         ...
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:

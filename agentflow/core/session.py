@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, cast
 
 from agentflow.core.context import DataContext
@@ -36,12 +37,13 @@ class Session:
     thread), which is then ``named``.
     """
 
-    __slots__ = ("_base", "_base_length", "_busy", "_own", "_root", "_scope", "data_context", "named")
+    __slots__ = ("_base", "_base_length", "_busy", "_digests", "_own", "_root", "_scope", "data_context", "named")
 
     def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
         self._base: Session | None = None
         self._base_length = 0
         self._own: list[tuple[Message, ...]] = []
+        self._digests: list[bytes] = []
         self._busy = False
         self._root: Session | None = None
         self._scope = scope
@@ -58,17 +60,35 @@ class Session:
 
     def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
         """The committed exchanges, oldest first; with ``last``, at most that many of the newest."""
+        exchanges: list[tuple[Message, ...]] = []
+        for session, length in self._lineage():
+            exchanges.extend(session._own[:length])
+        if last is None:
+            return exchanges
+        return exchanges[-last:] if last > 0 else []
+
+    def _lineage(self) -> list[tuple[Session, int]]:
+        """This session and those it was forked from, oldest first, each with how many of its exchanges it has."""
         chain: list[tuple[Session, int]] = [(self, len(self._own))]
         at = self
         while at._base is not None:
             chain.append((at._base, at._base_length))
             at = at._base
-        exchanges: list[tuple[Message, ...]] = []
-        for session, length in reversed(chain):
-            exchanges.extend(session._own[:length])
-        if last is None:
-            return exchanges
-        return exchanges[-last:] if last > 0 else []
+        chain.reverse()
+        return chain
+
+    def digest(self, last: int | None = None) -> str:
+        """A digest of :meth:`turns`, equal for equal exchanges in every process; each exchange is read once for it."""
+        digests: list[bytes] = []
+        for session, length in self._lineage():
+            known = session._digests
+            for exchange in session._own[len(known) : length]:
+                text = json.dumps(plain(exchange), sort_keys=True)
+                known.append(blake2b(text.encode("ascii"), digest_size=16).digest())
+            digests.extend(known[:length])
+        if last is not None:
+            digests = digests[-last:] if last > 0 else []
+        return blake2b(b"".join(digests), digest_size=16).hexdigest()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -89,6 +109,7 @@ class Session:
         self._base = None
         self._base_length = 0
         self._own = []
+        self._digests = []
 
     def fork(self) -> Session:
         """A session that starts with the current history and then grows separately. Takes constant time."""
@@ -121,6 +142,12 @@ class Session:
         if self.data_context is not mark.data_context:
             changes["data_context"] = plain(self.data_context)
         return changes or None
+
+    def go_back(self, mark: SessionMark) -> None:
+        """Take back what was committed since ``mark``, unless the history was cleared meanwhile."""
+        if self._own is mark.exchanges:
+            del self._own[mark.length :]
+            del self._digests[mark.length :]
 
     def apply(self, changes: dict[str, Any]) -> None:
         """Change the conversation as :meth:`changes_since` says. Raises DataError."""

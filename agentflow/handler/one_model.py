@@ -27,3 +27,7 @@ class OneModel:
             )
         name = model or self._model or ""
         return self.adapter, name.partition(":")[2] or name
+
+    def full_name(self, model: str | None) -> str:
+        """The name as it is written."""
+        return model or self._model or ""

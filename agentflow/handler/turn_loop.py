@@ -108,6 +108,10 @@ class TurnLoop:
         """The system prompt: the handler's own text, then the prompt's."""
         return f"{self.base_system}\n\n{own}" if self.base_system and own else own or self.base_system
 
+    def model_name(self, model: str | None) -> str:
+        """``model`` as ``dialect:name``; None for the flow's model. Needs no key."""
+        return self._router.full_name(model)
+
     @property
     def router(self) -> ModelRouter:
         """The model router."""

@@ -109,3 +109,7 @@ class FallbackRouter:
         if model is not None or not self._fallbacks:
             return first
         return FallbackProvider([first, *(self._router.resolve(name) for name in self._fallbacks)]), first[1]
+
+    def full_name(self, model: str | None) -> str:
+        """The whole name of ``model``; fallbacks do not count."""
+        return self._router.full_name(model)

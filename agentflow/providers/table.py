@@ -153,6 +153,18 @@ class Router:
             raise _no_model()
         return self._adapter(dialect), name
 
+    def full_name(self, model: str | None) -> str:
+        """The whole name; see :class:`agentflow.core.ports.ModelRouter`."""
+        if model is None:
+            return self.model or ""
+        if self._provider is not None:
+            return model
+        try:
+            dialect, name = self._split(model)
+        except ConfigurationError:
+            return model
+        return f"{dialect}:{name}" if name else dialect
+
     def check(self, *models: str) -> None:
         """Raise ConfigurationError for a name that :meth:`resolve` would not understand. Needs no key."""
         for model in models:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
@@ -88,7 +87,7 @@ class RunJournal:
         """Do ``work`` or answer it from its record; see :meth:`~agentflow.core.call.JournalPort.step`."""
         if effect_key(call.path) == self.leaf:
             return await work()  # the effect around it is this very one
-        digest = fingerprint(kind, name, content)
+        digest = fingerprint(kind, name, content() if callable(content) else content)
         row = await self._find(kind, name, digest, call)
         if row is not None:
             value = self._replayed(row, call)
@@ -129,7 +128,9 @@ class RunJournal:
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed)
         await self._commit(row, run.meter)
-        if row.turns is not None and call.session is not session:
+        if row.turns is not None and (call.session is not session or row.turns is not turns):
+            if call.session is session:
+                session.go_back(mark)  # secrets were taken out of what is stored, and later tasks send what is stored
             session.apply(self.codec.decode(row.turns))
         outcome = self._outcome(row.value, call, failure)
         return outcome if read is None else read(outcome)
@@ -344,7 +345,17 @@ class Journaled:
         if leaf is None or not isinstance(journal, RunJournal):
             return await self.runner.perform(effect, call)
         content = [leaf.content, self.runner.definition(effect, call)]
-        return await journal.step(leaf.kind, leaf.name, content, call, partial(self.runner.perform, effect, call))
+        carried_out = False
+
+        def work() -> Awaitable[Any]:
+            nonlocal carried_out
+            carried_out = True
+            return self.runner.perform(effect, call)
+
+        result = await journal.step(leaf.kind, leaf.name, content, call, work)
+        if call.steps is not None and not carried_out:
+            call.steps.append((leaf.name, result, call.grants))  # as perform does: later steps may be given it
+        return result
 
 
 __all__ = ["UNRECORDED", "Journaled", "LeafKind", "Meter", "RunJournal"]

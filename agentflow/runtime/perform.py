@@ -85,11 +85,16 @@ class EffectRunner:
         return names
 
     def definition(self, effect: Effect, call: CallContext) -> Any:
-        """What the name that an effect calls means at ``call``: the fields of a task, the parameters of a tool."""
+        """What an effect asks for at ``call`` besides its arguments: of a task its template, model and history, of a
+        tool its parameters."""
         if isinstance(effect, TaskCall):
             template = self.tasks.find_compiled(effect.name, call.definitions)
             if template is not None:
-                return template.fields
+                try:
+                    request = self.request_from_arguments(template.template, effect.arguments)
+                except AgentflowError:
+                    return template.fields  # the call fails with the same error whenever it is made
+                return self.tasks.content(template, request, call)
         if isinstance(effect, TaskCall | ToolCall):
             tool = self.tools.find(effect.name)
             return None if tool is None else tool.spec.input_schema

@@ -16,6 +16,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
+from agentflow.tasks.content import NamesModels, content_of
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
 from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOverrides
@@ -77,9 +78,28 @@ class TaskRunner:
         if journal is None:
             return self._run(compiled, request, call, options)
         step = call.start(call.span, TaskStarted.__name__, {"name": compiled.name, "request": request})
-        content = [request, compiled.fields]
+        step.steps = call.steps
         work = partial(self._run, compiled, request, step, options)
-        return journal.step("task", compiled.name, content, step, work)
+        return journal.step(
+            "task",
+            compiled.name,
+            lambda: [request, self.content(compiled, request, step, options)],
+            step,
+            work,
+        )
+
+    def content(
+        self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
+    ) -> list[Any]:
+        """What a template asks for at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
+        template, prompts = compiled.template, options.prompts or self.executor.prompts
+        model = template.model
+        if options.available_models is not None or (model is None and template.fallbacks):
+            model, _ = select_model(template, options.available_models)
+        name = prompts.model_name(model) if isinstance(prompts, NamesModels) else model or ""
+        return content_of(
+            compiled, request, call, model=name, find=lambda name: self.registry.find(name, call.definitions)
+        )
 
     async def _run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions

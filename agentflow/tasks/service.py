@@ -174,6 +174,10 @@ class TaskService:
         """Run a template within ``call`` (to be awaited); otherwise like :meth:`run_request`."""
         return self._runner.run(compiled, request, call, self._options() if self._test_mode else ORDINARY)
 
+    def content(self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> list[Any]:
+        """What a template asks for at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
+        return self._runner.content(compiled, request, call, self._options() if self._test_mode else ORDINARY)
+
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run an atomic task within ``call``, found by the request's name or else its ``type:subtype``.
 

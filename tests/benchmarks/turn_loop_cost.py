@@ -130,6 +130,9 @@ class Router:
     def resolve(self, model: str | None) -> tuple[Instant, str]:
         return self.provider, "m"
 
+    def full_name(self, model: str | None) -> str:
+        return "m"
+
 
 async def report(name: str, ours: Work, base: Work, times: int, per: int = 1) -> None:
     mine, theirs = (await medians({"ours": ours, "by hand": base}, ROUNDS, times)).values()

@@ -267,3 +267,6 @@ class FakeRouter:
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
         self.asked.append(model)
         return self.provider, model or "fake-1"
+
+    def full_name(self, model: str | None) -> str:
+        return model or "fake-1"

@@ -1,0 +1,92 @@
+"""What a task asks for besides its arguments: the part of its record's key that says whether an answer is still the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from agentflow.core.call import CallContext
+from agentflow.core.context import NOTHING_INHERITED
+from agentflow.core.errors import TaskError
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.values import plain
+from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
+from agentflow.tasks.registry import CompiledTemplate
+
+
+@runtime_checkable
+class NamesModels(Protocol):
+    """A turn loop that knows the whole name of a model."""
+
+    def model_name(self, model: str | None) -> str:
+        """``model`` as ``dialect:name``; None for the flow's model. Needs no key."""
+        ...
+
+
+Find = Callable[[str], CompiledTemplate | None]
+
+
+def content_of(
+    compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, *, model: str, find: Find
+) -> list[Any]:
+    """Template, model and what is sent of the conversation and of the steps before: as data that is equal for equal tasks.
+
+    ``model`` is the whole name of the model that is asked, ``find`` gives the templates that its texts call. What files
+    hold and lookups find does not count, nor what was said before where host code does several things at once: who is
+    first there is another each time.
+    """
+    history = request.history_config or compiled.template.history_config or compiled.history
+    sends = history.use_session_history and "/~" not in call.path
+    session = call.session
+    return [
+        definition_of(compiled, find),
+        model,
+        session.digest(history.history_turns_to_include) if sends else None,
+        None if session.data_context is None else plain(session.data_context),
+        _handed_on(compiled, request, call),
+    ]
+
+
+def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
+    """The fields of a template, and those of the templates that its texts call, in whatever order they are called."""
+    seen: dict[str, CompiledTemplate | None] = {compiled.name: compiled}
+    pending = [compiled]
+    while pending:
+        for name in pending.pop().functions:
+            if name not in seen:
+                seen[name] = other = find(name)
+                if other is not None:
+                    pending.append(other)
+    return [[name, None if each is None else _fields(each)] for name, each in sorted(seen.items())]
+
+
+def _fields(compiled: CompiledTemplate) -> list[Any]:
+    fields = compiled.fields
+    return [fields] if compiled.output.model is None else [fields, compiled.output.schema]
+
+
+def _handed_on(compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> Any:
+    """What the task is shown of the task around it and of the steps before it."""
+    material = call.material
+    inherits = material is not None and material is not NOTHING_INHERITED
+    if not inherits and call.steps is None:
+        return None
+    settings = _settings(compiled, request)
+    steps = call.steps if settings.accumulate_data else None
+    return [
+        None if steps is None else steps.previous_outputs(settings.accumulation_format, call.grants),
+        [material.text, list(material.paths)]
+        if material is not None and inherits and settings.inherit_context != "none"
+        else None,
+    ]
+
+
+def _settings(compiled: CompiledTemplate, request: SubtaskRequest) -> ContextSettings:
+    if request.context_management is None:
+        return compiled.context or STANDARD
+    try:
+        return resolve_settings(
+            compiled.template.subtype, compiled.template.context_management, request.context_management
+        )
+    except TaskError:
+        return STANDARD  # a contradiction, which the task itself reports
