@@ -327,6 +327,15 @@ class Log(EventBase):
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryCompacted(EventBase):
+    """A summary stands for the first ``turns`` turns of a conversation now; the tokens of history are estimates."""
+
+    turns: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Warning(EventBase):
     """Something the user should know that is not a failure; ``code`` is stable."""
 

@@ -19,12 +19,21 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """A summary that may be sent in place of the first ``turns`` turns of a conversation."""
+
+    turns: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionMark:
-    """A moment in a session: its list of exchanges with its length, and its data context, told by identity."""
+    """A moment in a session: its list of exchanges with its length, its data context and summary, told by identity."""
 
     exchanges: list[tuple[Message, ...]]
     length: int
     data_context: DataContext | None
+    compaction: Compaction | None
 
 
 class Session:
@@ -37,7 +46,18 @@ class Session:
     thread), which is then ``named``.
     """
 
-    __slots__ = ("_base", "_base_length", "_busy", "_digests", "_own", "_root", "_scope", "data_context", "named")
+    __slots__ = (
+        "_base",
+        "_base_length",
+        "_busy",
+        "_digests",
+        "_own",
+        "_root",
+        "_scope",
+        "compaction",
+        "data_context",
+        "named",
+    )
 
     def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
         self._base: Session | None = None
@@ -49,6 +69,7 @@ class Session:
         self._scope = scope
         self.named = scope is not None
         self.data_context: DataContext | None = data_context
+        self.compaction: Compaction | None = None
 
     @property
     def scope(self) -> str:
@@ -77,8 +98,11 @@ class Session:
         chain.reverse()
         return chain
 
-    def digest(self, last: int | None = None) -> str:
-        """A digest of :meth:`turns`, equal for equal exchanges in every process; each exchange is read once for it."""
+    def digest(self, last: int | None = None, *, compacted: bool = False) -> str:
+        """A digest of :meth:`turns`, equal for equal exchanges in every process; each exchange is read once for it.
+
+        ``compacted`` takes the summary for the turns it stands for.
+        """
         digests: list[bytes] = []
         for session, length in self._lineage():
             known = session._digests
@@ -86,9 +110,19 @@ class Session:
                 text = json.dumps(plain(exchange), sort_keys=True)
                 known.append(blake2b(text.encode("ascii"), digest_size=16).digest())
             digests.extend(known[:length])
+        count = len(digests)
         if last is not None:
             digests = digests[-last:] if last > 0 else []
+        if compacted and self.compaction is not None:
+            summary = self.compaction.summary.encode("utf-8", "surrogatepass")
+            rest = digests[max(0, self.compaction.turns - (count - len(digests))) :]
+            digests = [blake2b(summary, digest_size=16).digest(), *rest]
         return blake2b(b"".join(digests), digest_size=16).hexdigest()
+
+    @property
+    def turn_count(self) -> int:
+        """The number of committed exchanges."""
+        return sum([length for _, length in self._lineage()])
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -104,8 +138,13 @@ class Session:
         """Append an exchange."""
         self._own.append(exchange)
 
+    def compact(self, turns: int, summary: str) -> None:
+        """Have ``summary`` stand for the first ``turns`` exchanges in prompts that compact their history."""
+        self.compaction = Compaction(turns, summary)
+
     def reset(self) -> None:
         """Clear the history; the data context stays."""
+        self.compaction = None
         self._base = None
         self._base_length = 0
         self._own = []
@@ -119,6 +158,7 @@ class Session:
         if self._own or self._base is not None:
             child._base = self
             child._base_length = len(self._own)
+            child.compaction = self.compaction
         return child
 
     def join(self, branches: list[Session]) -> None:
@@ -128,10 +168,10 @@ class Session:
 
     def mark(self) -> SessionMark:
         """The state of the conversation now, for :meth:`changes_since`."""
-        return SessionMark(self._own, len(self._own), self.data_context)
+        return SessionMark(self._own, len(self._own), self.data_context, self.compaction)
 
     def changes_since(self, mark: SessionMark) -> dict[str, Any] | None:
-        """What was committed, cleared or primed since ``mark``, as JSON data for :meth:`apply`; None if nothing was."""
+        """What was committed, cleared, summarised or primed since ``mark``, as JSON data for :meth:`apply`; None if nothing was."""
         changes: dict[str, Any] = {}
         start = mark.length
         if self._own is not mark.exchanges:
@@ -141,11 +181,14 @@ class Session:
             changes["turns"] = plain(self._own[start:])
         if self.data_context is not mark.data_context:
             changes["data_context"] = plain(self.data_context)
+        if self.compaction is not mark.compaction:
+            changes["compaction"] = plain(self.compaction)
         return changes or None
 
     def go_back(self, mark: SessionMark) -> None:
         """Take back what was committed since ``mark``, unless the history was cleared meanwhile."""
         if self._own is mark.exchanges:
+            self.compaction = mark.compaction
             del self._own[mark.length :]
             del self._digests[mark.length :]
 
@@ -157,6 +200,15 @@ class Session:
         if "data_context" in changes:
             context = changes["data_context"]
             self.data_context = None if context is None else DataContext.of(context)
+        if "compaction" in changes:
+            self._read_compaction(changes["compaction"])
+
+    def _read_compaction(self, data: Any) -> None:
+        """Take over a summary written as data; one that stands for turns that are not there is passed over."""
+        if isinstance(data, dict):
+            turns, summary = cast(dict[str, Any], data).get("turns"), cast(dict[str, Any], data).get("summary")
+            if type(turns) is int and isinstance(summary, str) and 0 < turns <= self.turn_count:
+                self.compact(turns, summary)
 
     def _read_turns(self, turns: list[list[Any]]) -> None:
         for number, turn in enumerate(turns, 1):
@@ -169,7 +221,13 @@ class Session:
         ``{"session": 1, "turns": [[message, ...], ...], "data_context": ...}``, where a message is ``{"role", "parts"}``
         and each part has its ``type``; a conversation with a name also has its ``scope``. Everything is kept, the verbatim JSON of providers too.
         """
-        data = {"session": VERSION, "turns": plain(self.turns()), "data_context": plain(self.data_context)}
+        data: dict[str, Any] = {
+            "session": VERSION,
+            "turns": plain(self.turns()),
+            "data_context": plain(self.data_context),
+        }
+        if self.compaction is not None:
+            data["compaction"] = plain(self.compaction)
         if self.named:
             data["scope"] = self.scope
         return json.dumps(data)
@@ -207,6 +265,7 @@ class Session:
             scope=scope if isinstance(scope, str) else None,
         )
         session._read_turns(cast(list[list[Any]], turns))
+        session._read_compaction(data.get("compaction"))
         return session
 
     def acquire(self) -> None:

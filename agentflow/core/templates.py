@@ -47,12 +47,15 @@ class HistoryConfig(Overrides):
     """How a task uses its session's history.
 
     ``use_session_history`` sends earlier exchanges, ``history_turns_to_include`` limits them to the newest (None: all);
-    ``record_in_session_history`` commits this exchange.
+    ``record_in_session_history`` commits this exchange. With ``compact_after_tokens`` a history longer than that (by
+    estimate) is sent as a summary of its older turns, which a model call writes, and its newest ``compact_keep_turns``.
     """
 
     use_session_history: bool = True
     history_turns_to_include: int | None = Field(default=None, ge=0)
     record_in_session_history: bool = True
+    compact_after_tokens: int | None = Field(default=None, ge=1)
+    compact_keep_turns: int = Field(default=2, ge=0)
 
 
 class Parameter(MappingModel):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 
 from agentflow.core.context import DataContext
-from agentflow.core.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart
-from agentflow.core.session import Session
+from agentflow.core.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart, user
+from agentflow.core.session import Compaction, Session
 from agentflow.core.templates import HistoryConfig
 
 NO_ANSWER = "(no answer in words)"
 """Stands in history for an answer without text: providers refuse an empty message."""
 
-_CLOSING = re.compile(r"<(?=/?\s*(?:data_context|item|summary)\b)", re.IGNORECASE)
+_CLOSING = re.compile(
+    r"<(?=/?\s*(?:data_context|item|(?:conversation_)?summary(?:_so_far)?|conversation)\b)", re.IGNORECASE
+)
 
 
 def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[list[Message], int]:
@@ -23,7 +25,12 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[
     """
     messages: list[Message] = []
     if history.use_session_history:
-        for exchange in session.turns(history.history_turns_to_include):
+        compaction = session.compaction if history.compact_after_tokens is not None else None
+        exchanges = session.turns(history.history_turns_to_include)
+        if compaction is not None:
+            messages.extend(summary_messages(compaction))
+            exchanges = exchanges[max(0, compaction.turns - (session.turn_count - len(exchanges))) :]
+        for exchange in exchanges:
             messages.extend(exchange)
     at = len(messages)
     messages.append(prompt)
@@ -33,6 +40,17 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[
             first = messages[0]
             messages[0] = Message(first.role, (TextPart(text, cache=True), *first.parts))
     return messages, at
+
+
+def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
+    """The exchange that stands for the turns of a summary, whose text cannot end its own element; none without one."""
+    if compaction is None:
+        return ()
+    text = f"<conversation_summary>\n{contained(compaction.summary)}\n</conversation_summary>"
+    return (
+        user(f"The conversation before this, shortened:\n\n{text}"),
+        Message("assistant", (TextPart("I go on from there."),)),
+    )
 
 
 def render(data: DataContext) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -15,7 +17,11 @@ from agentflow.core.errors import CallTimeout, ConfigurationError, clip
 from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import file_grants
 from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.results import Usage
+from agentflow.core.session import Session
+from agentflow.core.templates import HistoryConfig
 from agentflow.handler.answer import OutputSchemas
+from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.prompt_run import PromptRun
 from agentflow.handler.tool_turn import NO_TOOLS
 from agentflow.lib.suggest import did_you_mean
@@ -56,6 +62,10 @@ class TurnLoop:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
         offered = self._offered(prompt, call.grants)
+        spent = NOTHING
+        if prompt.history.compact_after_tokens is not None and prompt.history.use_session_history:
+            ask = partial(self._shorten, adapter, model, prompt.timeout_s)
+            spent = await compact(call.session, prompt.history, ask, model, call)
         # All calls of this prompt are numbered below its own path, and have the authority of the offered tools; files
         # may be handed on to subtasks as far as the caller itself may give them.
         path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
@@ -74,7 +84,19 @@ class TurnLoop:
         outcome = await (work if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work))
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
-        return outcome
+        return outcome if spent is NOTHING else _with(outcome, *spent)
+
+    async def _shorten(
+        self, adapter: ProviderAdapter, model: str, timeout_s: float | None, system: str, text: str, call: CallContext
+    ) -> PromptOutcome:
+        """A prompt by itself, without history or tools, answered by the model that a conversation goes on with."""
+        alone = HistoryConfig(use_session_history=False, record_in_session_history=False)
+        prompt = Prompt(parts=(TextPart(text),), history=alone, max_turns=1, timeout_s=timeout_s)
+        inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
+        inner.grants = NO_TOOLS
+        inner.session = Session()
+        work = PromptRun(prompt, inner, adapter, model, system=system, offered=(), tools=self._tools, shape=None).run()
+        return await (work if timeout_s is None else _within(timeout_s, model, work))
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:
         first = self._router.resolve(prompt.model)
@@ -116,6 +138,12 @@ class TurnLoop:
     def router(self) -> ModelRouter:
         """The model router."""
         return self._router
+
+
+def _with(outcome: PromptOutcome, usage: Usage, cost: float | None) -> PromptOutcome:
+    """The outcome of a prompt that cost this much more."""
+    total = None if cost is None or outcome.cost_usd is None else outcome.cost_usd + cost
+    return replace(outcome, usage=outcome.usage + usage, cost_usd=total)
 
 
 async def _within(seconds: float, model: str | None, work: Coroutine[Any, Any, PromptOutcome]) -> PromptOutcome:

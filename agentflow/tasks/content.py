@@ -41,7 +41,9 @@ def content_of(
     return [
         definition_of(compiled, find),
         model,
-        session.digest(history.history_turns_to_include) if sends else None,
+        session.digest(history.history_turns_to_include, compacted=history.compact_after_tokens is not None)
+        if sends
+        else None,
         None if session.data_context is None else plain(session.data_context),
         _handed_on(compiled, request, call),
     ]
