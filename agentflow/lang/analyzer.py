@@ -261,6 +261,10 @@ class Analyzer(Naming):
         self.read(var, scope)
         known = var.value
         made = self.call(node, ir.Local(head, var), scope, plain=known is not None or var.arity is not None)
+        if made.pairs is None:
+            var.counts.add(len(made.args))
+        else:
+            var.escapes = True
         if tail is var and var.arity == len(node.items) - 1:
             made.self_tail = True
         else:
@@ -315,6 +319,7 @@ class Analyzer(Naming):
             if var.value is not None or var.arity is not None:
                 return None
             self.read(var, scope)
+            var.escapes = True
             return ir.Link(node, head.name, ir.Local(head, var))
         kind = self.kind(head.name)
         if kind == "variable":

@@ -213,13 +213,13 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
     near = ast.Compare(g.name("d"), [ast.Lt()], [g.const(MAX_STACK_CALLS)], **g.loc)
     if isinstance(operator, ir.Local):
         known = operator.var.known
-        if known is not None and known.rest is None and len(known.params) == count:
+        if known is not None and known.takes(count):
             code = g.name(code_name(g, known))
             return g.ifexp(near, code, g.call(g.rt("on_fresh_stack"), [code])), may_tail(g, known)
     if isinstance(operator, ir.Global):
         known = g.global_code.get(operator.name)
         cell = g.cell(operator.name)
-        if known is not None and known.rest is None and len(known.params) == count:
+        if known is not None and known.takes(count):
             code, made = global_names(operator.name, known, g)
             same = g.is_(g.attr(cell, "v"), g.name(made))
             args = [environment(g), cell, g.const(operator.name), g.const(count), g.name("d")]

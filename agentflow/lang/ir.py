@@ -53,7 +53,8 @@ class Var:
 
     ``captured``: a lambda or branch other than its own function reads it; ``mutated``: ``set!`` changes it;
     ``escapes``: its value is used other than by being called; ``early``: it is read, in its own function, before its
-    definition; ``shared``: ``set!`` happens in another lambda, so the owner strand must be known.
+    definition; ``shared``: ``set!`` happens in another lambda, so the owner strand must be known; ``counts``: with how
+    many operands it is called.
     ``value`` is the lambda it is bound to. The name of a named let has its ``arity``, and is ``looping`` while all its
     uses are tail calls of itself. ``readers`` and ``writers`` are the functions that use it.
     """
@@ -61,6 +62,7 @@ class Var:
     __slots__ = (
         "arity",
         "captured",
+        "counts",
         "defined",
         "early",
         "escapes",
@@ -87,6 +89,7 @@ class Var:
         self.defined = True
         self.value: Lambda | None = None
         self.arity: int | None = None
+        self.counts: set[int] = set()
         self.looping = True
         self.readers: set[Function] = set()
         self.writers: list[tuple[Function, SetLocal]] = []
@@ -257,6 +260,10 @@ class Lambda:
     self_global: str | None = None
     body_place: tuple[int, int] = (0, 0)
     portable: bool = True
+
+    def takes(self, count: int) -> bool:
+        """Whether its code can be called directly with so many operands."""
+        return self.rest is None and len(self.params) == count
 
 
 @dataclass(slots=True)

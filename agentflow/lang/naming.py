@@ -167,8 +167,10 @@ class Naming:
             var.early = True
 
     def finish(self) -> None:
-        """Work out captures and mutations, now that it is known which functions are real."""
+        """Work out captures, mutations and escapes, now that it is known which functions are real."""
         for var in self.vars:
+            if var.value is not None and not all(map(var.value.takes, var.counts)):
+                var.escapes = True  # Such a call takes the closure: not the code directly.
             for function in var.readers:
                 if any(kind != "thunk" for kind in function.path_to(var.function)):
                     var.captured = True

@@ -159,3 +159,45 @@ async def test_a_nest_is_as_deep_as_the_text_may_be() -> None:
     flow = FakeFlow()
     levels = flow.limits.nesting - 1
     assert await flow(f"(let ((f identity)) {'(f ' * levels}1{')' * levels})") == 1
+
+
+BINDINGS = {
+    "let": "(let ((f {f})) {call})",
+    "let*": "(let* ((g 1) (f {f})) {call})",
+    "letrec": "(letrec ((g (lambda () {call})) (f {f})) (g))",
+    "body": "(define (m) (define (g) {call}) (define f {f}) (g)) (m)",
+    "top": "(define (g) {call}) (define f {f}) (g)",
+}
+"""Where a procedure may be bound that is only ever called; in some the call is written before the procedure."""
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize(
+    ("procedure", "call", "expected"),
+    [
+        ("(lambda (a b) (list a b))", "(f 1 2)", [1, 2]),
+        ("(lambda (a . more) (list a more))", "(f 1 2 3)", [1, [2, 3]]),
+        ("(lambda (. all) all)", "(f 1 (f 2))", [1, [2]]),
+        ("(lambda (a) a)", "(f (abs 1))", 1),
+        ("(lambda (a) a)", "(f (f (abs 1)))", 1),
+        ("(lambda (a . more) (if (= a 0) more (f (- a 1) a)))", "(f 2)", [1]),
+    ],
+)
+async def test_a_procedure_is_called_alike_wherever_it_is_bound(
+    binding: str, procedure: str, call: str, expected: Any
+) -> None:
+    """Whether its code can be called directly makes no difference to what a call gives."""
+    if binding in ("let", "let*") and procedure.count("(f "):
+        pytest.skip("a procedure does not see itself there")
+    assert await FakeFlow()(BINDINGS[binding].format(f=procedure, call=call)) == expected
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize(("procedure", "call"), [("(lambda () 1)", "(f 2)"), ("(lambda (a . m) a)", "(f)")])
+async def test_a_wrong_number_of_operands_is_said_alike_wherever_it_is_bound(
+    binding: str, procedure: str, call: str
+) -> None:
+    """The error is about the operands, also of a local procedure that nothing but the call mentions."""
+    with pytest.raises(SexpEvaluationError) as caught:
+        await FakeFlow()(BINDINGS[binding].format(f=procedure, call=call))
+    assert caught.value.code == "arity/closure"
