@@ -43,6 +43,7 @@ from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.table import Router
 from agentflow.runtime.compiling import is_small
+from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult, RunStream
@@ -319,13 +320,15 @@ class AgentFlow:
         allow: Iterable[str] | None = None,
         approve: Approver | None = None,
         labels: Mapping[str, str] | None = None,
+        session: Session | None = None,
     ) -> DurableRun:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
 
         Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and one
-        that has ended gives its recorded end. The other parameters are as for :meth:`run`. Raises ConfigurationError
+        that has ended gives its recorded end. The other parameters are as for :meth:`run`; the run has ``session`` until
+        it ends. Raises ConfigurationError
         (``config/durable``) for a flow without ``durable=``, JournalError when the run cannot be stored, belongs to a
-        living process, or is one of another program; and what :meth:`compile` raises.
+        living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
         """
         runs = self._durable_runs()
         if executing_call() is not None:
@@ -339,7 +342,14 @@ class AgentFlow:
         source = await load_program(program)
         compiled = await self._compiled(source, SexpEnvironment(values), grants, limits, None)
         return await runs.start(
-            compiled, values, run_id=run_id, limits=limits, allow=allow, approve=approve, labels=labels
+            compiled,
+            values,
+            run_id=run_id,
+            limits=limits,
+            allow=allow,
+            approve=approve,
+            labels=labels,
+            session=session,
         )
 
     async def resume(
@@ -356,6 +366,17 @@ class AgentFlow:
         the run's. Raises as :meth:`start`, and JournalError ``durable/unknown-run`` and ``durable/bindings``.
         """
         return await self._durable_runs().resume(run_id, bindings=bindings, limits=limits, approve=approve)
+
+    def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
+        """A conversation that lasts: ``async with flow.session("user-42") as session``, to be passed to runs.
+
+        It is loaded from the database of the durable runs, belongs to the block alone, in all processes, and is stored
+        after each run in it and at the end of the block. A durable run that was interrupted keeps it, until it is gone on
+        with or cancelled. Entering the block raises SessionBusy when somebody else has had the session for ``wait_s``
+        seconds, and JournalError. Raises ConfigurationError: ``config/durable`` for a flow without ``durable=``,
+        ``config/session`` for what is no name.
+        """
+        return self._durable_runs().sessions.session(name, wait_s)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a durable run for good, whether it works here or was interrupted. Raises as :meth:`resume`."""

@@ -8,6 +8,8 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
+from agentflow.core.errors import SessionBusy
+
 RunStatus: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 """``queued`` is to be gone on with, ``waiting`` is for an answer or a time, the last three are ends."""
 ENDED: frozenset[RunStatus] = frozenset({"done", "failed", "cancelled"})
@@ -63,13 +65,14 @@ class EffectRow:
 class NewRun:
     """What a run begins with: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
 
-    ``base`` is the run whose records it may reuse.
+    ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended.
     """
 
     program: str
     digest: str
     input: Mapping[str, Any]
     base: str | None = None
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,42 @@ class OwnedRun:
     cost: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSession:
+    """A conversation as it is stored: its ``turns``, oldest first, and its ``state``, all the rest; JSON data.
+
+    ``holder`` is the run that has not ended and goes on with it; ``last`` the run that ended with it last.
+    """
+
+    name: str
+    turns: list[Any]
+    state: Mapping[str, Any]
+    holder: str | None = None
+    last: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChanges:
+    """What a stored conversation becomes: ``turns`` are added, after all others are dropped if ``reset``.
+
+    Entries of ``state`` replace those it has. Turns and entries are JSON data.
+    """
+
+    turns: list[Any]
+    state: Mapping[str, Any]
+    reset: bool = False
+
+
+def session_held(name: str, run: str) -> SessionBusy:
+    """The error for a stored conversation that a run has which has not ended."""
+    return SessionBusy(
+        f"the session '{name}' belongs to the run '{run}', which has not ended",
+        code="session/held",
+        hint=f"go on with it, flow.resume('{run}'), or give it up, flow.cancel('{run}')",
+        details={"run_id": run},
+    )
+
+
 __all__ = [
     "ENDED",
     "EffectRow",
@@ -120,5 +159,8 @@ __all__ = [
     "OwnedRun",
     "RunRow",
     "RunStatus",
+    "SessionChanges",
+    "StoredSession",
     "effect_key",
+    "session_held",
 ]

@@ -13,7 +13,16 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
-from agentflow.core.journal import EffectRow, EffectState, NewRun, OwnedRun, RunRow, RunStatus
+from agentflow.core.journal import (
+    EffectRow,
+    EffectState,
+    NewRun,
+    OwnedRun,
+    RunRow,
+    RunStatus,
+    SessionChanges,
+    StoredSession,
+)
 from agentflow.core.messages import (
     Message,
     ModelDelta,
@@ -457,6 +466,26 @@ class HandlerPort(Protocol):
     def clear_data_context(self) -> None: ...
 
 
+class SessionStore(Protocol):
+    """Where conversations are stored, each with one owner at a time. Raises JournalError as :class:`JournalStore`."""
+
+    async def open(self, name: str) -> StoredSession | None:
+        """Become the owner of a conversation, which is empty if there was none; None if somebody owns it."""
+        ...
+
+    async def runs(self, name: str) -> tuple[str | None, str | None]:
+        """The run that holds a conversation, and the one that ended with it last."""
+        ...
+
+    async def change(self, name: str, changes: SessionChanges) -> None:
+        """Store changes of a conversation owned here."""
+        ...
+
+    def close(self, name: str) -> None:
+        """Give up a conversation."""
+        ...
+
+
 class JournalStore(Protocol):
     """Where durable runs are stored: rows, and nothing of what they mean.
 
@@ -466,8 +495,16 @@ class JournalStore(Protocol):
     owns the run, ``durable/unknown-run``.
     """
 
+    @property
+    def sessions(self) -> SessionStore:
+        """The conversations that are stored beside the runs."""
+        ...
+
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
-        """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new."""
+        """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new.
+
+        A new one holds its session. Raises SessionBusy while another run does.
+        """
         ...
 
     async def own(self, run: str) -> OwnedRun:
@@ -490,9 +527,20 @@ class JournalStore(Protocol):
         ...
 
     async def finish(
-        self, run: str, epoch: int, status: RunStatus, *, result: Any = None, error: Any = None, spent_s: float = 0.0
+        self,
+        run: str,
+        epoch: int,
+        status: RunStatus,
+        *,
+        result: Any = None,
+        error: Any = None,
+        spent_s: float = 0.0,
+        session: SessionChanges | None = None,
     ) -> None:
-        """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored."""
+        """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored.
+
+        At its end the session that it holds is changed, and held no more.
+        """
         ...
 
     async def find(self, run: str) -> RunRow | None:

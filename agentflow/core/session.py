@@ -6,7 +6,7 @@ import json
 import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from agentflow.core.context import DataContext
 from agentflow.core.errors import DataError, SessionBusy
@@ -36,11 +36,24 @@ class SessionMark:
     compaction: Compaction | None
 
 
+class SessionKeeper(Protocol):
+    """Stores a session that lasts."""
+
+    async def begin(self) -> None:
+        """A run begins in the session. Raises SessionBusy while a run that has not ended has it."""
+        ...
+
+    async def keep(self) -> None:
+        """Store what was added to the session; called after every run in it."""
+        ...
+
+
 class Session:
     """Conversation history and data context.
 
     History is a list of exchanges. An exchange is the messages from a user's prompt to the model's last answer, with
-    exactly one result for every tool call; it is committed whole or not at all.
+    exactly one result for every tool call; it is committed whole or not at all. ``keeper`` stores it, if it is one that
+    lasts.
 
     Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a conversation that lasts (a user, a
     thread), which is then ``named``.
@@ -56,6 +69,7 @@ class Session:
         "_scope",
         "compaction",
         "data_context",
+        "keeper",
         "named",
     )
 
@@ -70,6 +84,7 @@ class Session:
         self.named = scope is not None
         self.data_context: DataContext | None = data_context
         self.compaction: Compaction | None = None
+        self.keeper: SessionKeeper | None = None
 
     @property
     def scope(self) -> str:
@@ -130,6 +145,11 @@ class Session:
         return tuple(message for exchange in self.turns() for message in exchange)
 
     @property
+    def busy(self) -> bool:
+        """Whether a run has the session."""
+        return self._busy
+
+    @property
     def grown(self) -> bool:
         """Whether exchanges were committed to this session itself, rather than to the one it was forked from."""
         return bool(self._own)
@@ -185,6 +205,13 @@ class Session:
             changes["compaction"] = plain(self.compaction)
         return changes or None
 
+    def whole(self) -> dict[str, Any]:
+        """All of the conversation, as changes of an empty one for :meth:`apply`."""
+        changes: dict[str, Any] = {"turns": plain(self.turns()), "data_context": plain(self.data_context)}
+        if self.compaction is not None:
+            changes["compaction"] = plain(self.compaction)
+        return changes
+
     def go_back(self, mark: SessionMark) -> None:
         """Take back what was committed since ``mark``, unless the history was cleared meanwhile."""
         if self._own is mark.exchanges:
@@ -221,13 +248,7 @@ class Session:
         ``{"session": 1, "turns": [[message, ...], ...], "data_context": ...}``, where a message is ``{"role", "parts"}``
         and each part has its ``type``; a conversation with a name also has its ``scope``. Everything is kept, the verbatim JSON of providers too.
         """
-        data: dict[str, Any] = {
-            "session": VERSION,
-            "turns": plain(self.turns()),
-            "data_context": plain(self.data_context),
-        }
-        if self.compaction is not None:
-            data["compaction"] = plain(self.compaction)
+        data: dict[str, Any] = {"session": VERSION, **self.whole()}
         if self.named:
             data["scope"] = self.scope
         return json.dumps(data)

@@ -59,6 +59,12 @@ def dump(data: Any, blobs: Blobs) -> str | None:
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
+def keep_blobs(db: sqlite3.Connection, blobs: Blobs) -> None:
+    """Store values that were long."""
+    if blobs:
+        db.executemany("insert or ignore into af_blob values (?, ?)", list(blobs.items()))
+
+
 def load(text: str | None, db: sqlite3.Connection) -> Any:
     """JSON data that :func:`dump` wrote. Raises JournalError (``durable/corrupt``)."""
     if text is None:

@@ -20,7 +20,9 @@ from agentflow.core.journal import (
     OwnedRun,
     RunRow,
     RunStatus,
+    SessionChanges,
 )
+from agentflow.journal import sessions
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import (
     CREATE,
@@ -36,10 +38,11 @@ from agentflow.journal.rows import (
     dump,
     effect_of,
     effect_values,
+    keep_blobs,
     run_of,
     run_values,
 )
-from agentflow.journal.writer import Put, Unavailable, Writer
+from agentflow.journal.writer import Put, Unavailable, Writer, is_locked
 from agentflow.lib.private_files import make_private_file
 
 CHECKED_BYTES = 64 * 1024 * 1024
@@ -62,15 +65,18 @@ class SqliteJournal:
         self._file = _File(path, sync)
         self._locks = OwnerLocks(path.with_name(f"{path.name}.owners"))
         self._writer = Writer(self._file, f"durable runs in {path}")
+        self.sessions = sessions.SqliteSessions(self._writer, self._locks)
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         def work(db: sqlite3.Connection) -> tuple[RunRow, bool]:
             known = self._find(db, run)
             if known is not None:
                 return known, False
+            if new.session is not None:
+                sessions.hold(db, new.session, run)
             blobs: Blobs = {}
             values = run_values(run, new, time.time(), blobs)
-            _keep(db, blobs)
+            keep_blobs(db, blobs)
             db.execute(CREATE, values)
             return _row(db, run), True
 
@@ -79,6 +85,8 @@ class SqliteJournal:
     async def own(self, run: str) -> OwnedRun:
         def work(db: sqlite3.Connection) -> OwnedRun:
             before = _row(db, run)
+            if before.status in ENDED:
+                sessions.hold_again(db, run)
             change_run(
                 db,
                 run,
@@ -127,7 +135,7 @@ class SqliteJournal:
             blobs: Blobs = {}
             now = time.time()
             fields = [*found[:5], int(state), dump(value, blobs), *found[7:11], now]
-            _keep(db, blobs)
+            keep_blobs(db, blobs)
             db.execute(
                 "update af_effect set state = ?, value = ?, t1 = ?, sum = ? where run = ? and key = ?",
                 (int(state), fields[6], now, checksum(fields), run, key),
@@ -138,13 +146,23 @@ class SqliteJournal:
         return await self._writer.do(work)
 
     async def finish(
-        self, run: str, epoch: int, status: RunStatus, *, result: Any = None, error: Any = None, spent_s: float = 0.0
+        self,
+        run: str,
+        epoch: int,
+        status: RunStatus,
+        *,
+        result: Any = None,
+        error: Any = None,
+        spent_s: float = 0.0,
+        session: SessionChanges | None = None,
     ) -> None:
         def work(db: sqlite3.Connection) -> None:
             row = self._owned(db, run, epoch)
+            if status in ENDED:
+                sessions.let_go(db, run, session)
             blobs: Blobs = {}
             ends: dict[str, Any] = {"result": dump(result, blobs), "error": dump(error, blobs)}
-            _keep(db, blobs)
+            keep_blobs(db, blobs)
             change_run(db, run, time.time(), status=status, spent_s=row.spent_s + spent_s, owner=None, **ends)
 
         try:
@@ -235,7 +253,7 @@ class _File:
             self._prepare(db)
         except sqlite3.OperationalError as error:
             db.close()
-            if first and not _passing(error):
+            if first and not is_locked(error):
                 raise _unusable(self._path, error) from error
             raise
         except sqlite3.DatabaseError as error:
@@ -255,6 +273,7 @@ class _File:
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)
             db.execute("insert into af_meta values ('version', ?)", (str(VERSION),))
+            sessions.make_tables(db)
         db.execute("commit")
         if not tables:
             return
@@ -274,6 +293,8 @@ class _File:
                 code="durable/version",
                 hint="use the agentflow that wrote it, or a later one; nothing was run",
             )
+        if "af_session" not in tables:
+            sessions.make_tables(db)
         if self._path.stat().st_size <= CHECKED_BYTES:
             (said,) = db.execute("pragma quick_check(1)").fetchone()
             if said != "ok":
@@ -301,7 +322,7 @@ class _File:
                 db.executemany(PUT, values)
                 values = []
                 db.executemany("delete from af_effect where run = ? and key = ?", [(job.run, key) for key in job.drop])
-        _keep(db, blobs)
+        keep_blobs(db, blobs)
         db.executemany(PUT, values)
 
     def close(self) -> None:
@@ -341,24 +362,15 @@ def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
     return {"usage": tuple(usage), "cost": cost}
 
 
-def _keep(db: sqlite3.Connection, blobs: Blobs) -> None:
-    if blobs:
-        db.executemany("insert or ignore into af_blob values (?, ?)", list(blobs.items()))
-
-
 def _sweep(db: sqlite3.Connection) -> None:
     """Remove blobs that no value refers to."""
     columns = [("af_effect", name) for name in ("value", "turns")]
     columns += [("af_run", name) for name in ("input", "result", "error")]
+    columns += [("af_session", "state"), ("af_turn", "value")]
     used = " union ".join(
         f"select substr({name}, 8, 32) from {table} where {name} like '{{\"$b\":%'" for table, name in columns
     )
     db.execute(f"delete from af_blob where lower(hex(hash)) not in ({used})")
-
-
-def _passing(error: sqlite3.OperationalError) -> bool:
-    """Whether a database that cannot be opened may be opened later: it is in use."""
-    return "locked" in str(error) or "busy" in str(error)
 
 
 def _unusable(path: Path, error: Exception) -> JournalError:

@@ -20,7 +20,33 @@ LONGEST_WAIT_S = 2.0
 MAX_BATCH = 2_000
 """Maximum number of jobs in a transaction."""
 
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+_AWAY = frozenset(
+    {
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+
 _log = logging.getLogger(__name__)
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether the database can be used again when somebody else has done with it."""
+    return _primary(error) in _LOCKED
+
+
+def may_pass(error: sqlite3.Error) -> bool:
+    """Whether the database may be usable later. Any other error is one of its content."""
+    return _primary(error) in _LOCKED | _AWAY
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # texts that are no UTF-8 have no code
 
 
 class Unavailable(Exception):
@@ -140,7 +166,7 @@ class Writer:
                     _log.warning("%s: it can be written to again; nothing was lost", self._name)
                 return
             except (Unavailable, sqlite3.OperationalError) as error:
-                if self._closing.is_set():
+                if self._closing.is_set() or not (isinstance(error, Unavailable) or may_pass(error)):
                     _fail(jobs, error)
                     return
                 if not told and wait > 0.3:
@@ -179,7 +205,8 @@ class Writer:
 
 def _fail(jobs: list[Job], error: BaseException) -> None:
     if not isinstance(error, AgentflowError):
-        code = "durable/corrupt" if type(error) is sqlite3.DatabaseError else "durable/database"
+        damaged = isinstance(error, sqlite3.DatabaseError) and not may_pass(error)
+        code = "durable/corrupt" if damaged else "durable/database"
         error = JournalError(f"the database of durable runs cannot be used: {error}", code=code)
     for job in jobs:
         job.error = error

@@ -9,17 +9,19 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, cast
 
 from agentflow.core.errors import AgentflowError, JournalError
-from agentflow.core.journal import ENDED, NewRun, OwnedRun, RunRow, RunStatus
+from agentflow.core.journal import ENDED, NewRun, OwnedRun, RunRow, RunStatus, SessionChanges
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.ports import JournalStore
 from agentflow.core.results import NO_USAGE, TaskResult
+from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage, write_usage
+from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.journal import RunJournal
@@ -132,6 +134,7 @@ class DurableRuns:
         self._store = store
         self._redactor = redactor
         self._codec = Codec(engine.effects)
+        self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -145,29 +148,35 @@ class DurableRuns:
         allow: Iterable[str] | None = None,
         approve: Approver | None = None,
         labels: Mapping[str, str] | None = None,
+        session: Session | None = None,
     ) -> DurableRun:
         """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
 
-        Raises JournalError: ``durable/mismatch`` when the id is that of a run of another program, other bindings or
-        another ``allow``, ``durable/owned``, and those of the store.
+        Raises JournalError: ``durable/mismatch`` when the id is that of a run of another program, other bindings,
+        another ``allow`` or another session, ``durable/owned``, and those of the store; SessionBusy.
         """
         if run_id is not None or labels is not None:
             check_name(run_id, labels)
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
-        digest = fingerprint("run", source.text, dict(bindings), names).hex()
+        digest = fingerprint("run", source.text, dict(bindings), names, *self.sessions.mark(session)).hex()
+        opening = self.sessions.opening(session)
         given = {
             "name": source.name,
             "bindings": self._stored_bindings(bindings),
             "allow": names,
             "limits": None if limits is None else _limits_data(limits),
             "labels": None if labels is None else dict(labels),
+            "session": opening,
         }
-        row, _ = await self._store.create(run_id, NewRun(program=self._text(source), digest=digest, input=given))
+        new = NewRun(
+            program=self._text(source), digest=digest, input=given, session=opening["name"] if opening else None
+        )
+        row, _ = await self._store.create(run_id, new)
         if row.digest != digest:
             raise JournalError(
-                f"the durable run '{run_id}' is one of another program, of other bindings or another allow",
+                f"the durable run '{run_id}' is one of another program, of other bindings, another allow or session",
                 code="durable/mismatch",
                 hint="go on with the program and the bindings it began with, or choose another run id",
             )
@@ -177,8 +186,9 @@ class DurableRuns:
         if row.status in ENDED:
             end = self._recorded_end(row, source)
             if end is not None:
+                self.sessions.ended(row, session)
                 return DurableRun(run_id, end)
-        return await self._go_on(row, program, bindings, limits, approve, retry=False)
+        return await self._go_on(row, program, bindings, limits, approve, session)
 
     async def resume(
         self,
@@ -254,11 +264,14 @@ class DurableRuns:
         bindings: Mapping[str, Any],
         limits: Limits | None,
         approve: Approver | None,
+        given: Session | None = None,
         *,
-        retry: bool,
+        retry: bool = False,
     ) -> DurableRun:
         handle = self._live[row.run] = DurableRun(row.run)
+        session = None
         try:
+            session = await self.sessions.begin(row, given)
             owned = await self._store.own(row.run)
             if retry and row.status in ENDED:
                 failures = last_failures(owned.records)
@@ -269,12 +282,15 @@ class DurableRuns:
                 self._group = await group.__aenter__()
         except BaseException:
             del self._live[row.run]
+            if session is not None:
+                await session.end(None)
             raise
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
         handle.saved, handle.saved_cost = read_usage(owned.usage), owned.cost
         handle._task = self._group.create_task(  # pyright: ignore[reportPrivateUsage]
-            self._work(handle, owned, program, bindings, chosen, approve), name=f"durable run {row.run}"
+            self._work(handle, owned, program, bindings, chosen, approve, session, again=row.status in ENDED),
+            name=f"durable run {row.run}",
         )
         return handle
 
@@ -286,6 +302,9 @@ class DurableRuns:
         bindings: Mapping[str, Any],
         limits: Limits | None,
         approve: Approver | None,
+        session: RunSession | None,
+        *,
+        again: bool,
     ) -> None:
         """Run it to its end, which is stored. Raises nothing: whoever holds the handle is told."""
         began = time.monotonic()
@@ -293,7 +312,7 @@ class DurableRuns:
         assert root is not None
         records = handle._records = Records(self._store, owned, root)  # pyright: ignore[reportPrivateUsage]
         try:
-            end = await self._run(records, program, bindings, limits, approve)
+            end = await self._run(records, program, bindings, limits, approve, session)
         except asyncio.CancelledError:
             if records.fatal is not None:
                 end = _End("queued", error=records.fatal)
@@ -301,11 +320,14 @@ class DurableRuns:
                 end = _End("cancelled" if handle._cancelled else "queued")  # pyright: ignore[reportPrivateUsage]
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
             end = _End("failed", error=error)
+        changes = session.changes(again=again) if session is not None and end.status in ENDED else None
         try:
-            await self._finish(owned, end, time.monotonic() - began)
+            await self._finish(owned, end, time.monotonic() - began, changes)
         except JournalError as error:
-            end = _End(end.status, error=end.error or error)
+            end, changes = _End(end.status, error=end.error or error), None
         finally:
+            if session is not None:
+                await session.end(changes)
             handle._end = end  # pyright: ignore[reportPrivateUsage]
             del self._live[handle.run_id]
 
@@ -316,12 +338,14 @@ class DurableRuns:
         bindings: Mapping[str, Any],
         limits: Limits | None,
         approve: Approver | None,
+        session: RunSession | None,
     ) -> _End:
         row = records.run
         env = SexpEnvironment(dict(bindings))
         journal = RunJournal(records, self._codec, self._redactor)
         async with self._engine.open(
             program.source.name,
+            session=None if session is None else session.session,
             program=program.source.digest,
             limits=limits,
             grants=program.allow,
@@ -334,7 +358,7 @@ class DurableRuns:
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return _End(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
 
-    async def _finish(self, owned: OwnedRun, end: _End, spent_s: float) -> None:
+    async def _finish(self, owned: OwnedRun, end: _End, spent_s: float, changes: SessionChanges | None) -> None:
         result, error = None, None
         if end.result is not None:
             result = {
@@ -356,7 +380,13 @@ class DurableRuns:
             shown = AgentflowError(f"{type(end.error).__name__}: {end.error}")
             error = self._clean(self._codec.encode_error(shown))
         await self._store.finish(
-            owned.run.run, owned.run.epoch, end.status, result=result, error=error, spent_s=spent_s
+            owned.run.run,
+            owned.run.epoch,
+            end.status,
+            result=self.sessions.with_changes(result, owned.run, changes),
+            error=error,
+            spent_s=spent_s,
+            session=changes,
         )
 
     def _recorded_end(self, row: RunRow, source: Source) -> _End | None:
@@ -365,7 +395,7 @@ class DurableRuns:
             return _End("failed", error=self._codec.decode_error(row.error, source))
         if row.status == "cancelled":
             return _End("cancelled")
-        if row.result is None:
+        if row.result is None or "value" not in row.result:
             return None
         stored: Mapping[str, Any] = row.result
         value = self._codec.decode(stored["value"], source)

@@ -235,6 +235,8 @@ class OpenRun:
         root = self._root
         root.session.acquire()
         try:
+            if root.session.keeper is not None:
+                await root.session.keeper.begin()
             await self._throttle.take()
             if self._run.watched:
                 self._scope.__enter__()
@@ -263,7 +265,10 @@ class OpenRun:
             return None
         finally:
             self._fanout.close()
-            self._root.session.release()
+            session = self._root.session
+            session.release()
+            if session.keeper is not None:
+                await session.keeper.keep()
 
     def _finish(self, error: BaseException | None) -> None:
         run = self._run

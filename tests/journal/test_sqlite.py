@@ -18,6 +18,7 @@ from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, NewRun
 from agentflow.journal.sqlite import SqliteJournal
 
+EFFECTS = 150
 NEW = NewRun(program="(f)", digest="d", input={"bindings": {}})
 
 
@@ -33,12 +34,12 @@ def row(number: int, value: object = "paid") -> EffectRow:
     )
 
 
-async def filled(path: Path, effects: int = 40) -> None:
+async def filled(path: Path) -> None:
     """A database with one run of some effects, all in the one file."""
     store = SqliteJournal(path)
     await store.create("r", NEW)
     epoch = (await store.own("r")).run.epoch
-    await asyncio.gather(*[store.put("r", epoch, [row(number, f"value {number}")]) for number in range(effects)])
+    await asyncio.gather(*[store.put("r", epoch, [row(number, f"value {number}")]) for number in range(EFFECTS)])
     await store.finish("r", epoch, "queued")
     await store.aclose()
 
@@ -48,7 +49,7 @@ async def code_of_opening(path: Path) -> str | None:
     store = SqliteJournal(path)
     try:
         owned = await store.own("r")
-        assert [each.value for each in owned.records] == [f"value {number}" for number in range(40)]
+        assert [each.value for each in owned.records] == [f"value {number}" for number in range(EFFECTS)]
         assert owned.run.program == "(f)" and owned.run.input == {"bindings": {}}
         return None
     except JournalError as error:

@@ -1,0 +1,251 @@
+"""Sessions that last: loaded, locked and stored, for runs of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from agentflow.core.errors import ConfigurationError, JournalError, SessionBusy
+from agentflow.core.journal import RunRow, SessionChanges, session_held
+from agentflow.core.ports import SessionStore
+from agentflow.core.session import Session
+from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import redacted
+from agentflow.runtime.codec import Codec, fingerprint
+
+_PAUSE_S = 0.05
+_NAME_CHARS = 200
+
+
+class Conversations:
+    """The sessions of one flow that last.
+
+    ``codec`` writes what is stored of them, ``redactor`` takes secrets out of it.
+    """
+
+    def __init__(self, store: SessionStore, codec: Codec, redactor: Redactor | None) -> None:
+        self.store = store
+        self.open: dict[str, LastingSession] = {}
+        self._codec = codec
+        self._redactor = redactor
+
+    def session(self, name: str, wait_s: float) -> LastingSession:
+        """The session called ``name``, to be opened. Raises ConfigurationError (``config/session``)."""
+        if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"a session has a name of 1 to {_NAME_CHARS} characters, not {str(name)[:80]!r}",
+                code="config/session",
+                hint="for example flow.session('user-42')",
+            )
+        return LastingSession(self, name, wait_s)
+
+    def write(self, changes: dict[str, Any]) -> SessionChanges:
+        """Changes of a session (see :meth:`Session.changes_since`) as they are stored."""
+        rest = {name: self._stored(value) for name, value in changes.items() if name not in ("turns", "reset")}
+        turns = [self._stored(turn) for turn in changes.get("turns", ())]
+        return SessionChanges(turns=turns, state=rest, reset="reset" in changes)
+
+    def apply(self, stored: SessionChanges, session: Session) -> None:
+        """Change ``session`` as :meth:`write` wrote it."""
+        changes = {name: self._codec.decode(value) for name, value in stored.state.items()}
+        turns = [self._codec.decode(turn) for turn in stored.turns]
+        session.apply({**changes, "turns": turns, "reset": stored.reset})
+
+    def mark(self, session: Session | None) -> list[Any]:
+        """What tells a run that is given ``session`` from another: the session's name, or what was said in it."""
+        if session is None:
+            return []
+        return [name_of(session) or fingerprint("session", session.whole()).hex()]
+
+    def opening(self, session: Session | None) -> dict[str, Any] | None:
+        """What a new run stores of the session it is given."""
+        if session is None:
+            return None
+        scope = session.scope if session.named else None
+        return {"name": name_of(session), "scope": scope, **_data(self.write(session.whole()))}
+
+    def with_changes(self, result: dict[str, Any] | None, run: RunRow, changes: SessionChanges | None) -> Any:
+        """The stored result of a run, with what it changed in a session that is not stored itself."""
+        opening = run.input.get("session")
+        if changes is None or opening is None or opening["name"] is not None:
+            return result
+        return {**(result or {}), "session": _data(changes)}
+
+    def ended(self, row: RunRow, given: Session | None) -> None:
+        """Change the caller's session as a run did that ended before."""
+        if given is not None and row.result is not None and "session" in row.result:
+            self.apply(_changes(row.result["session"]), given)
+
+    async def begin(self, row: RunRow, given: Session | None) -> RunSession | None:
+        """The session of a run that is started or gone on with now; None if it has none.
+
+        ``given`` is the caller's, which changes when the run has ended. Raises SessionBusy, and JournalError
+        (``durable/session``) for a run that ended in a session which has gone on since.
+        """
+        opening: dict[str, Any] | None = row.input.get("session")
+        if opening is None:
+            return None
+        if opening["name"] is not None:
+            given = await self._held(opening["name"], row.run)
+        elif given is not None:
+            given.acquire()
+        return RunSession(self, Session(scope=opening["scope"]), _changes(opening), given)
+
+    async def _held(self, name: str, run: str) -> Session:
+        """The session called ``name``, taken for a run that holds it: the one open here, or opened for it alone."""
+        lasting = self.open.get(name)
+        if lasting is None:
+            async with LastingSession(self, name, 0.0) as session:
+                session.acquire()  # so it stays open when the block ends
+        else:
+            session = lasting.session
+            session.acquire()
+        try:
+            holder, last = await self.store.runs(name)
+            if run != (holder or last):
+                raise JournalError(
+                    f"the session '{name}' has gone on since the run '{run}' ended",
+                    code="durable/session",
+                    hint="start another run in it",
+                )
+        except BaseException:
+            session.release()
+            if session.keeper is not None:
+                await session.keeper.keep()
+            raise
+        return session
+
+    def _stored(self, data: Any) -> Any:
+        written = self._codec.encode(data)
+        return written if self._redactor is None else redacted(written, self._redactor)
+
+
+class LastingSession:
+    """A session that is stored: ``async with flow.session(name) as session``.
+
+    The block has it for itself, in all processes; what each run adds to it is stored when that run ends, the rest at the
+    end of the block.
+    """
+
+    def __init__(self, conversations: Conversations, name: str, wait_s: float) -> None:
+        self.name = name
+        self.session = Session()
+        self._mark = self.session.mark()
+        self._all = conversations
+        self._wait_s = wait_s
+        self._left = True
+
+    async def __aenter__(self) -> Session:
+        """The session as it was stored last. Raises SessionBusy while another process or block has it, JournalError."""
+        store = self._all.store
+        end = asyncio.get_running_loop().time() + self._wait_s
+        while (stored := await store.open(self.name)) is None:
+            if asyncio.get_running_loop().time() >= end:
+                raise SessionBusy(
+                    f"the session '{self.name}' is in use, here or in another process",
+                    hint=f"wait for it: flow.session({self.name!r}, wait_s=30)",
+                )
+            await asyncio.sleep(_PAUSE_S)
+        session = self.session = Session(scope=self.name)
+        self._all.apply(SessionChanges(turns=stored.turns, state=stored.state), session)
+        self._mark = session.mark()
+        self._left = False
+        self._all.open[self.name] = self
+        session.keeper = self
+        return session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left = True
+        if not self.session.busy:  # else the run that has it stores it, and lets go of it
+            await self.keep()
+
+    async def begin(self) -> None:
+        """Raises SessionBusy while a durable run has the session, JournalError (``session/closed``) after the block."""
+        if self._left:
+            raise JournalError(
+                f"the session '{self.name}' is closed",
+                code="session/closed",
+                hint="use it within its block: async with flow.session(name) as session",
+            )
+        holder, _ = await self._all.store.runs(self.name)
+        if holder is not None:
+            raise session_held(self.name, holder)
+
+    async def keep(self) -> None:
+        """Store what was added; after the block, let go of it."""
+        changes = self.session.changes_since(self._mark)
+        self._mark = self.session.mark()
+        try:
+            if changes is not None:
+                await self._all.store.change(self.name, self._all.write(changes))
+        finally:
+            if self._left and not self.session.busy and self._all.open.get(self.name) is self:
+                del self._all.open[self.name]
+                self._all.store.close(self.name)
+
+    def follow(self, changes: SessionChanges) -> None:
+        """Change the session as what is stored of it was changed already."""
+        self._all.apply(changes, self.session)
+        self._mark = self.session.mark()
+
+
+class RunSession:
+    """The session of a durable run: ``session``, which begins with what is stored of it with the run.
+
+    The ``given`` one is the caller's, or the one that lasts; it changes when the run has ended, and waits until then.
+    """
+
+    def __init__(
+        self, conversations: Conversations, session: Session, opening: SessionChanges, given: Session | None
+    ) -> None:
+        self.session = session
+        conversations.apply(opening, self.session)
+        self._mark = self.session.mark()
+        self._all = conversations
+        self._given = given
+        self._opening = opening
+
+    def changes(self, *, again: bool) -> SessionChanges:
+        """What the run has added so far; when it had ended before, ``again`` in the place of what it added then."""
+        added = self._all.write(self.session.changes_since(self._mark) or {})
+        if not again:
+            return added
+        turns = added.turns if added.reset else [*self._opening.turns, *added.turns]
+        before = {"data_context": None, "compaction": None, **self._opening.state}
+        return SessionChanges(turns=turns, state={**before, **added.state}, reset=True)
+
+    async def end(self, changes: SessionChanges | None) -> None:
+        """Give the session back, changed if the run has ended."""
+        given = self._given
+        if given is None:
+            return
+        try:
+            if changes is not None and isinstance(given.keeper, LastingSession):
+                given.keeper.follow(changes)
+            elif changes is not None:
+                self._all.apply(changes, given)
+        finally:
+            given.release()
+            if given.keeper is not None:
+                await given.keeper.keep()
+
+
+def _data(changes: SessionChanges) -> dict[str, Any]:
+    return {"turns": changes.turns, "state": changes.state, "reset": changes.reset}
+
+
+def _changes(data: Mapping[str, Any]) -> SessionChanges:
+    """What :func:`_data` wrote."""
+    return SessionChanges(turns=data["turns"], state=data["state"], reset=data["reset"])
+
+
+def name_of(session: Session) -> str | None:
+    """The name of a session that lasts; None for any other."""
+    return session.keeper.name if isinstance(session.keeper, LastingSession) else None
+
+
+__all__ = ["Conversations", "LastingSession", "RunSession"]
