@@ -12,7 +12,7 @@ import time as _time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
@@ -27,6 +27,7 @@ from agentflow.core.events import (
     ToolProgress,
     Warning,
 )
+from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.names import Definitions, narrowed
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ApprovalRequest:
     """What an approver is asked: which tool or command, with what, and why approval is needed.
 
@@ -400,7 +401,12 @@ class CallContext:
         The first scope opened on it, or the first path drawn from it, takes that path over, so the effect and its
         Started event have the same.
         """
-        call = self._fork(self.next_path(kind, *content))
+        ordinal = self._ordinal
+        if ordinal >= 0 and self._ordered:  # as nearly every effect: numbered without another call
+            self._ordinal = ordinal + 1
+            call = self._fork(f"{self.path}/{ordinal}.0")
+        else:
+            call = self._fork(self.next_path(kind, *content))
         call.span = span
         call._ordinal = -1
         return call

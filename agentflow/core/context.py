@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, InstanceOf
 
+from agentflow.core.frozen import frozen
 from agentflow.core.models import MappingModel
 from agentflow.core.notes import FailedPart
 
@@ -137,7 +137,7 @@ class DataContext(MappingModel):
     failed_parts: tuple[InstanceOf[FailedPart], ...] = Field(default=(), exclude=True, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InheritedContext:
     """The context that a task's subtasks may inherit: inherited ``text`` and the absolute ``paths`` of its files."""
 

@@ -8,13 +8,14 @@ defined where the call is written; None means those of the strand.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
+from agentflow.core.frozen import frozen
 from agentflow.core.names import Definitions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskCall:
     """``(task (param value) ...)``: returns the task's TaskResult.
 
@@ -27,7 +28,7 @@ class TaskCall:
     env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """``(tool (param value) ...)``: returns the tool's TaskResult."""
 
@@ -36,7 +37,7 @@ class ToolCall:
     env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostCall:
     """A Python callable in operator position: returns its result, awaited if it is awaitable."""
 
@@ -45,7 +46,7 @@ class HostCall:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetContext:
     """``(get_context (query q) ...)``: returns path strings, or MatchItems with ``items``."""
 
@@ -53,14 +54,14 @@ class GetContext:
     items: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogMessage:
     """``(log-message ...)``: publishes a Log event and returns the text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timer:
     """Waits ``seconds`` (``sleep``, and the back-off of ``retry``: with ``jitter`` a random part of it) and returns nil."""
 
@@ -68,7 +69,7 @@ class Timer:
     jitter: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draw:
     """``(now)``, ``(random [n])`` and ``(uuid)``: returns what is another value every time.
 
@@ -79,7 +80,7 @@ class Draw:
     below: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Solve:
     """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run."""
 
@@ -90,7 +91,7 @@ class Solve:
     env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallWorkflow:
     """``(call-workflow name (param value) ...)``: runs a saved workflow within this run."""
 

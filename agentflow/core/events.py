@@ -4,7 +4,7 @@ Every ``...Started`` has exactly one ``...Finished`` with the same ``path`` whos
 and cancellation too. ``seq`` strictly rises within a slice of a run; ``parent`` is the ``seq`` of the enclosing
 Started.
 
-To add an event, declare a frozen dataclass here (a Started together with its Finished), and nowhere else. Its JSON
+To add an event, declare a ``@frozen`` class here (a Started together with its Finished), and nowhere else. Its JSON
 ``type`` is its name in snake_case; the union, the names of :mod:`agentflow.events`, redaction and the writers are
 derived from the class.
 """
@@ -16,11 +16,11 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
 
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import AgentflowError
+from agentflow.core.frozen import frozen
 from agentflow.core.messages import ModelRequest, ModelResponse, Usage
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -47,7 +47,7 @@ def _plain(value: object) -> Any:
         return f"({type(value).__name__}: {str(error)[:200]})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventBase:
     """The header of all events.
 
@@ -83,7 +83,7 @@ class EventBase:
         return data
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FinishedBase(EventBase):
     """The end of the pair whose Started event has ``seq`` = ``started``; ``duration_s`` in seconds."""
 
@@ -94,12 +94,12 @@ class FinishedBase(EventBase):
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeltaBase(EventBase):
     """A piece of something in progress. A slow observer may lose some; all other events always arrive."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunStarted(EventBase):
     """A run began.
 
@@ -112,7 +112,7 @@ class RunStarted(EventBase):
     labels: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFinished(FinishedBase):
     """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the most that ran side by side."""
 
@@ -122,7 +122,7 @@ class RunFinished(FinishedBase):
     max_concurrency: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramLoaded(EventBase):
     """A program text runs for the first time in this run: the main program, an evaluated one, a workflow or a solution.
 
@@ -136,7 +136,7 @@ class ProgramLoaded(EventBase):
     language: str = "sexp"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BranchStarted(EventBase):
     """A branch of ``parallel``, ``pmap`` or ``race`` began; ``index`` counts from 0; ``span`` is that of the form."""
 
@@ -144,12 +144,12 @@ class BranchStarted(EventBase):
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BranchFinished(FinishedBase):
     """A branch ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskStarted(EventBase):
     """An atomic task began, for ``request``."""
 
@@ -157,7 +157,7 @@ class TaskStarted(EventBase):
     request: SubtaskRequest | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskFinished(FinishedBase):
     """An atomic task ended; ``result`` is its TaskResult, if it returned one."""
 
@@ -166,21 +166,21 @@ class TaskFinished(FinishedBase):
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextStarted(EventBase):
     """A context lookup began."""
 
     input: ContextGenerationInput | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextFinished(FinishedBase):
     """A context lookup ended and found ``paths``."""
 
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelStarted(EventBase):
     """A model turn began; ``turn`` counts from 1 within its task."""
 
@@ -189,7 +189,7 @@ class ModelStarted(EventBase):
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelFinished(FinishedBase):
     """A model turn ended; ``response`` is the complete answer, if there was one."""
 
@@ -201,7 +201,7 @@ class ModelFinished(FinishedBase):
     response: ModelResponse | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptStarted(EventBase):
     """An attempt of a model call began; after a fallback, ``model`` differs from the requested one."""
 
@@ -210,7 +210,7 @@ class AttemptStarted(EventBase):
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptFinished(FinishedBase):
     """An attempt of a model call ended; if ``retry_in_s`` is set, another follows after that many seconds."""
 
@@ -219,7 +219,7 @@ class AttemptFinished(FinishedBase):
     status: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolStarted(EventBase):
     """A tool call began, made by the program or by a model (then ``call_id`` is set)."""
 
@@ -228,7 +228,7 @@ class ToolStarted(EventBase):
     call_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolFinished(FinishedBase):
     """A tool call ended."""
 
@@ -237,7 +237,7 @@ class ToolFinished(FinishedBase):
     call_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubtaskStarted(EventBase):
     """A subtask began, at the request of a tool (CONTINUATION); ``depth`` counts nesting from 1."""
 
@@ -245,7 +245,7 @@ class SubtaskStarted(EventBase):
     depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubtaskFinished(FinishedBase):
     """A subtask ended."""
 
@@ -253,21 +253,21 @@ class SubtaskFinished(FinishedBase):
     result: TaskResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitStarted(EventBase):
     """A wait began; ``reason`` says for what. Published only if there is a wait."""
 
     reason: WaitReason = "permit"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitFinished(FinishedBase):
     """A wait ended."""
 
     reason: WaitReason = "permit"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EffectReplayed(EventBase):
     """An effect of a resumed run was answered from its record instead of being carried out.
 
@@ -279,21 +279,21 @@ class EffectReplayed(EventBase):
     outcome: Outcome = "ok"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextDelta(DeltaBase):
     """The next piece of a model's answer."""
 
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThinkingDelta(DeltaBase):
     """The next piece of a model's thinking."""
 
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolArgumentsDelta(DeltaBase):
     """The next piece of a tool call's argument text."""
 
@@ -302,14 +302,14 @@ class ToolArgumentsDelta(DeltaBase):
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartialOutput(DeltaBase):
     """The structured answer so far, parsed leniently: ``value`` conforms to the schema, except for missing parts."""
 
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolProgress(DeltaBase):
     """The progress of a tool: ``progress`` of ``total`` (None: unknown), in the tool's own units, and a ``message``."""
 
@@ -318,7 +318,7 @@ class ToolProgress(DeltaBase):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Log(EventBase):
     """``(log-message ...)`` of a program, or a debug line of a handler."""
 
@@ -326,7 +326,7 @@ class Log(EventBase):
     level: str = "info"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryCompacted(EventBase):
     """A summary stands for the first ``turns`` turns of a conversation now; the tokens of history are estimates."""
 
@@ -335,7 +335,7 @@ class HistoryCompacted(EventBase):
     tokens_after: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Warning(EventBase):
     """Something the user should know that is not a failure; ``code`` is stable."""
 
@@ -363,7 +363,7 @@ else:
 """Any event."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ending:
     """The end of a Started event: the Finished class, and the fields that both share."""
 

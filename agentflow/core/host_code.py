@@ -22,21 +22,23 @@ class HostCode:
     """
 
     __slots__ = ("_call", "_host", "_token")
+    _token: Token[CallContext | None]
 
     def __init__(self, call: CallContext) -> None:
         self._call = call
-        self._token: Token[CallContext | None] | None = None
 
     def __enter__(self) -> None:
-        self._call._ordered = False  # pyright: ignore[reportPrivateUsage]
-        self._host = self._call.host = HostCalls()
-        self._token = current_call.set(self._call)
+        call = self._call
+        call._ordered = False  # pyright: ignore[reportPrivateUsage]
+        self._host = call.host = HostCalls()
+        self._token = current_call.set(call)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._token is not None
         current_call.reset(self._token)
+        if error is None:
+            return
         if isinstance(error, SystemExit):
             raise StrayExit(f"it called sys.exit({error.code!r})") from error
         if isinstance(error, asyncio.CancelledError) and not self._host.cancelled():

@@ -12,13 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from agentflow.core.frozen import frozen
+
 Role: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[
     "end", "tool_calls", "max_tokens", "stop_sequence", "refusal", "pause", "context_window"
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Native:
     """Verbatim JSON of one dialect (``anthropic.messages``, ``openai.responses``, ``openai.chat``)."""
 
@@ -26,7 +28,7 @@ class Native:
     data: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Citation:
     """What a model says its text rests on: the ``title`` of a source, its ``url`` or ``path``, and what it ``quotes``."""
 
@@ -36,7 +38,7 @@ class Citation:
     quote: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPart:
     """Text; ``cache`` asks the provider to cache the prompt up to and including this part, where it can.
 
@@ -51,7 +53,7 @@ class TextPart:
     citations: tuple[Citation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImagePart:
     """An image: base64 ``data`` with its ``media_type``, or a ``url``."""
 
@@ -62,7 +64,7 @@ class ImagePart:
     url: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DocumentPart:
     """A document (PDF or text): base64 ``data`` with its ``media_type`` and file ``name``, or a ``url``."""
 
@@ -78,7 +80,7 @@ ContentPart: TypeAlias = TextPart | ImagePart | DocumentPart
 """What a tool may give to a model."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThinkingPart:
     """What the model thought aloud; ``native`` carries signature or encrypted content for verbatim replay."""
 
@@ -88,7 +90,7 @@ class ThinkingPart:
     native: Native | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCallPart:
     """A model's wish to call a tool. ``arguments`` is the parsed object.
 
@@ -105,7 +107,7 @@ class ToolCallPart:
     invalid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolResultPart:
     """The answer to the tool call ``call_id``.
 
@@ -122,7 +124,7 @@ class ToolResultPart:
     parts: tuple[ContentPart, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OtherPart:
     """A block only its own dialect understands (server tools, redacted thinking); other dialects drop it."""
 
@@ -134,7 +136,7 @@ class OtherPart:
 Part: TypeAlias = TextPart | ImagePart | DocumentPart | ThinkingPart | ToolCallPart | ToolResultPart | OtherPart
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One turn of one side of a conversation."""
 
@@ -162,7 +164,7 @@ def user(text: str) -> Message:
     return Message("user", (TextPart(text),))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolSpec:
     """A tool as a model sees it: name, description and the JSON Schema of its arguments object."""
 
@@ -172,7 +174,7 @@ class ToolSpec:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRequest:
     """One model call.
 
@@ -196,7 +198,7 @@ class ModelRequest:
     cache_system: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Tokens, normalised: ``input_tokens`` is everything the model read, cache reads and writes included.
 
@@ -226,7 +228,7 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelResponse:
     """A complete answer: only a terminal event and a finish reason make one."""
 
@@ -263,7 +265,7 @@ class ModelResponse:
         return Message("assistant", self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt:
     """One try of a model call. ``outcome`` is None while it runs; ``retry_in_s`` is set when another follows.
 
@@ -280,7 +282,7 @@ class Attempt:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """What an adapter has to say beside the answer: a Warning event under ``code``, a debug Log line without one."""
 
@@ -309,7 +311,7 @@ class ModelDelta:
     notice: Notice | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelProfile:
     """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 

@@ -7,16 +7,17 @@ it from the fields of a definition, an environment holds it, and the task system
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
+from agentflow.core.frozen import frozen
 from agentflow.core.templates import TaskTemplate
 
 NameKind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
 """The kind of a free name in the place where a program runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParameterInfo:
     """A parameter of a task or tool: whether it is required, and the JSON Schema of its values (empty: any)."""
 
@@ -24,7 +25,7 @@ class ParameterInfo:
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NameInfo:
     """The kind of a name and, for a task or tool, the arguments of a call.
 

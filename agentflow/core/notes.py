@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from agentflow.core.errors import AgentflowError, DataError, ResourceExhausted, TaskError, clip
+from agentflow.core.frozen import frozen
 from agentflow.core.message_json import CONTENT_PARTS, read_part
 from agentflow.core.messages import ContentPart
 from agentflow.core.reasons import UNKNOWN_REASON, Reason, known_reason
@@ -20,7 +21,7 @@ _CONTENT_TYPES = frozenset({kind.type for kind in CONTENT_PARTS})
 _ERROR_FIELDS = ("type", "reason", "message", "details", "resource", "metrics")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ErrorInfo(Entries):
     """The description of an error: ``notes["error"]`` of a FAILED result, a mapping of its set fields.
 
@@ -94,7 +95,7 @@ class ErrorInfo(Entries):
         return cls(error.message, reason, kind, details, resource, metrics)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FailedPart(Record):
     """A failed part of a whole: ``part`` is its name as the caller wrote it, ``error`` says why it failed.
 
@@ -129,7 +130,7 @@ class FailedPart(Record):
         return FailedPart, (self.part, self.error)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class Notes(Entries):
     """The notes of a result: a frozen mapping, with fields for the entries that agentflow itself uses.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -13,6 +13,7 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
+from agentflow.core.frozen import frozen
 from agentflow.core.journal import (
     EffectRow,
     EffectState,
@@ -91,7 +92,7 @@ Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[
 """Called with a tool's arguments and call before it starts; what it gives is run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Tool:
     """A tool: its specification, its function, and how it may be run.
 
@@ -170,7 +171,7 @@ class NotePort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
 
@@ -195,7 +196,7 @@ class Prompt:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PromptOutcome:
     """The outcome of a prompt: the last response, the whole exchange, usage and, for JSON, the parsed value.
 
@@ -255,7 +256,7 @@ class Ranker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileText:
     """The contents of a file: ``path`` as requested, decoded ``text`` (empty if ``binary``), ``digest`` blake2b-16."""
 
@@ -289,7 +290,7 @@ class FilePort(Protocol):
     async def exists(self, path: str) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandResult:
     """How a command ended. ``exit_code`` is None if it was not started or was killed; ``error`` says why it failed.
 
@@ -324,7 +325,7 @@ class HostCommandPort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundFiles:
     """The output of a command that finds files: absolute ``paths`` of existing files, or none and the ``error``."""
 

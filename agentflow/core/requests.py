@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agentflow.core.frozen import frozen, slot_setters
 from agentflow.core.models import MappingModel, unfit
 from agentflow.core.records import Record
 from agentflow.core.templates import ContextManagement, HistoryConfig
@@ -19,7 +20,7 @@ def _from_pairs(value: object) -> object:
     return value if value is None or isinstance(value, MappingModel) else (pairs_to_dict(value) or value)
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False)
+@frozen(init=False, eq=False)
 class SubtaskRequest(Record):
     """A request to run an atomic task: by ``name``, else by ``type:subtype``, else by hints or description.
 
@@ -65,20 +66,19 @@ class SubtaskRequest(Record):
         templateHints: Sequence[str] | None = None,
     ) -> None:
         hints = templateHints if template_hints is None else template_hints
-        put = object.__setattr__
-        put(self, "type", type)
-        put(self, "subtype", subtype)
-        put(self, "name", name)
-        put(self, "description", description)
-        put(self, "inputs", {} if inputs is None else inputs)
-        put(self, "template_hints", [] if hints is None else hints)
+        _set_type(self, type)
+        _set_subtype(self, subtype)
+        _set_name(self, name)
+        _set_description(self, description)
+        _set_inputs(self, {} if inputs is None else inputs)
+        _set_hints(self, [] if hints is None else hints)
         context = None if context_management is None else ContextManagement.of(context_management)
-        put(self, "context_management", context)
-        put(self, "file_paths", file_paths)
-        put(self, "history_config", None if history_config is None else HistoryConfig.of(history_config))
-        put(self, "max_depth", max_depth)
-        put(self, "depth", depth)
-        put(self, "history_context", history_context)
+        _set_context(self, context)
+        _set_files(self, file_paths)
+        _set_history(self, None if history_config is None else HistoryConfig.of(history_config))
+        _set_max_depth(self, max_depth)
+        _set_depth(self, depth)
+        _set_history_context(self, history_context)
 
     @classmethod
     def of(cls, value: object) -> SubtaskRequest:
@@ -92,6 +92,22 @@ class SubtaskRequest(Record):
             return _door().validate_python(value if isinstance(value, dict) else pairs_to_dict(value))
         except ValidationError as error:
             raise unfit(cls, cls.__match_args__, error) from error
+
+
+(
+    _set_type,
+    _set_subtype,
+    _set_name,
+    _set_description,
+    _set_inputs,
+    _set_hints,
+    _set_context,
+    _set_files,
+    _set_history,
+    _set_max_depth,
+    _set_depth,
+    _set_history_context,
+) = slot_setters(SubtaskRequest)
 
 
 @cache

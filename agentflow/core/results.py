@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from agentflow.core.errors import DataError, InvalidOutput
+from agentflow.core.frozen import frozen, slot_setters
 from agentflow.core.message_json import CONTENT_PARTS
 from agentflow.core.messages import ContentPart, Usage, text_of_parts
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
@@ -28,7 +29,7 @@ _SHAPE = frozenset({*_KEYS, "parsed_content"})
 _SMALL = 10**15
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, match_args=False)
+@frozen(init=False, eq=False, match_args=False)
 class TaskResult(Record):
     """What a task or tool call gives: a frozen record, and a mapping in the specification's shape.
 
@@ -67,14 +68,13 @@ class TaskResult(Record):
             notes = Notes.of(notes)
         if status == "FAILED" and cast(Notes, notes).error is None:
             notes = replace(cast(Notes, notes), error=ErrorInfo(content or "the task failed"))
-        put = object.__setattr__
-        put(self, "status", status)
-        put(self, "content", content)
-        put(self, "parsed_content", parsedContent if parsed_content is None else parsed_content)
-        put(self, "criteria", criteria)
-        put(self, "notes", notes)
-        put(self, "usage", usage)
-        put(self, "exception", exception)
+        _set_status(self, status)
+        _set_content(self, content)
+        _set_parsed(self, parsedContent if parsed_content is None else parsed_content)
+        _set_criteria(self, criteria)
+        _set_notes(self, notes)
+        _set_usage(self, usage)
+        _set_exception(self, exception)
 
     def __getitem__(self, key: str) -> Any:
         return Record.__getitem__(self, "parsedContent" if key == "parsed_content" else key)
@@ -247,6 +247,9 @@ class TaskResult(Record):
             core_schema.union_schema([core_schema.is_instance_schema(cls), read]),
             serialization=core_schema.plain_serializer_function_ser_schema(plain),
         )
+
+
+_set_status, _set_content, _set_parsed, _set_criteria, _set_notes, _set_usage, _set_exception = slot_setters(TaskResult)
 
 
 def warn_of_reason(result: TaskResult, warn: Callable[[str, str], None]) -> TaskResult:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol, cast
 
 from agentflow.core.context import DataContext
 from agentflow.core.errors import DataError, SessionBusy
+from agentflow.core.frozen import frozen
 from agentflow.core.message_json import read_message
 from agentflow.core.messages import Message
 from agentflow.core.values import plain
@@ -18,7 +18,7 @@ VERSION = 1
 """The version of a session's JSON shape."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compaction:
     """A summary that may be sent in place of the first ``turns`` turns of a conversation."""
 
@@ -26,7 +26,7 @@ class Compaction:
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionMark:
     """A moment in a session: its list of exchanges with its length, its data context and summary, told by identity."""
 

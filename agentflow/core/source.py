@@ -8,6 +8,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from agentflow.core.frozen import frozen
+
 _EXCERPT_WIDTH = 160
 _FILE_NAME = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""")
 
@@ -61,7 +63,7 @@ class Source:
         return Span(self, start, end)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """A half-open range of characters of a :class:`Source`; lines and columns are computed on demand."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied, TaskError
+from agentflow.core.frozen import frozen
 from agentflow.core.notes import ErrorInfo, FailedPart
 from agentflow.core.ports import ContextFinder, FilePort
 
@@ -15,7 +15,7 @@ MAX_CHARACTERS = 400_000
 """Maximum number of characters in a data context; the summary says what is left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataContexts:
     """Primes sessions; the :class:`~agentflow.core.ports.DataContextPort`."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agentflow.core.call import CallContext, JournalPort
 from agentflow.core.errors import ResourceExhausted, clip
+from agentflow.core.frozen import frozen
 from agentflow.core.message_json import read_message, read_response
 from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolSpec, user
 from agentflow.core.ports import Prompt, PromptOutcome, ProviderAdapter, ToolPort
@@ -226,7 +227,7 @@ class PromptRun:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParsedAnswer:
     """A parsed answer, what to tell the model if it is not valid, and its ``text`` where that is not the answer's."""
 

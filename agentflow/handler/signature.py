@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, cast, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from agentflow.core.call import CallContext
@@ -32,7 +32,7 @@ class Signature:
     from models and filled in. Raises ConfigurationError if no JSON object can represent the arguments.
     """
 
-    __slots__ = ("_context", "_fields", "_model", "_name", "_open", "description", "schema")
+    __slots__ = ("_context", "_fields", "_name", "_open", "_validate", "description", "schema")
 
     def __init__(self, function: Callable[..., Any], name: str, description: str | None) -> None:
         about, documented = describe(function)
@@ -60,14 +60,15 @@ class Signature:
                 field: Any = Field(default=default, description=documented.get(parameter.name), alias=parameter.name)
                 fields[f"p{index}"] = (hint, field)
                 self._fields.append((f"p{index}", parameter.name))
-        self._model = _argument_model(name, fields, self._open)
-        self.schema = _schema(self._model, name)
+        model = _argument_model(name, fields, self._open)
+        self.schema = _schema(model, name)
+        self._validate: Callable[[object], BaseModel] = TypeAdapter(model).validator.validate_python
 
     def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
         """The validated keyword arguments of the function. Raises ToolInputError."""
         try:
             plain = _LEAVES.issuperset(map(type, arguments.values()))
-            checked = self._model.model_validate(arguments if plain else _without_symbols(arguments))
+            checked = self._validate(arguments if plain else _without_symbols(arguments))
         except ValidationError as error:
             raise self._refused(error, arguments) from None
         present = checked.model_fields_set

@@ -108,8 +108,8 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     signature = Signature(function, name, chosen.description)
     run = as_async(function)
 
-    async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
-        return await run(**signature.bind(arguments, call))
+    def execute(arguments: dict[str, Any], call: CallContext) -> Awaitable[Any]:
+        return run(**signature.bind(arguments, call))
 
     return Tool(
         spec=ToolSpec(name, signature.description, signature.schema),

@@ -7,9 +7,9 @@ the code was written in, the definitions in force around the program, and last t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from agentflow.core.frozen import frozen
 from agentflow.core.names import VARIABLE, Definitions, NameInfo, Names, Template
 from agentflow.lang.environment import SexpEnvironment
 
@@ -30,7 +30,7 @@ class Overlay:
         table[template.name] = template
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """What code written in ``env`` sees where ``overlay`` is in force and ``outer`` lies around the program."""
 
@@ -86,7 +86,7 @@ def view(env: SexpEnvironment, overlay: Overlay | None, outer: Definitions | Non
     return View(env, overlay, outer)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NamesInForce:
     """What the names of a program are: variables of ``env``, tasks ``defined`` by programs, the flow's tasks and tools."""
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
+from agentflow.core.frozen import frozen
 from agentflow.core.messages import Usage
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunResult:
     """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
@@ -17,6 +16,7 @@ from agentflow.core.effects import Draw, Effect, GetContext, HostCall, TaskCall,
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, LimitExceeded
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
+from agentflow.core.frozen import frozen
 from agentflow.core.journal import EffectRow, EffectState, effect_key
 from agentflow.core.messages import Usage
 from agentflow.core.names import NameInfo, Template
@@ -292,7 +292,7 @@ class _LeafRun(ForwardingRun):
         self._run.charge_usage(usage, cost_usd)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeafKind:
     """An effect that has a record: its kind and name as events call them, and what it asks for."""
 
@@ -320,7 +320,7 @@ class LeafKind:
                 return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Journaled:
     """An :class:`~agentflow.runtime.naming.EffectHandler` before another: the records of the run come first."""
 

@@ -314,14 +314,14 @@ class Strand(Naming):
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
         """Carry out an effect (to be awaited) with the authority in force. Numbers it, then charges it to the budget."""
-        call = self.call
-        if type(effect) is LogMessage:
+        call, kind = self.call, type(effect)
+        if kind is LogMessage:
             call.span = span
         else:
-            call = call.start(span, type(effect).__name__, effect)
+            call = call.start(span, kind.__name__, effect)
             call.grants = self.grants
             call.definitions = self.definitions(getattr(effect, "env", None))
-            if type(effect) is TaskCall or type(effect) is ToolCall:
+            if kind is TaskCall or kind is ToolCall:
                 call.steps = self.steps
                 if len(self.steps) > MAX_UNFOLDED:
                     self.steps.fold()

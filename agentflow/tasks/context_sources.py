@@ -14,6 +14,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError, clip
 from agentflow.core.events import ContextStarted
+from agentflow.core.frozen import frozen
 from agentflow.core.host_code import HostCode
 from agentflow.core.models import validation_messages
 from agentflow.core.ports import CommandPort, ContextFinder, FilePort
@@ -52,7 +53,7 @@ class FoundPaths:
         return "; ".join(self.errors) or None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextSources:
     """Queries memory, files and commands, as far as they are available."""
 

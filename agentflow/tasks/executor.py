@@ -7,12 +7,13 @@ while memory's ranking may use this executor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
+from agentflow.core.frozen import frozen
 from agentflow.core.messages import TextPart
 from agentflow.core.notes import Notes
 from agentflow.core.ports import FilePort, Prompt, PromptRunner
@@ -28,7 +29,7 @@ from agentflow.tasks.registry import CompiledTemplate
 from agentflow.tasks.template import CompiledText
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ExecutionOverrides:
     """Overrides of a template for one execution.
 
@@ -50,7 +51,7 @@ AS_DECLARED = ExecutionOverrides()
 """The default overrides."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Execution:
     """The outcome of an execution: ``result``, ``cost_usd`` (None: unknown) and the rendered ``goal``."""
 

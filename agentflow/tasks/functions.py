@@ -9,10 +9,11 @@ recursion would never end: it is an error that names the cycle.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from agentflow.core.errors import TaskError
+from agentflow.core.frozen import frozen
 from agentflow.core.names import narrowed, permitted
 from agentflow.core.requests import FunctionCallNode
 from agentflow.core.results import TaskResult
@@ -28,7 +29,7 @@ BodyRunner: TypeAlias = "Callable[[CompiledTemplate, Mapping[str, Any], Function
 """``(template, values, calls)``: evaluates a template's body with the values of its parameters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionCalls:
     """Evaluates function calls in one text: ``stack`` names the enclosing bodies, outermost first.
 

@@ -27,6 +27,7 @@ MAX_STEPS = 400
 """Maximum number of steps a bounded history keeps."""
 MAX_UNFOLDED = 16
 """Maximum number of a program's steps kept whole."""
+_SMALL = 2**64
 
 
 class Step(NamedTuple):
@@ -80,19 +81,36 @@ class SequentialHistory:
 
     def add(self, name: str, result: TaskResult, grants: frozenset[str] | None = None) -> None:
         """Append the result of a step that was run with ``grants``."""
+        self.extend([(name, result, grants)])
+
+    def extend(self, entries: Iterable[StepEntry]) -> None:
+        """Append steps, each as :meth:`add` does. A program comes here with every step it takes: no call per step."""
         if not self.bounded:
-            self.steps.append(Step(name, result, grants))
+            self.steps.extend([Step(*entry) for entry in entries])
             return
-        step = _cut(Step(name, result, grants), self.max_step_chars)
-        self.steps.append(step)
-        self._chars += len(step.result.content)
-        while self._chars > self.max_chars and self._cut < len(self.steps) - 1:
-            step = self.steps[self._cut]
-            self.steps[self._cut] = _cut(step, MAX_HEAD_CHARS)
+        steps, limit = self.steps, self.max_step_chars
+        for entry in entries:
+            result = entry[1]
+            size, data = len(result.content), result.parsed_content
+            step = Step(*entry)
+            if size > limit or not (data is None or (type(data) is int and -_SMALL < data < _SMALL)):
+                step = _cut(step, limit)
+                size = len(step.result.content)
+            steps.append(step)
+            self._chars += size
+            if self._chars > self.max_chars or len(steps) > MAX_STEPS:
+                self._shrink()
+
+    def _shrink(self) -> None:
+        """Cut the oldest outputs until the text has its maximum size, and forget the first step if there are too many."""
+        steps = self.steps
+        while self._chars > self.max_chars and self._cut < len(steps) - 1:
+            step = steps[self._cut]
+            steps[self._cut] = _cut(step, MAX_HEAD_CHARS)
             self._chars -= len(step.result.content)
             self._cut += 1
-        if len(self.steps) > MAX_STEPS:
-            first = self.steps.pop(0)
+        if len(steps) > MAX_STEPS:
+            first = steps.pop(0)
             self._forgotten += 1
             if self._cut:
                 self._cut -= 1
@@ -200,8 +218,7 @@ class ProgramSteps(list[StepEntry]):
             prefix = self.before.fold() if self.before is not None else None
             history = self.history = SequentialHistory(bounded=True) if prefix is None else prefix.copy()
             self.before = None
-        for entry in self:
-            history.add(*entry)
+        history.extend(self)
         self.clear()
         return history
 
@@ -236,7 +253,7 @@ def _cut(step: Step, limit: int) -> Step:
 
 def _is_small(value: object) -> bool:
     kind = type(value)
-    return value is None or kind is bool or kind is float or (kind is int and cast(int, value).bit_length() <= 64)
+    return value is None or kind is bool or kind is float or (kind is int and -_SMALL < cast(int, value) < _SMALL)
 
 
 def _left_out(count: int) -> str:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, ResourceExhausted, TaskError
+from agentflow.core.frozen import frozen
 from agentflow.core.messages import DocumentPart, ImagePart, Part, TextPart
 from agentflow.core.ports import FilePort, FileText
 
@@ -42,7 +43,7 @@ _PREFACE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextInputs:
     """The context of a task, looked up but not yet read.
 

@@ -7,12 +7,13 @@ dict of field names, a JSON Schema, or a pydantic model; ``output_model`` on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
+from agentflow.core.frozen import frozen
 from agentflow.core.models import validation_messages
 from agentflow.core.notes import Notes
 from agentflow.core.ports import PromptOutcome
@@ -25,7 +26,7 @@ from agentflow.tasks.types import parse_type, schema_of
 _KEYS = ("type", "schema")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputSpec:
     """A template's output: ``json`` or text; ``schema`` the required JSON Schema, ``model`` the pydantic model."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import AgentflowError, TaskError, clip
 from agentflow.core.events import TaskStarted
+from agentflow.core.frozen import frozen
 from agentflow.core.names import narrowed
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -28,7 +29,7 @@ from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.template import text_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskRunner:
     """Runs compiled templates. Holds no state of a call. ``decompose`` applies to templates without their own."""
 

@@ -75,16 +75,16 @@ def test_an_event_is_added_in_one_place() -> None:
     """Two classes in `core/events.py` are enough: union, names, pairing, redaction, console and JSON follow."""
     text = Path(declared.__file__).read_text("utf-8")
     added = """
-@dataclass(frozen=True, slots=True)
+@frozen
 class NapStarted(EventBase):
     name: str = ""
     pillow: str = ""
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NapFinished(FinishedBase):
     name: str = ""
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snore(DeltaBase):
     loud: int = 0
 

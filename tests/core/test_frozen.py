@@ -1,0 +1,104 @@
+"""Frozen classes are those of the standard library, but for the time that their constructor takes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field
+
+import pytest
+
+from agentflow.core.frozen import frozen
+from agentflow.core.results import TaskResult
+from agentflow.events import EVENTS, Log
+
+
+@frozen
+class Point:
+    """Fields with and without a default, and one that a factory builds."""
+
+    x: int
+    y: int = 2
+    tags: list[str] = field(default_factory=list[str])
+
+
+@frozen
+class Named(Point):
+    """Its base's fields come first."""
+
+    name: str = "p"
+
+
+@frozen(kw_only=True, eq=False)
+class Keyed:
+    """Keywords only, compared by identity."""
+
+    a: int
+    b: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What :class:`Point` would be without us."""
+
+    x: int
+    y: int = 2
+    tags: list[str] = field(default_factory=list[str])
+
+
+@pytest.mark.parametrize(
+    "value", [Point(1), Named(1, name="q"), Keyed(a=1), Log("r", 1, 1, "0", None, None, 0.0), TaskResult()]
+)
+def test_a_frozen_object_cannot_be_changed(value: object) -> None:
+    """No field can be set or deleted, none added."""
+    name = dataclasses.fields(value)[0].name  # type: ignore[arg-type]
+    before = getattr(value, name)
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, name, "other")
+    with pytest.raises(FrozenInstanceError):
+        delattr(value, name)
+    with pytest.raises((FrozenInstanceError, TypeError)):
+        value.another = 1  # type: ignore[attr-defined]
+    assert getattr(value, name) is before
+
+
+def test_defaults_are_those_of_the_declaration() -> None:
+    """A default that a factory builds is built anew for each object; fields of the base class come first."""
+    first, second = Named(1), Named(1)
+    assert (first.x, first.y, first.tags, first.name) == (1, 2, [], "p")
+    assert first.tags is not second.tags and first == second
+    assert Named(1, 5, ["t"], "n") == Named(x=1, y=5, tags=["t"], name="n")
+    assert Keyed(a=1) != Keyed(a=1)
+
+
+@pytest.mark.parametrize(("args", "named"), [((), {}), ((1, 2, [], 4), {}), ((1,), {"z": 1}), ((1,), {"x": 1})])
+def test_wrong_arguments_are_refused_as_by_the_standard_library(
+    args: tuple[object, ...], named: dict[str, object]
+) -> None:
+    """A missing, unknown, surplus or repeated argument is a TypeError with the words that Python has for it."""
+    with pytest.raises(TypeError) as ours:
+        Point(*args, **named)  # type: ignore[arg-type]
+    with pytest.raises(TypeError) as theirs:
+        Standard(*args, **named)  # type: ignore[arg-type]
+    assert str(ours.value).removeprefix("Point.") == str(theirs.value).removeprefix("Standard.")
+
+
+def test_everything_but_the_constructor_is_the_standard_library() -> None:
+    """``replace``, ``fields``, ``asdict``, patterns, copies, pickles, ``repr`` and signatures work as ever."""
+    point = Point(1, tags=["t"])
+    assert dataclasses.replace(point, y=3) == Point(1, 3, ["t"])
+    assert dataclasses.asdict(point) == {"x": 1, "y": 2, "tags": ["t"]}
+    assert repr(point) == repr(Standard(1, tags=["t"])).replace("Standard", "Point")
+    assert copy.deepcopy(point) == point == pickle.loads(pickle.dumps(point))
+    assert hash(Keyed(a=1)) and Point.__match_args__ == ("x", "y", "tags")
+    assert list(inspect.signature(Point).parameters) == ["x", "y", "tags"]
+    match point:
+        case Point(x, y):
+            assert (x, y) == (1, 2)
+
+
+def test_every_event_is_built_by_the_cheap_constructor() -> None:
+    """No event class falls back on the standard constructor, which takes twice as long."""
+    assert [kind.__name__ for kind in EVENTS if "set_seq" not in kind.__init__.__code__.co_names] == []
