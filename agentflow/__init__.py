@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from agentflow.lang.environment import SexpEnvironment
     from agentflow.lang.program import Program
     from agentflow.lib.redact import Secret
+    from agentflow.observe.otel import OpenTelemetry
     from agentflow.providers.prices import Price
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.runtime.durable import DurableRun
@@ -73,6 +74,7 @@ _HOMES = {
     "MemorySystem": "spec.memory",
     "ModelDelta": "core.messages",
     "ModelRequest": "core.messages",
+    "OpenTelemetry": "observe.otel",
     "Program": "lang.program",
     "Price": "providers.prices",
     "ProviderAdapter": "core.ports",
@@ -122,6 +124,7 @@ __all__ = [
     "MemorySystem",
     "ModelDelta",
     "ModelRequest",
+    "OpenTelemetry",
     "Price",
     "Program",
     "ProviderAdapter",

@@ -46,6 +46,10 @@ async def watching(flow: AgentFlow, options: WatchOptions) -> AsyncGenerator[Non
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
         flow.subscribe(Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), live=live))
+    if options.otel:
+        from agentflow.observe.otel import OpenTelemetry
+
+        flow.subscribe(OpenTelemetry())
     if options.events:
 
         def line(event: Event) -> None:

@@ -129,6 +129,13 @@ class WatchOptions(OutputOptions, FlowOptions):
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
     ] = False
+    otel: Annotated[
+        bool,
+        typer.Option(
+            "--otel",
+            help="Write spans and metrics to the OpenTelemetry SDK of the process: opentelemetry-instrument agentflow ...",
+        ),
+    ] = False
     progress: Annotated[
         bool | None,
         typer.Option("--progress/--no-progress", help="Show what runs on standard error. Default: on a terminal."),

@@ -1,0 +1,208 @@
+"""Recorded runs for tools that exist: Chrome's trace format (Perfetto, speedscope) and OTLP (any OpenTelemetry backend).
+
+Sources: "Trace Event Format" of the Chromium project; the JSON encoding of the OpenTelemetry protocol 1.x. Both are made of the
+table of :mod:`agentflow.observe.trace`, so that an export says what a live trace would have said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentflow.observe.trace import SCHEMA_URL, Attributes, closed, noted, opened, provider_attribute, type_of
+
+_RECORDED = Mapping[str, Any]
+_KINDS = {"internal": 1, "client": 3}
+
+
+@dataclass(slots=True)
+class _Span:
+    name: str
+    kind: str
+    start: float
+    parent: int | None
+    seq: int
+    attributes: Attributes
+    end: float = 0.0
+    notes: list[tuple[float, str, Attributes]] = field(default_factory=list[tuple[float, str, Attributes]])
+    error: str | None = None
+    failed: bool = False
+    finished: bool = False
+
+
+def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Span]:
+    """The spans of one stretch of a run, by start. One that has no end gets the time of the last event, and says so."""
+    spans: dict[int, _Span] = {}
+    inside: dict[int, int] = {}
+    last = 0.0
+    for record in records:
+        last = max(last, record["time"])
+        kind, seq, parent = type_of(record), record["seq"], record.get("parent")
+        around = inside.get(parent, parent) if parent is not None else None
+        if kind.endswith("_finished") and "started" in record:
+            begun = record["started"]
+            if begun in inside:
+                _note(spans.get(inside[begun]), record)
+            elif begun in spans:
+                span, end = spans[begun], closed(record, content=content)
+                span.end, span.finished, span.error, span.failed = record["time"], True, end.error_type, end.failed
+                span.attributes.update(end.attributes)
+            continue
+        row = opened(record, content=content) if kind.endswith("_started") else None
+        if row is not None:
+            spans[seq] = _Span(row.name, row.kind, record["time"], around, seq, row.attributes)
+        elif kind.endswith("_started"):
+            if around is not None:
+                inside[seq] = around
+            if around in spans and kind == "attempt_started":
+                spans[around].attributes.update(provider_attribute(record))
+        else:
+            _note(spans.get(around) if around is not None else None, record)
+    for span in spans.values():
+        if not span.finished:
+            span.end, span.error = last, "unfinished"
+    return sorted(spans.values(), key=lambda span: (span.start, span.seq))
+
+
+def _note(span: _Span | None, record: _RECORDED) -> None:
+    note = noted(record)
+    if span is not None and note is not None:
+        span.notes.append((record["time"], note.name, note.attributes))
+
+
+def _stretches(records: Iterable[_RECORDED]) -> dict[tuple[str, int], list[_RECORDED]]:
+    """The records by run and slice, whose ``seq`` count for themselves."""
+    parts: dict[tuple[str, int], list[_RECORDED]] = {}
+    for record in records:
+        parts.setdefault((record["run_id"], record.get("slice", 1)), []).append(record)
+    return parts
+
+
+def chrome_trace(records: Iterable[_RECORDED]) -> dict[str, Any]:
+    """Recorded events in Chrome's trace format: a process per run, a lane per branch that is open at the same time.
+
+    Times are in microseconds. Opens in Perfetto (ui.perfetto.dev), ``chrome://tracing`` and speedscope.
+    """
+    events: list[dict[str, Any]] = []
+    for number, ((run_id, part), stretch) in enumerate(_stretches(records).items(), 1):
+        spans = spans_of(stretch)
+        name = f"{spans[0].name} {run_id}" if spans else run_id
+        label = name if part == 1 else f"{name}, slice {part}"
+        events.append({"ph": "M", "pid": number, "name": "process_name", "args": {"name": label}})
+        for span, lane in _lanes(spans):
+            common = {"pid": number, "tid": lane}
+            arguments: dict[str, Any] = dict(span.attributes)
+            if span.error is not None:
+                arguments["error.type"] = span.error
+            events.append(
+                {
+                    "ph": "X",
+                    "name": span.name,
+                    "cat": span.kind,
+                    "ts": _micros(span.start),
+                    "dur": max(0, _micros(span.end) - _micros(span.start)),
+                    "args": arguments,
+                    **common,
+                }
+            )
+            events += [
+                {"ph": "i", "s": "t", "name": name, "ts": _micros(time), "args": dict(attributes), **common}
+                for time, name, attributes in span.notes
+            ]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _lanes(spans: list[_Span]) -> list[tuple[_Span, int]]:
+    """Each span with a lane: its parent's while nothing else stands in it, else the first that is free."""
+    stacks: list[list[tuple[float, int]]] = []
+    lanes: dict[int, int] = {}
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    placed: list[tuple[_Span, int]] = []
+    for span in spans:
+        lane = lanes.get(span.parent) if span.parent is not None else None
+        if lane is None or not _nests(stacks[lane], span):
+            while busy and busy[0][0] <= span.start:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            lane = heapq.heappop(free) if free else len(stacks)
+            if lane == len(stacks):
+                stacks.append([])
+            stacks[lane].clear()
+            heapq.heappush(busy, (span.end, lane))
+        stacks[lane].append((span.end, span.seq))
+        lanes[span.seq] = lane
+        placed.append((span, lane))
+    return placed
+
+
+def _nests(stack: list[tuple[float, int]], span: _Span) -> bool:
+    """Whether the innermost span that is still open in a lane is the parent, and outlives it."""
+    while stack and stack[-1][0] <= span.start and stack[-1][1] != span.parent:
+        stack.pop()
+    return bool(stack) and stack[-1][1] == span.parent and span.end <= stack[-1][0]
+
+
+def _micros(seconds: float) -> int:
+    return int(seconds * 1_000_000)
+
+
+def otlp(records: Iterable[_RECORDED], *, content: bool = False) -> dict[str, Any]:
+    """Recorded events as an OTLP trace export request, in JSON: post it to ``/v1/traces`` of a collector.
+
+    Trace and span ids are digests of run, slice and ``seq``: the same run exported twice is the same trace.
+    """
+    spans: list[dict[str, Any]] = []
+    for (run_id, part), stretch in _stretches(records).items():
+        for span in spans_of(stretch, content=content):
+            spans.append(_otlp_span(span, run_id, part))
+    scope = {"scope": {"name": "agentflow"}, "schemaUrl": SCHEMA_URL, "spans": spans}
+    resource = {"attributes": _attributes({"service.name": "agentflow"})}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope], "schemaUrl": SCHEMA_URL}]}
+
+
+def _otlp_span(span: _Span, run_id: str, part: int) -> dict[str, Any]:
+    attributes = span.attributes if span.error is None else {**span.attributes, "error.type": span.error}
+    data: dict[str, Any] = {
+        "traceId": _id(16, run_id),
+        "spanId": _id(8, run_id, part, span.seq),
+        "name": span.name,
+        "kind": _KINDS[span.kind],
+        "startTimeUnixNano": _nanos(span.start),
+        "endTimeUnixNano": _nanos(span.end),
+        "attributes": _attributes(attributes),
+        "events": [
+            {"timeUnixNano": _nanos(time), "name": name, "attributes": _attributes(attributes)}
+            for time, name, attributes in span.notes
+        ],
+        "status": {"code": 2} if span.failed else {},
+    }
+    if span.parent is not None:
+        data["parentSpanId"] = _id(8, run_id, part, span.parent)
+    return data
+
+
+def _id(size: int, *parts: object) -> str:
+    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=size).hexdigest()
+
+
+def _nanos(seconds: float) -> str:
+    return str(int(seconds * 1_000_000) * 1_000)
+
+
+def _attributes(values: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_value(each) for each in value]}}  # pyright: ignore[reportUnknownVariableType]
+    return {"stringValue": str(value)}

@@ -1,0 +1,218 @@
+"""OpenTelemetry: spans and metrics of runs, from their events. Needs ``opentelemetry-api``, the extra ``otel``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.events import DeltaBase, EventBase, FinishedBase, RunFinished
+from agentflow.observe.trace import SCHEMA_URL, Attributes, closed, noted, opened, provider_attribute
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import Histogram, MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
+_METRICS: tuple[tuple[str, str, str, list[float]], ...] = (
+    (
+        "gen_ai.client.token.usage",
+        "{token}",
+        "Number of input and output tokens used by GenAI clients",
+        [float(4**power) for power in range(14)],
+    ),
+    ("gen_ai.client.operation.duration", "s", "Duration of GenAI client operation", _SECONDS),
+    ("gen_ai.client.operation.time_to_first_chunk", "s", "Time to receive the first chunk", _SECONDS),
+    ("gen_ai.execute_tool.duration", "s", "Measures the duration of a tool execution.", _SECONDS),
+    (
+        "gen_ai.invoke_agent.duration",
+        "s",
+        "Measures the duration of an in-process agent invocation.",
+        [0.1 * 2**power for power in range(13)],
+    ),
+    (
+        "gen_ai.invoke_workflow.duration",
+        "s",
+        "Measures the duration of a workflow execution.",
+        [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0],
+    ),
+)
+_DURATIONS = {
+    "tool_finished": ("gen_ai.execute_tool.duration", "execute_tool"),
+    "task_finished": ("gen_ai.invoke_agent.duration", "invoke_agent"),
+    "run_finished": ("gen_ai.invoke_workflow.duration", "invoke_workflow"),
+}
+
+Key = tuple[str, int, int]
+"""Run, slice, and ``seq`` of a Started event."""
+
+
+@dataclass(slots=True)
+class _ModelCall:
+    """A model call whose span is open: its start in Unix seconds, and the attributes of its metrics."""
+
+    began: float
+    attributes: Attributes
+    chunked: bool = False
+
+
+class OpenTelemetry:
+    """An observer that writes spans and metrics: ``flow.subscribe(OpenTelemetry())``.
+
+    A run is a span ``invoke_workflow``, with its branches, tasks (``invoke_agent``), model calls (``chat``, one a call,
+    attempts as span events), tools and lookups below; the path and the line of the program are on each. Inside a tool, the
+    current span is that of the tool, so that spans of the host's own code nest there; the caller's is the parent of the run.
+
+    Parameters: ``content`` adds what models and tools were told and gave, redacted, at most 64 KiB each (default: as the
+    variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
+    of an answer, which makes calls streamed ones; ``tracer_provider``, ``meter_provider`` are the process's by default.
+    Raises ConfigurationError (``config/otel``) without ``opentelemetry-api``.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: bool | None = None,
+        first_chunk: bool = False,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        try:
+            from opentelemetry import context, metrics, trace
+        except ImportError as error:
+            raise ConfigurationError(
+                "OpenTelemetry needs the package opentelemetry-api",
+                code="config/otel",
+                hint="pip install 'agentflow[otel]'",
+            ) from error
+        self.deltas = first_chunk
+        self._content = os.environ.get(_CAPTURE, "").lower() == "true" if content is None else content
+        self._context, self._trace = context, trace
+        self._tracer = trace.get_tracer("agentflow", tracer_provider=tracer_provider, schema_url=SCHEMA_URL)
+        meter = metrics.get_meter("agentflow", meter_provider=meter_provider, schema_url=SCHEMA_URL)
+        self._metrics: dict[str, Histogram] = {
+            name: meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
+            for name, unit, about, buckets in _METRICS
+        }
+        self._spans: dict[Key, tuple[Span, Context]] = {}
+        self._models: dict[Key, _ModelCall] = {}
+        self._inside: dict[Key, Key] = {}
+
+    def __call__(self, event: EventBase) -> None:
+        """Take an event, in the task and context that published it."""
+        if isinstance(event, FinishedBase):
+            self._finish(event)
+        elif isinstance(event, DeltaBase):
+            self._first_chunk(event)
+        elif event.type.endswith("_started"):
+            self._start(event)
+        else:
+            self._note(event, self._around(event, event.parent))
+
+    def _start(self, event: EventBase) -> None:
+        key: Key = (event.run_id, event.slice, event.seq)
+        around = self._around(event, event.parent)
+        row = opened(event, content=self._content)
+        if row is None:
+            if around is not None:
+                self._inside[key] = around
+                if event.type == "attempt_started":
+                    self._attempt(event, around)
+            return
+        before = self._context.get_current()
+        outer = self._spans.get(around) if around is not None else None
+        parent = before if outer is None else self._trace.set_span_in_context(outer[0], before)
+        kind = self._trace.SpanKind.CLIENT if row.kind == "client" else self._trace.SpanKind.INTERNAL
+        span = self._tracer.start_span(row.name, parent, kind, row.attributes, start_time=_nanoseconds(event.time))
+        if event.type == "model_started":
+            names = ("gen_ai.operation.name", "gen_ai.request.model")
+            shared = {name: row.attributes[name] for name in names if name in row.attributes}
+            self._models[key] = _ModelCall(event.time, shared)
+        self._spans[key] = span, before
+        self._context.attach(self._trace.set_span_in_context(span, before))
+
+    def _attempt(self, event: EventBase, around: Key) -> None:
+        model = self._models.get(around)
+        if model is not None:
+            provider = provider_attribute(event)
+            model.attributes.update(provider)
+            self._spans[around][0].set_attributes(provider)
+
+    def _finish(self, event: FinishedBase) -> None:
+        key: Key = (event.run_id, event.slice, event.started)
+        around = self._inside.pop(key, None)
+        if around is not None:
+            self._note(event, around)
+            return
+        held = self._spans.pop(key, None)
+        if held is None:
+            return
+        span, before = held
+        end = closed(event, content=self._content)
+        span.set_attributes(end.attributes)
+        if end.error_type is not None:
+            span.set_attribute("error.type", end.error_type)
+        if end.failed:
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, end.message))
+        self._measure(event, end.attributes, end.error_type, self._models.pop(key, None))
+        span.end(_nanoseconds(event.time))
+        # not detached by a token: the Finished event of a cancelled branch may be published in another context
+        self._context.attach(before)
+        if isinstance(event, RunFinished):
+            self._forget(event)
+
+    def _forget(self, event: FinishedBase) -> None:
+        """End what a run left open, which its own events would have ended."""
+        run = (event.run_id, event.slice)
+        for key in [key for key in self._spans if key[:2] == run]:
+            self._spans.pop(key)[0].end(_nanoseconds(event.time))
+        for table in (self._inside, self._models):
+            for key in [key for key in table if key[:2] == run]:
+                del table[key]
+
+    def _measure(
+        self, event: FinishedBase, attributes: Attributes, error: str | None, model: _ModelCall | None
+    ) -> None:
+        common: Attributes = {} if error is None else {"error.type": error}
+        if model is None:
+            row = _DURATIONS.get(event.type)
+            if row is not None:
+                self._metrics[row[0]].record(event.duration_s, {"gen_ai.operation.name": row[1], **common})
+            return
+        if "gen_ai.response.model" in attributes:
+            model.attributes["gen_ai.response.model"] = attributes["gen_ai.response.model"]
+        measured = model.attributes
+        self._metrics["gen_ai.client.operation.duration"].record(event.duration_s, {**measured, **common})
+        for kind in ("input", "output"):
+            count = attributes.get(f"gen_ai.usage.{kind}_tokens")
+            if isinstance(count, int):
+                self._metrics["gen_ai.client.token.usage"].record(count, {**measured, "gen_ai.token.type": kind})
+
+    def _first_chunk(self, event: DeltaBase) -> None:
+        around = self._around(event, event.parent)
+        model = self._models.get(around) if around is not None else None
+        if model is None or around is None or model.chunked:
+            return
+        model.chunked = True
+        seconds = max(0.0, event.time - model.began)
+        self._spans[around][0].set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+        self._metrics["gen_ai.client.operation.time_to_first_chunk"].record(seconds, model.attributes)
+
+    def _note(self, event: EventBase, around: Key | None) -> None:
+        note = noted(event)
+        if note is not None and around is not None and around in self._spans:
+            self._spans[around][0].add_event(note.name, note.attributes, _nanoseconds(event.time))
+
+    def _around(self, event: EventBase, seq: int | None) -> Key | None:
+        """The span that encloses an event of which ``seq`` is the enclosing Started: itself, or the one around it."""
+        if seq is None:
+            return None
+        key: Key = (event.run_id, event.slice, seq)
+        return self._inside.get(key, key)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000_000)

@@ -1,0 +1,386 @@
+"""Events as spans, by the GenAI conventions of OpenTelemetry: one pure table for live traces and for exports of recorded runs.
+
+Source of names and units: the semantic conventions for generative AI (github.com/open-telemetry/semantic-conventions-genai),
+whose stability is *development*: names may change in a minor release. Attributes that the conventions do not have begin
+with ``agentflow.``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, cast
+
+from agentflow.core.events import EventBase
+from agentflow.core.values import plain
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
+"""The version of the conventions that the names are those of."""
+MAX_CONTENT = 64 * 1024
+"""Characters of a content attribute; longer JSON is cut, and ``agentflow.content.cut`` says so."""
+
+Record: TypeAlias = EventBase | Mapping[str, Any]
+"""An event, or one as it was recorded: its JSON object."""
+Attribute: TypeAlias = str | bool | int | float | list[str]
+Attributes: TypeAlias = dict[str, Attribute]
+Kind = Literal["internal", "client"]
+
+PROVIDERS: Mapping[str, str] = MappingProxyType({"openai-chat": "openai", "openai": "openai", "anthropic": "anthropic"})
+"""The conventions' names of providers by dialect; another dialect is its own name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A span that an event begins."""
+
+    name: str
+    kind: Kind
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The end of a span: ``error_type`` is set where it failed or was cancelled, ``failed`` where its status is an error."""
+
+    attributes: Attributes
+    error_type: str | None = None
+    failed: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something that happened within the span that encloses the event."""
+
+    name: str
+    attributes: Attributes
+
+
+def field(record: object, name: str) -> Any:
+    """A field of an event, of a part of one, or of either as JSON data; None if it has none."""
+    if isinstance(record, Mapping):
+        return cast(Mapping[str, Any], record).get(name)
+    return getattr(record, name, None)
+
+
+def type_of(record: Record) -> str:
+    """The type of an event: ``task_started``."""
+    return cast(str, field(record, "type"))
+
+
+def opened(record: Record, *, content: bool = False) -> Opened | None:
+    """The span that an event begins; None for an event that begins none. ``content`` adds what models and tools are told."""
+    kind = type_of(record)
+    row = _OPEN.get(kind.removesuffix("_started")) if kind.endswith("_started") else None
+    if row is None:
+        return None
+    span = row(record, content)
+    span.attributes.update(_where(record))
+    return span
+
+
+def closed(record: Record, *, content: bool = False) -> Closed:
+    """What the end of a span adds to it; ``record`` is a Finished event."""
+    attributes = _END.get(type_of(record).removesuffix("_finished"), _nothing)(record, content)
+    outcome = field(record, "outcome")
+    if outcome == "ok":
+        return Closed(attributes)
+    if outcome in ("cancelled", "suspended"):
+        return Closed(attributes, outcome)
+    code, message = _failure(record)
+    return Closed(attributes, code, True, message)
+
+
+def provider_attribute(record: Record) -> Attributes:
+    """What an attempt tells of the model call around it: who is asked."""
+    dialect = field(record, "provider")
+    return {"gen_ai.provider.name": PROVIDERS.get(dialect, dialect)} if dialect else {}
+
+
+def noted(record: Record) -> Noted | None:
+    """What an event notes on the span around it; None for one that notes nothing."""
+    row = _NOTES.get(type_of(record))
+    return None if row is None else Noted(row[0], {name: value for name, value in row[1](record) if value is not None})
+
+
+def _where(record: Record) -> Attributes:
+    found: Attributes = {"agentflow.path": field(record, "path")}
+    span = field(record, "span")
+    if span is not None:
+        source = field(span, "source")
+        found["code.file.path"] = str(source if isinstance(source, str) else field(source, "name"))
+        line = field(span, "line")
+        if isinstance(line, int):
+            found["code.line.number"] = line
+    return found
+
+
+def _failure(record: Record) -> tuple[str, str]:
+    """The code and text of what failed."""
+    error = field(record, "error")
+    if error is None:
+        error = field(field(field(record, "result"), "notes"), "error")
+        code = field(field(error, "details"), "code") or field(error, "reason")
+    else:
+        code = field(error, "code") or type(error).__name__
+    message = field(error, "message") if error is not None else None
+    return str(code or "error"), str(message if message is not None else error or "")[:1_000]
+
+
+def _present(pairs: Iterable[tuple[str, Any]]) -> Attributes:
+    return {name: value for name, value in pairs if value is not None and value != ""}
+
+
+# -- what begins a span
+
+
+def _run(record: Record, content: bool) -> Opened:
+    name = field(record, "name") or ""
+    labels: Mapping[str, str] = field(record, "labels") or {}
+    attributes = _present(
+        [
+            ("gen_ai.operation.name", "invoke_workflow"),
+            ("gen_ai.workflow.name", name),
+            ("agentflow.run.id", field(record, "run_id")),
+            ("agentflow.slice", field(record, "slice")),
+            ("gen_ai.conversation.id", labels.get("thread")),
+        ]
+    )
+    attributes.update({f"agentflow.label.{key}": value for key, value in labels.items()})
+    return Opened(f"invoke_workflow {name}".rstrip(), "internal", attributes)
+
+
+def _branch(record: Record, content: bool) -> Opened:
+    return Opened(f"branch {field(record, 'form')}[{field(record, 'index')}]", "internal", {})
+
+
+def _task(record: Record, content: bool) -> Opened:
+    name = field(record, "name") or ""
+    return Opened(
+        f"invoke_agent {name}".rstrip(),
+        "internal",
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name},
+    )
+
+
+def _subtask(record: Record, content: bool) -> Opened:
+    request = field(record, "request")
+    name = field(request, "name") or field(request, "subtype") or ""
+    attributes = _present(
+        [
+            ("gen_ai.operation.name", "invoke_agent"),
+            ("gen_ai.agent.name", name),
+            ("agentflow.subtask.depth", field(record, "depth")),
+        ]
+    )
+    return Opened(f"invoke_agent {name}".rstrip(), "internal", attributes)
+
+
+def _model(record: Record, content: bool) -> Opened:
+    request, model = field(record, "request"), field(record, "model") or ""
+    schema = field(request, "output_schema")
+    attributes = _present(
+        [
+            ("gen_ai.operation.name", "chat"),
+            ("gen_ai.request.model", model),
+            ("gen_ai.request.max_tokens", field(request, "max_output_tokens")),
+            ("gen_ai.request.stream", field(request, "stream")),
+            ("gen_ai.output.type", None if request is None else "text" if schema is None else "json"),
+            ("agentflow.turn", field(record, "turn")),
+        ]
+    )
+    if content and request is not None:
+        _put(attributes, "gen_ai.input.messages", [_message(each) for each in field(request, "messages") or ()])
+        system = field(request, "system")
+        if system:
+            _put(attributes, "gen_ai.system_instructions", [{"type": "text", "content": system}])
+    return Opened(f"chat {model}".rstrip(), "client", attributes)
+
+
+def _tool(record: Record, content: bool) -> Opened:
+    name = field(record, "name") or ""
+    attributes = _present(
+        [
+            ("gen_ai.operation.name", "execute_tool"),
+            ("gen_ai.tool.name", name),
+            ("gen_ai.tool.type", "function"),
+            ("gen_ai.tool.call.id", field(record, "call_id")),
+        ]
+    )
+    if content:
+        _put(attributes, "gen_ai.tool.call.arguments", _data(field(record, "arguments")))
+    return Opened(f"execute_tool {name}", "internal", attributes)
+
+
+def _context(record: Record, content: bool) -> Opened:
+    question = field(record, "input")
+    attributes = _present(
+        [("gen_ai.operation.name", "retrieval"), ("gen_ai.retrieval.top_k", field(question, "max_results"))]
+    )
+    if content:
+        _put(attributes, "gen_ai.retrieval.query.text", field(question, "query") or "", as_json=False)
+    return Opened("retrieval", "internal", attributes)
+
+
+_OPEN: Mapping[str, Callable[[Record, bool], Opened]] = MappingProxyType(
+    {
+        "run": _run,
+        "branch": _branch,
+        "task": _task,
+        "subtask": _subtask,
+        "model": _model,
+        "tool": _tool,
+        "context": _context,
+    }
+)
+
+
+# -- what ends one
+
+
+def _nothing(record: Record, content: bool) -> Attributes:
+    return {}
+
+
+def _end_run(record: Record, content: bool) -> Attributes:
+    names = ("steps", "effects", "max_concurrency", "cost_usd")
+    return _present([(f"agentflow.{name}", field(record, name)) for name in names]) | usage_attributes(record)
+
+
+def _end_task(record: Record, content: bool) -> Attributes:
+    return _present([("agentflow.cost_usd", field(record, "cost_usd"))]) | usage_attributes(record)
+
+
+def _end_model(record: Record, content: bool) -> Attributes:
+    response = field(record, "response")
+    reason = field(record, "stop_reason")
+    attributes = _present(
+        [
+            ("gen_ai.response.model", field(record, "model")),
+            ("gen_ai.response.id", field(record, "request_id")),
+            ("gen_ai.response.finish_reasons", [reason] if reason else None),
+            ("agentflow.cost_usd", field(record, "cost_usd")),
+        ]
+    ) | usage_attributes(record)
+    if content and response is not None:
+        answer = _message({"role": "assistant", "parts": field(response, "parts")})
+        _put(attributes, "gen_ai.output.messages", [{**answer, "finish_reason": str(reason or "")}])
+    return attributes
+
+
+def _end_tool(record: Record, content: bool) -> Attributes:
+    attributes: Attributes = {}
+    if content:
+        _put(attributes, "gen_ai.tool.call.result", field(field(record, "result"), "content") or "", as_json=False)
+    return attributes
+
+
+def _end_context(record: Record, content: bool) -> Attributes:
+    return {"agentflow.context.paths": len(field(record, "paths") or ())}
+
+
+_END: Mapping[str, Callable[[Record, bool], Attributes]] = MappingProxyType(
+    {
+        "run": _end_run,
+        "task": _end_task,
+        "subtask": _end_task,
+        "model": _end_model,
+        "tool": _end_tool,
+        "context": _end_context,
+    }
+)
+
+_USAGE = (
+    ("gen_ai.usage.input_tokens", "input_tokens"),
+    ("gen_ai.usage.output_tokens", "output_tokens"),
+    ("gen_ai.usage.cache_read.input_tokens", "cache_read_tokens"),
+    ("gen_ai.usage.cache_write.input_tokens", "cache_write_tokens"),
+    ("gen_ai.usage.cache_creation.input_tokens", "cache_write_tokens"),
+    ("gen_ai.usage.reasoning.output_tokens", "reasoning_tokens"),
+)
+"""The attribute of each count of a usage; cache writes under the older name too, which released viewers read."""
+
+
+def usage_attributes(record: Record) -> Attributes:
+    """The tokens of a Finished event: input and output always, the others where there are any."""
+    usage = field(record, "usage")
+    if usage is None:
+        return {}
+    counts = [(name, field(usage, key) or 0) for name, key in _USAGE]
+    return {name: count for at, (name, count) in enumerate(counts) if count or at < 2}
+
+
+# -- what is noted on one
+
+_NOTES: Mapping[str, tuple[str, Callable[[Record], Iterable[tuple[str, Any]]]]] = MappingProxyType(
+    {
+        "log": ("agentflow.log", lambda r: [("message", field(r, "message")), ("level", field(r, "level"))]),
+        "warning": ("agentflow.warning", lambda r: [("code", field(r, "code")), ("message", field(r, "message"))]),
+        "effect_replayed": (
+            "agentflow.replayed",
+            lambda r: [(name, field(r, name)) for name in ("kind", "name", "outcome")],
+        ),
+        "history_compacted": (
+            "agentflow.history_compacted",
+            lambda r: [(name, field(r, name)) for name in ("turns", "tokens_before", "tokens_after")],
+        ),
+        "attempt_finished": (
+            "agentflow.attempt",
+            lambda r: [
+                ("number", field(r, "number")),
+                ("duration_s", field(r, "duration_s")),
+                ("error.type", None if field(r, "outcome") == "ok" else _failure(r)[0]),
+                ("status", field(r, "status")),
+                ("retry_in_s", field(r, "retry_in_s")),
+            ],
+        ),
+        "wait_finished": (
+            "agentflow.wait",
+            lambda r: [("reason", field(r, "reason")), ("duration_s", field(r, "duration_s"))],
+        ),
+    }
+)
+
+
+# -- content
+
+
+def _put(attributes: Attributes, name: str, value: Any, *, as_json: bool = True) -> None:
+    text = json.dumps(value, ensure_ascii=False) if as_json else str(value)
+    if len(text) > MAX_CONTENT:
+        attributes["agentflow.content.cut"] = True
+        text = text[:MAX_CONTENT]
+    attributes[name] = text
+
+
+def _data(value: Any) -> Any:
+    try:
+        return plain(value)
+    except (ValueError, RecursionError):
+        return f"({type(value).__name__})"
+
+
+def _message(message: Any) -> dict[str, Any]:
+    """A message in the conventions' shape: ``{role, parts: [{type, ...}]}``."""
+    return {"role": field(message, "role"), "parts": [_part(part) for part in field(message, "parts") or ()]}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    match field(part, "type"):
+        case "text":
+            return {"type": "text", "content": field(part, "text")}
+        case "thinking":
+            return {"type": "reasoning", "content": field(part, "text")}
+        case "tool_call":
+            return {
+                "type": "tool_call",
+                "id": field(part, "id"),
+                "name": field(part, "name"),
+                "arguments": _data(field(part, "arguments")),
+            }
+        case "tool_result":
+            return {"type": "tool_call_response", "id": field(part, "call_id"), "response": field(part, "text")}
+        case other:
+            return {"type": str(other)}
