@@ -133,7 +133,8 @@ STOP_WORDS: frozenset[str] = frozenset(
 """Stop words: dropped from queries, kept in documents."""
 
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
-_ASCII_WORDS = "".join(chr(code) if chr(code).isalnum() or chr(code) == "_" else " " for code in range(128))
+_SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
+"""Blanks for all that is no part of a word in ASCII. What lies beyond is looked at when its word is."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _MAX_WORD = 120
@@ -145,48 +146,87 @@ def split_identifier(word: str) -> list[str]:
     return [part.lower() for part in _PART.findall(word)]
 
 
+class _Stems(dict[str, str]):
+    """The term of each part of a word; empty for a part that is not worth one."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._stem: Callable[[str], str] = Stemmer("english", 0).stemWord  # pyright: ignore[reportUnknownMemberType]
+
+    def __missing__(self, part: str) -> str:
+        if len(self) >= self._size:
+            self.clear()
+        folded = part.lower()
+        term = (self._stem(folded) if folded.isascii() else folded) if _worth_keeping(folded) else ""
+        self[part] = term
+        return term
+
+
+class _Terms(dict[bytes, str]):
+    """The terms of each word (in UTF-8), joined by blanks."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._stems = _Stems(size)
+
+    def __missing__(self, data: bytes) -> str:
+        if len(self) >= self._size:
+            self.clear()
+        word = data.decode("utf-8", "surrogatepass")
+        joined = self._of(word) if word.isascii() else " ".join(map(self._of, _WORD.findall(word)))
+        if len(data) <= _MAX_WORD:
+            self[data] = joined
+        return joined
+
+    def _of(self, word: str) -> str:
+        if len(word) > _MAX_WORD:
+            return ""
+        if not word.isascii() and _CJK.search(word):
+            return " ".join(_cjk_terms(word))
+        parts = _PART.findall(word)
+        terms = " ".join(map(self._stems.__getitem__, parts))
+        whole = "".join(parts)
+        return f"{terms} {whole.lower()}" if len(parts) > 1 and len(whole) <= _MAX_TERM else terms
+
+
 class Tokeniser:
     """Splits text into terms and caches the terms of words (one per index or ranker; not thread-safe).
 
     Parameters: ``cache_size`` is the maximum number of cached words; a full cache is cleared.
     """
 
-    __slots__ = ("_cache", "_cache_size", "_stem")
+    __slots__ = ("_terms",)
 
     def __init__(self, cache_size: int = 200_000) -> None:
-        self._cache: dict[str, tuple[str, ...]] = {}
-        self._cache_size = cache_size
-        self._stem: Callable[[str], str] = Stemmer("english", 0).stemWord  # pyright: ignore[reportUnknownMemberType]
+        self._terms = _Terms(cache_size)
 
-    def word_terms(self, word: str) -> tuple[str, ...]:
+    def word_terms(self, word: str) -> list[str]:
         """The terms of one word: the stems of its parts and, for a compound, the whole word in lower case."""
-        cached = self._cache.get(word)
-        if cached is None:
-            if len(self._cache) >= self._cache_size:
-                self._cache.clear()
-            cached = self._cache[word] = self._terms_of(word)
-        return cached
+        return self._terms[word.encode("utf-8", "surrogatepass")].split()
 
-    def name_terms(self, name: str) -> tuple[str, ...]:
+    def name_terms(self, name: str) -> list[str]:
         """The terms of a file name, in which hyphens and dots also separate words."""
-        cached = self._cache.get(name)
-        return self.word_terms(name.replace("-", "_").replace(".", "_")) if cached is None else cached
+        return self.word_terms(name.replace("-", "_").replace(".", "_"))
 
     def terms(self, text: str) -> list[str]:
         """The terms of ``text`` in order, with repetitions."""
-        return [term for word in _WORD.findall(text) for term in self.word_terms(word)]
+        return [term for word in _words(text) for term in self._terms[word].split()]
 
-    def bag(self, text: str) -> dict[str, int]:
+    def bag(self, text: str) -> Counter[str]:
         """The number of occurrences of each term in ``text``. Looks up each distinct word once."""
-        counts: dict[str, int] = {}
-        times_of, cached = counts.get, self._cache.get
-        # Splitting at blanks is several times as fast as searching; leading underscores that it leaves are no terms.
-        words = text.translate(_ASCII_WORDS).split() if text.isascii() else _WORD.findall(text)
-        for word, times in Counter(words).items():
-            terms = cached(word)
-            for term in self.word_terms(word) if terms is None else terms:
-                counts[term] = times_of(term, 0) + times
+        counts: Counter[str] = Counter()
+        for word, times in Counter(_words(text)).items():
+            for term in self._terms[word].split():
+                counts[term] += times
         return counts
+
+    def joined_terms(self, text: str, most: int) -> str:
+        """The terms of ``text`` joined by blanks, those of one word together and ``most`` times at most.
+
+        Costs a fraction of :meth:`bag` for a long text.
+        """
+        words = Counter(_words(text))
+        return repeated(zip(map(self._terms.__getitem__, words), words.values(), strict=True), most)
 
     def query_terms(self, text: str) -> list[str]:
         """The distinct terms of a question, in order, without stop words (unless there is nothing else)."""
@@ -194,18 +234,16 @@ class Tokeniser:
         telling = [word for word in words if word.lower() not in STOP_WORDS]
         return unique(term for word in telling or words for term in self.word_terms(word))
 
-    def _terms_of(self, word: str) -> tuple[str, ...]:
-        if len(word) > _MAX_WORD:
-            return ()
-        if not word.isascii() and _CJK.search(word):
-            return tuple(_cjk_terms(word))
-        parts = split_identifier(word)
-        terms = [self._stem(part) if part.isascii() else part for part in parts if _worth_keeping(part)]
-        if len(parts) > 1:
-            whole = "".join(parts)
-            if len(whole) <= _MAX_TERM:
-                terms.append(whole)
-        return tuple(terms)
+
+def _words(text: str) -> list[bytes]:
+    return text.encode("utf-8", "surrogatepass").translate(_SPLITTING).split()
+
+
+def repeated(counted: Iterable[tuple[str, int]], most: int) -> str:
+    """Texts joined by blanks, each as often as is said with it, ``most`` times at most."""
+    return " ".join(
+        [text if times == 1 else (text + " ") * (times if times < most else most) for text, times in counted]
+    )
 
 
 def unique(items: Iterable[str]) -> list[str]:

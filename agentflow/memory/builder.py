@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Known, NewFile, PastCommit, Store
 from agentflow.memory.symbols import symbols
 from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, too_large, walk
 
-_BATCH = 500
+_BATCH_S = 0.5
+"""How long files are read before they are committed: so long other processes wait to write, and so much a kill undoes."""
 _RACY_NS = 2_000_000_000
 _SHOWN_SKIPS = 10_000
 _HALF_LIFE_COMMITS = 150.0
 _SYMBOLS_KEPT = 60
+_MAX_REPEATS = 16
+"""Repetitions of a word are cut before they are stored: the twentieth says little."""
 
 
 class BuildStopped(Exception):
@@ -77,20 +78,20 @@ class _Tally:
 
 
 class Builder:
-    """Updates a store. Checks ``stop`` before each file and raises BuildStopped once it is set."""
+    """Updates a store. ``check`` is called before each file, and may read the store, or raise to end the update."""
 
     def __init__(
         self,
         store: Store,
         tokeniser: Tokeniser,
         rules: IndexRules,
-        stop: threading.Event,
+        check: Callable[[], None],
         open_root: OpenRoot | None = None,
     ) -> None:
         self._store = store
         self._tokeniser = tokeniser
         self._rules = rules
-        self._stop = stop
+        self._check = check
         self._open_root = open_root
 
     def update(self, root: str) -> UpdateReport:
@@ -110,7 +111,9 @@ class Builder:
                 history = self._new_history(repository, root_id, tally)
                 for new, old in history.renames():
                     self._store.rename(root_id, old, new)
-                first = self._store.is_empty(root_id)
+                first = not self._store.is_built(root)
+                if first:
+                    self._store.begin_bulk()
             seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally)
             with self._store.transaction():
                 gone = [file for path, file in self._store.paths(root_id).items() if path not in seen]
@@ -118,8 +121,10 @@ class Builder:
                 tally.removed += len(gone)
                 self._store.set_skips(root_id, tally.skips)
                 commits = self._remember(history, root_id)
-        if first and tally.added > _BATCH // 5:
-            self._store.optimise()
+        if first:
+            self._store.end_bulk(self._check)
+            with self._store.transaction():
+                self._store.set_built(root_id)
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
 
     def _bring_up_all(self, reader: RootReader, root: int, listed: Iterator[str], tally: _Tally) -> set[str]:
@@ -129,17 +134,20 @@ class Builder:
         """
         seen: set[str] = set()
         indexed: dict[str, Known] = {}
-        while batch := list(islice(listed, _BATCH)):
+        path = next(listed, None)
+        while path is not None:
             with self._store.transaction():
                 if self._store.changed_elsewhere() or not seen:
                     indexed = self._store.known(root)
-                for path in batch:
+                end = time.monotonic() + _BATCH_S
+                while path is not None and time.monotonic() < end:
                     if len(seen) >= self._rules.max_files:
                         tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
                         return seen
                     self._check()
                     seen.add(path)
                     self._bring_up(reader, root, path, indexed.get(path), tally)
+                    path = next(listed, None)
         return seen
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
@@ -170,10 +178,6 @@ class Builder:
             skipped_count=tally.skipped,
             duration_s=time.perf_counter() - began,
         )
-
-    def _check(self) -> None:
-        if self._stop.is_set():
-            raise BuildStopped
 
     def _reader(self, root: str) -> RootReader:
         try:
@@ -250,12 +254,15 @@ class Builder:
             lines=text.count("\n") + (not text.endswith("\n")),
             symbols=[" ".join(name.split()) for name in names[:_SYMBOLS_KEPT]],
             seen_ns=read_ns,
-            bags={
-                "body": self._tokeniser.bag(text),
-                "path": self._tokeniser.bag(path),
-                "symbols": self._tokeniser.bag(" ".join(names)),
+            terms={
+                "body": self._terms(text),
+                "path": self._terms(path),
+                "symbols": self._terms(" ".join(names)),
             },
         )
+
+    def _terms(self, text: str) -> str:
+        return self._tokeniser.joined_terms(text, _MAX_REPEATS)
 
     def _new_history(self, repository: GitRepository | None, root: int, tally: _Tally) -> _History:
         """The commits that the index does not have yet; all of them where those it has are no part of the history."""
@@ -279,7 +286,7 @@ class Builder:
             self._store.clear_history(root)
         ids = self._store.paths(root) if history.commits else {}
         now_called: dict[str, str] = {}
-        added: list[tuple[PastCommit, dict[str, int], list[int]]] = []
+        added: list[tuple[PastCommit, Counter[str], list[int]]] = []
         messages: dict[int, Counter[str]] = {}
         times: dict[int, list[float]] = {}
         total = history.count + len(history.commits)
@@ -297,9 +304,9 @@ class Builder:
                 messages.setdefault(file, Counter()).update(bag)
                 times.setdefault(file, []).append((total - age) / _HALF_LIFE_COMMITS)
         for past, bag, files in reversed(added):
-            self._store.add_commit(past, bag, files)
+            self._store.add_commit(past, _joined(bag), files)
         for file, bag in messages.items():
-            self._store.add_file_history(file, bag, times[file])
+            self._store.add_file_history(file, _joined(bag), times[file])
         if history.commits or history.anew:
             self._store.set_head(root, history.head, total)
         return total
@@ -318,6 +325,10 @@ class _History:
         """``(new path, old path)``, oldest first."""
         for commit in reversed(self.commits):
             yield from commit.renames.items()
+
+
+def _joined(bag: Counter[str]) -> str:
+    return repeated(bag.items(), _MAX_REPEATS)
 
 
 def _untouched(entry: Known, stamp: Stamp) -> bool:

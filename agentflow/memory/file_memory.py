@@ -27,7 +27,6 @@ from agentflow.memory.matches import (
     BACKGROUND_WEIGHT,
     background,
     blended,
-    describe_file,
     match_items,
     preferred,
     summary,
@@ -158,7 +157,7 @@ class FileMemory:
         matches = await self._of_kinds(question, ranked, terms)
         skipped = [
             {"path": os.path.join(root, path), "reason": reason}
-            for root, path, reason in (await self.index.skipped())[:_SHOWN_SKIPS]
+            for root, path, reason in await self.index.skipped(_SHOWN_SKIPS)
         ]
         return AssociativeMatchResult(
             context_summary=summary(question.text, matches), matches=matches, error=problem, skipped=skipped
@@ -233,7 +232,7 @@ class FileMemory:
             report = await self.index.update(root, history=self._history.get(root))
         except DataError as error:
             # what the index holds is good, and the other process is bringing it up to date
-            if error.code != "memory/busy" or not await self.index.files():
+            if error.code != "memory/busy" or not await self.index.count():
                 raise
             report = UpdateReport(await asyncio.to_thread(absolute_root, root), note=error.message)
         pause = max(self._refresh_s, _LOOK_SHARE * report.duration_s) if self._refresh_s else 0.0
@@ -242,10 +241,7 @@ class FileMemory:
         return report
 
     async def _describe(self) -> None:
-        self._metadata = {
-            os.path.join(row.root, row.path): describe_file(row.language, row.lines, row.symbols)
-            for row in await self.index.files()
-        }
+        self._metadata = await self.index.descriptions()
 
     def _split(self, path: str) -> tuple[str, str] | None:
         """Split an absolute path into root and relative path; None if it is outside all roots."""

@@ -1,7 +1,8 @@
 """The file index: the files below some roots, updated by content and searched by terms.
 
-Blocking work runs on one worker thread that the index owns; the methods are coroutines that wait for it. A cancelled
-build stops at the next file and its transaction is rolled back; the caller resumes once the thread is idle.
+Blocking work runs on one worker thread that the index owns; the methods are coroutines that wait for it. What only reads
+is done between two files of an update. A cancelled update stops at the next file and its transaction is rolled back; the
+caller resumes once the thread is idle.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agentflow.core.errors import AgentflowError, DataError
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
 from agentflow.memory.finds import FoundCommit, found_commits
+from agentflow.memory.matches import describe_file
 from agentflow.memory.ranking import Ranked, RankWeights, rank
 from agentflow.memory.rules import IndexRules, decode
 from agentflow.memory.store import FileRow, PastCommit, Store, remove_database
@@ -66,8 +71,11 @@ class FileIndex:
         self.weights = weights or RankWeights()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
         self._store: Store | None = None
-        self._tokeniser = Tokeniser()
+        self._tokeniser = Tokeniser(50_000)
         self._held = held
+        self._questions: deque[_Question] = deque()
+        self._updates: dict[tuple[str, IndexRules], tuple[float, UpdateReport | None]] = {}
+        self._building: str | None = None
         self._closed = False
 
     async def update(self, root: str | os.PathLike[str], *, history: bool | None = None) -> UpdateReport:
@@ -78,12 +86,37 @@ class FileIndex:
         """
         path = await asyncio.to_thread(self._absolute, root)
         rules = self.rules if history is None else replace(self.rules, history=history)
-        return await self._run(lambda stop: self._builder(path, rules, stop).update(path))
+        asked = time.monotonic()
+
+        def work(check: Callable[[], None]) -> UpdateReport:
+            began, report = self._updates.get((path, rules), (0.0, None))
+            if report is not None and began >= asked:
+                return report  # somebody else asked for the same, and it began after this was asked for
+            began = time.monotonic()
+            self._building = None if self._opened().is_built(path) else path
+            try:
+                report = self._builder(path, rules, check).update(path)
+            finally:
+                self._building = None
+            self._updates[path, rules] = (began, report)
+            return report
+
+        return await self._write(work)
+
+    async def is_partial(self, root: str | os.PathLike[str]) -> bool:
+        """Whether ``root`` is being indexed for the first time by this index, and some of its files can be found already."""
+        path = await asyncio.to_thread(self._absolute, root)
+        return self._building == path and not await self._read(lambda store: store.is_empty(path))
+
+    async def is_built(self, root: str | os.PathLike[str]) -> bool:
+        """Whether ``root`` has been indexed as a whole, by any process."""
+        path = await asyncio.to_thread(self._absolute, root)
+        return await self._read(lambda store: store.is_built(path))
 
     async def update_paths(self, root: str | os.PathLike[str], paths: Sequence[str]) -> UpdateReport:
         """Index single files of ``root``; ``paths`` are relative to it, or absolute and below it."""
         top = await asyncio.to_thread(self._absolute, root)
-        return await self._run(lambda stop: self._builder(top, self.rules, stop).update_paths(top, paths))
+        return await self._write(lambda check: self._builder(top, self.rules, check).update_paths(top, paths))
 
     def _absolute(self, root: str | os.PathLike[str]) -> str:
         path = name_text(text_name(os.fspath(root)))
@@ -93,51 +126,63 @@ class FileIndex:
         held = self._held
         return held.open_directory if held is not None and root in (name_text(str(top)) for top in held.roots) else None
 
-    def _builder(self, root: str, rules: IndexRules, stop: threading.Event) -> Builder:
-        return Builder(self._opened(), self._tokeniser, rules, stop, self._opener(root))
+    def _builder(self, root: str, rules: IndexRules, check: Callable[[], None]) -> Builder:
+        store = self._opened()
+        tokeniser = self._tokeniser if store.is_built(root) else Tokeniser(_CACHED_WORDS)
+        return Builder(store, tokeniser, rules, check, self._opener(root))
 
     async def search(self, text: str, limit: int = 20, *, fields: Sequence[str] = ()) -> list[Ranked]:
         """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
 
-        def work(stop: threading.Event) -> list[Ranked]:
-            return rank(self._opened(), self._tokeniser, text, self.weights, limit, self._read_rows, fields=fields)
+        def work(store: Store) -> list[Ranked]:
+            return rank(store, self._tokeniser, text, self.weights, limit, self._read_rows, fields=fields)
 
-        return await self._run(work)
+        return await self._read(work)
 
     async def commits(self, text: str, limit: int = 20) -> list[FoundCommit]:
         """The best ``limit`` commits of the past whose messages are like ``text``, best first."""
-        return await self._run(lambda stop: found_commits(self._opened(), self._tokeniser, text, limit))
+        return await self._read(lambda store: found_commits(store, self._tokeniser, text, limit))
 
     async def past(self, commits: Sequence[int]) -> dict[int, PastCommit]:
         """The commits with these ids."""
-        return await self._run(lambda stop: self._opened().past_commits(commits))
+        return await self._read(lambda store: store.past_commits(commits))
 
     async def texts(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """The current text on disk of ``(root, path)`` files; files that cannot be read are absent."""
         requested = sorted(set(files))
-
-        def work(stop: threading.Event) -> dict[tuple[str, str], str]:
-            return self._read_texts(requested)
-
-        return await self._run(work)
+        return await self._read(lambda store: self._read_texts(requested))
 
     async def files(self) -> list[FileRow]:
         """Every indexed file, by root and path."""
-        return await self._run(lambda stop: self._opened().all_rows())
+        return await self._read(lambda store: store.all_rows())
 
-    async def skipped(self) -> list[tuple[str, str, str]]:
-        """``(root, path, reason)`` of every file left out."""
-        return await self._run(lambda stop: self._opened().skips())
+    async def count(self) -> int:
+        """Number of indexed files."""
+        return await self._read(lambda store: store.count())
+
+    async def descriptions(self) -> dict[str, str]:
+        """A line that describes it for the absolute path of every file."""
+
+        def work(store: Store) -> dict[str, str]:
+            return {
+                f"{root.rstrip('/')}/{path}": describe_file(language, lines, names)
+                for root, path, language, lines, names in store.described()
+            }
+
+        return await self._read(work)
+
+    async def skipped(self, limit: int = -1) -> list[tuple[str, str, str]]:
+        """``(root, path, reason)`` of every file left out, or of the first ``limit``."""
+        return await self._read(lambda store: store.skips(limit))
 
     async def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """How rare each term is: its inverse document frequency, scaled to 0..1."""
 
-        def work(stop: threading.Event) -> dict[str, float]:
-            store = self._opened()
+        def work(store: Store) -> dict[str, float]:
             total = max(1, store.count())
             return {term: 1.0 - min(1.0, store.count_holding(term) / total) ** 0.5 for term in terms}
 
-        return await self._run(work)
+        return await self._read(work)
 
     async def watch(
         self, roots: Sequence[str | os.PathLike[str]], interval_s: float = 2.0
@@ -154,9 +199,7 @@ class FileIndex:
         """Close the database and end the worker thread. May be called twice."""
         if self._closed:
             return
-        store, self._store = self._store, None
-        if store is not None:
-            await self._run(lambda stop: store.close())
+        await self._write(lambda check: self._close_store())
         self._closed = True
         self._worker.shutdown(wait=False)
 
@@ -184,29 +227,67 @@ class FileIndex:
             self._store = Store(self._database)
         return self._store
 
-    async def _run(self, work: Callable[[threading.Event], T]) -> T:
-        """Run ``work`` on the worker thread. If the caller is cancelled, stop the work and wait for its end."""
+    def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    async def _write(self, work: Callable[[Callable[[], None]], T]) -> T:
+        """Run ``work`` on the worker thread. What it is given answers questions, and ends it if the caller is cancelled."""
+        self._check_open()
+        stop = threading.Event()
+
+        def check() -> None:
+            if stop.is_set():
+                raise BuildStopped
+            if self._questions:
+                self._opened().forget()
+                self._answer(within=True)
+
+        return await _settled(self._worker.submit(self._tried, lambda: work(check)), stop)
+
+    async def _read(self, work: Callable[[Store], T]) -> T:
+        """Run ``work``, which only reads, on the worker thread, between two files if an update is going on."""
+        self._check_open()
+        question = _Question(work, Future[Any]())
+        self._questions.append(question)
+        self._worker.submit(self._answer)
+        return await _settled(question.answer)
+
+    def _answer(self, within: bool = False) -> None:
+        """Answer the questions that wait, ``within`` an update or by themselves."""
+        while self._questions:
+            question = self._questions.popleft()
+            answer = question.answer
+            if not (answer.running() or answer.set_running_or_notify_cancel()):
+                continue
+            try:
+                if within:
+                    answer.set_result(question.work(self._opened()))
+                else:
+                    answer.set_result(self._tried(partial(self._asked, question.work)))
+            except (sqlite3.Error, OSError):
+                # the database may have to be replaced, which cannot be done under the update
+                self._questions.appendleft(question)
+                return
+            except Exception as error:  # noqa: BLE001 - it is the caller's
+                answer.set_exception(error)
+
+    def _asked(self, work: Callable[[Store], T]) -> T:
+        return work(self._opened())
+
+    def _check_open(self) -> None:
         if self._closed:
             raise DataError("the index is closed", code="memory/closed", hint="make a new FileIndex")
-        stop = threading.Event()
-        future = asyncio.get_running_loop().run_in_executor(self._worker, self._work, work, stop)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            stop.set()
-            await _ended(future)
-            raise
 
-    def _work(self, work: Callable[[threading.Event], T], stop: threading.Event) -> T:
-        if stop.is_set():
-            raise BuildStopped
+    def _tried(self, work: Callable[[], T]) -> T:
         try:
-            return work(stop)
+            return work()
         except (sqlite3.Error, OSError) as error:
             if not self._replaced(error):
                 raise self._failure(error) from error
         try:
-            return work(stop)
+            return work()
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
 
@@ -245,6 +326,8 @@ class FileIndex:
         )
 
 
+_CACHED_WORDS = 400_000
+"""A tree of 20,000 files has about so many different words."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -254,14 +337,30 @@ def _code_of(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-async def _ended(future: asyncio.Future[T]) -> None:
-    """Wait until ``future`` is done, whatever its outcome, even if the caller is cancelled again while waiting."""
-    import anyio
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Something that reads the store, and its answer."""
 
-    with anyio.CancelScope(shield=True):
-        await asyncio.wait([future])
-    if not future.cancelled():
-        future.exception()
+    work: Callable[[Store], Any]
+    answer: Future[Any]
+
+
+async def _settled(job: Future[T], stop: threading.Event | None = None) -> T:
+    """The result of ``job``. If the caller is cancelled, end the job and wait until it has ended, cancelled again or not."""
+    future = asyncio.wrap_future(job)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        import anyio
+
+        if stop is not None:
+            stop.set()
+        job.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()
+        raise
 
 
 def absolute_root(root: str | os.PathLike[str]) -> str:

@@ -1,7 +1,6 @@
 """The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
 
-Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokeniser only splits at spaces. Term counts
-are cut before they are stored: the twentieth occurrence of a word says little.
+Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokeniser only splits at spaces.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 import re
 import sqlite3
 import zlib
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +17,23 @@ from typing import NamedTuple
 
 from agentflow.lib.private_files import make_private_file
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
-_MAX_REPEATS = 16
 _KEPT_ROWS = 20_000
 _BUSY_S = 2.0
 """How long a write waits for another process, which holds the database for one batch at a time."""
+_BULK: Mapping[str, int] = {"hashsize": 8 << 20, "automerge": 0, "crisismerge": 256}
+_USUAL: Mapping[str, int] = {"hashsize": 1 << 20, "automerge": 4, "crisismerge": 16}
+_MERGED_PAGES = 1_000
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
-    mode TEXT NOT NULL DEFAULT '', commits INTEGER NOT NULL DEFAULT 0);
+    built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
     lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, recency REAL,
@@ -93,7 +94,7 @@ class PastCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file to index; the bags are term counts by field."""
+    """A file to index; ``terms`` are those of each field, joined by blanks."""
 
     root: int
     path: str
@@ -105,7 +106,7 @@ class NewFile:
     lines: int
     symbols: Sequence[str]
     seen_ns: int
-    bags: Mapping[str, Mapping[str, int]]
+    terms: Mapping[str, str]
 
 
 class Store:
@@ -163,16 +164,22 @@ class Store:
     @contextmanager
     def transaction(self) -> Generator[None]:
         """Commit the block, or roll it back if it raises."""
-        self._rows.clear()
-        self._holding.clear()
-        self._counts.clear()
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+        else:
+            self._db.execute("COMMIT")
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget what was remembered of the rows: they have changed, or may have."""
+        self._rows.clear()
+        self._holding.clear()
+        self._counts.clear()
 
     def root(self, path: str) -> int:
         """The id of the root ``path``; adds it if it is new."""
@@ -198,9 +205,18 @@ class Store:
         """The files of ``root``: paths with their ids."""
         return dict(self._db.execute("SELECT path, id FROM files WHERE root = ?", (root,)))
 
-    def is_empty(self, root: int) -> bool:
+    def is_empty(self, root: str) -> bool:
         """Whether nothing below ``root`` is indexed."""
-        return self._db.execute("SELECT 1 FROM files WHERE root = ? LIMIT 1", (root,)).fetchone() is None
+        query = "SELECT 1 FROM files WHERE root = (SELECT id FROM roots WHERE path = ?) LIMIT 1"
+        return self._db.execute(query, (root,)).fetchone() is None
+
+    def is_built(self, root: str) -> bool:
+        """Whether the first build of ``root`` has ended."""
+        return bool(self._db.execute("SELECT 1 FROM roots WHERE path = ? AND built", (root,)).fetchone())
+
+    def set_built(self, root: int) -> None:
+        """Record that the first build of ``root`` has ended."""
+        self._db.execute("UPDATE roots SET built = 1 WHERE id = ?", (root,))
 
     def known_one(self, root: int, path: str) -> Known | None:
         """The indexed state of one file."""
@@ -231,11 +247,10 @@ class Store:
                 " seen_ns=? WHERE id = ?",
                 (*values, row),
             )
-        for field, bag in file.bags.items():
+        for field, text in file.terms.items():
             if old is not None:
                 self._remove_terms(field, row)
-            if bag:
-                text = _text(bag)
+            if text:
                 run(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, text))
                 if field == "body":
                     run("INSERT INTO bodies VALUES (?, ?)", (row, zlib.compress(text.encode(), 1)))
@@ -278,10 +293,11 @@ class Store:
         if reason is not None:
             self._db.execute("INSERT INTO skips VALUES (?, ?, ?)", (root, path, reason))
 
-    def skips(self) -> list[tuple[str, str, str]]:
-        """``(root, path, reason)`` of every skipped file, sorted."""
+    def skips(self, limit: int) -> list[tuple[str, str, str]]:
+        """``(root, path, reason)`` of the first ``limit`` skipped files, sorted."""
         return self._db.execute(
-            "SELECT roots.path, skips.path, reason FROM skips JOIN roots ON roots.id = skips.root ORDER BY 1, 2"
+            "SELECT roots.path, skips.path, reason FROM skips JOIN roots ON roots.id = skips.root ORDER BY 1, 2 LIMIT ?",
+            (limit,),
         ).fetchall()
 
     def clear_history(self, root: int) -> None:
@@ -295,16 +311,16 @@ class Store:
         run("UPDATE files SET recency = NULL WHERE root = ?", (root,))
         run("UPDATE roots SET head = '', commits = 0 WHERE id = ?", (root,))
 
-    def add_commit(self, commit: PastCommit, bag: Mapping[str, int], files: Sequence[int]) -> None:
+    def add_commit(self, commit: PastCommit, terms: str, files: Sequence[int]) -> None:
         """Add a commit with its message's terms and the files it touched. Oldest first, so that ids rise with time."""
         cursor = self._db.execute(
             "INSERT INTO past (root, digest, time, subject) VALUES (?, ?, ?, ?)",
             (commit.root, commit.digest, commit.time, commit.subject),
         )
-        self._db.execute("INSERT INTO commits (rowid, t) VALUES (?, ?)", (cursor.lastrowid, _text(bag)))
+        self._db.execute("INSERT INTO commits (rowid, t) VALUES (?, ?)", (cursor.lastrowid, terms))
         self._db.executemany("INSERT INTO touches VALUES (?, ?)", ((cursor.lastrowid, file) for file in files))
 
-    def add_file_history(self, file: int, bag: Mapping[str, int], touched_at: Sequence[float]) -> None:
+    def add_file_history(self, file: int, terms: str, touched_at: Sequence[float]) -> None:
         """Add the terms of messages of commits that touched ``file``, and their times in half-lives.
 
         A file's recency is the sum of 2 ** time over the commits that touched it, stored as its logarithm: a later
@@ -312,7 +328,7 @@ class Store:
         """
         run = self._db.execute
         before = run("SELECT t FROM messages WHERE rowid = ?", (file,)).fetchone()
-        text = _text(bag) if before is None else f"{before[0]} {_text(bag)}"
+        text = terms if before is None else f"{before[0]} {terms}"
         run("INSERT OR REPLACE INTO messages (rowid, t) VALUES (?, ?)", (file, text))
         recency = run("SELECT recency FROM files WHERE id = ?", (file,)).fetchone()[0]
         for time in touched_at:
@@ -406,14 +422,37 @@ class Store:
         """Every file, by root and path."""
         return [_file_row(row) for row in self._db.execute(f"{_FILE_ROWS} ORDER BY roots.path, files.path")]
 
+    def described(self) -> Iterator[tuple[str, str, str, int, list[str]]]:
+        """Root, path, language, number of lines and names defined, of every file."""
+        query = "SELECT roots.path, files.path, language, lines, symbols FROM files JOIN roots ON roots.id = root"
+        for root, path, language, lines, symbols in self._db.execute(query):
+            yield root, path, language, lines, symbols.split("\n") if symbols else []
+
     def count(self) -> int:
         """Number of indexed files."""
         return self._db.execute("SELECT count(*) FROM files").fetchone()[0]
 
-    def optimise(self) -> None:
-        """Merge the term lists of a first build, which speeds up searches."""
+    def begin_bulk(self) -> None:
+        """Merge term lists later, by :meth:`end_bulk`: merging as they grow takes as long as making them."""
+        self._configure(_BULK)
+
+    def end_bulk(self, check: Callable[[], None]) -> None:
+        """Merge the term lists of a first build, which speeds up searches; ``check`` is called between two steps."""
+        self._configure(_USUAL)
         for field in (*FIELDS, "commits"):
-            self._db.execute(f"INSERT INTO {field} ({field}) VALUES ('optimize')")
+            pages = -_MERGED_PAGES
+            while True:
+                before = self._db.total_changes
+                self._db.execute(f"INSERT INTO {field} ({field}, rank) VALUES ('merge', ?)", (pages,))
+                if self._db.total_changes - before < 2:
+                    break
+                check()
+                pages = _MERGED_PAGES
+
+    def _configure(self, options: Mapping[str, int]) -> None:
+        for field in (*FIELDS, "commits"):
+            for name, value in options.items():
+                self._db.execute(f"INSERT INTO {field} ({field}, rank) VALUES ('{name}', ?)", (value,))
 
 
 def _connected(database: Path | None) -> sqlite3.Connection:
@@ -450,8 +489,3 @@ def bare_name(path: str) -> str:
     """A file's name in lower case, without directories, suffix and test marker."""
     name = path.rsplit("/", 1)[-1]
     return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
-
-
-def _text(bag: Mapping[str, int]) -> str:
-    most = _MAX_REPEATS
-    return " ".join([t if n == 1 else (t + " ") * n if n < most else (t + " ") * most for t, n in bag.items()])

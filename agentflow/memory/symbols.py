@@ -4,36 +4,61 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 MAX_SYMBOLS = 2_000
 """Symbols kept per file; generated files have more and mean less."""
 
-_PATTERNS: dict[str, re.Pattern[str]] = {
-    language: re.compile(pattern, re.M)
-    for language, pattern in {
-        "python": r"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+(\w+)|^([A-Z][A-Z0-9_]{2,})[ \t]*[:=]",
-        "javascript": r"\b(?:function\*?|class|interface|enum|type|namespace)[ \t]+(\w+)"
-        r"|^[ \t]*(?:export[ \t]+)?(?:const|let|var)[ \t]+(\w+)[ \t]*=[ \t]*(?:async\b|function\b|\()"
-        r"|^[ \t]+(?:async[ \t]+|static[ \t]+|get[ \t]+|set[ \t]+)?(\w+)\([^)\n]*\)[ \t]*\{",
-        "c": r"^[ \t]*#[ \t]*define[ \t]+(\w+)|\b(?:struct|enum|union|class|namespace)[ \t]+(\w+)"
-        r"|^(?:[A-Za-z_][\w:<>,*& \t]{0,120}?[ \t*&])?(?:\w+::)?([A-Za-z_]\w*)[ \t]*\((?=[^;\n]{0,200}$)",
-        "java": r"\b(?:class|interface|enum|record|object|struct|trait|protocol|extension)[ \t]+(\w+)|\b(?:fun|func|def)[ \t]+(\w+)"
-        r"|^[ \t]+(?:[\w<>\[\], .?]{1,80}[ \t])(\w+)[ \t]*\([^;\n]{0,200}\{",
-        "go": r"^func[ \t]+(?:\([^)\n]*\)[ \t]*)?(\w+)|^type[ \t]+(\w+)",
-        "rust": r"\b(?:fn|struct|enum|trait|mod|type|union|macro_rules!)[ \t]+(\w+)|^impl(?:<[^>\n]*>)?[ \t]+(\w+)",
-        "ruby": r"^[ \t]*(?:def[ \t]+(?:self\.)?|class[ \t]+|module[ \t]+)(\w+)",
-        "php": r"\b(?:function|class|interface|trait)[ \t]+(\w+)",
-        "lua": r"\bfunction[ \t]+([\w.:]+)",
-        "perl": r"^[ \t]*(?:sub|package)[ \t]+(\w+)",
-        "shell": r"^[ \t]*(?:function[ \t]+)?([A-Za-z_][\w-]*)[ \t]*\([ \t]*\)",
-        "lisp": r"\((?:def\w*|define\S*)[ \t]+\(?([^\s()]+)",
-        "elixir": r"^[ \t]*(?:defp?|defmodule|defmacro)[ \t]+([\w.]+)",
-        "sql": r"\b(?:TABLE|VIEW|FUNCTION|PROCEDURE|INDEX|TRIGGER)[ \t]+(?:IF[ \t]+NOT[ \t]+EXISTS[ \t]+)?(\w+)",
-        "proto": r"^[ \t]*(?:message|service|rpc|enum)[ \t]+(\w+)",
-        "prose": r"^#{1,6}[ \t]+([^\n]{1,120})|^([^\n]{1,120})\n[=\-~^]{3,}[ \t]*$",
+_WORDS = r"(?:[\w@]+(?:\([^()\n]*\))?[ \t]++){0,6}?"
+"""Modifiers before a keyword: ``export default``, ``pub(crate) async``, ``@Override public static``."""
+_FUNCTION = r"function(?<!\wfunction)"
+
+_PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
+    language: tuple(re.compile(pattern, re.M) for pattern in patterns)
+    for language, patterns in {
+        "python": [r"\n(?:[ \t]*+(?:async[ \t]+def|def|class)[ \t]+(\w+)|([A-Z][A-Z0-9_]{2,})[ \t]*[:=])"],
+        "javascript": [
+            _FUNCTION + r"\*?[ \t]+(\w+)",
+            r"\n[ \t]*+(?:(?:export|default|declare|abstract)[ \t]+)*+"
+            r"(?:(?:class|interface|enum|type|namespace)[ \t]+(\w+)"
+            r"|(?:const|let|var)[ \t]+(\w+)[ \t]*=[ \t]*(?:async\b|function\b|\()"
+            r"|(?<=[ \t])(?:async[ \t]+|static[ \t]+|get[ \t]+|set[ \t]+)?+(\w+)\([^)\n]*\)[ \t]*\{)",
+        ],
+        "c": [
+            r"\n(?:[ \t]*+(?:#[ \t]*define[ \t]+(\w+)"
+            r"|(?:typedef[ \t]+|static[ \t]+|const[ \t]+|export[ \t]+|inline[ \t]+|template[^\n]{0,80}>[ \t]*)*+"
+            r"(?:struct|enum[ \t]+class|enum|union|class|namespace)[ \t]+(\w+)(?=[^;*()\n]*$|[^;\n]*\{))"
+            r"|(?=[A-Za-z_][^;(\n]*+\([^;\n]*+$)"
+            r"(?:[A-Za-z_][\w:<>,*& \t]{0,120}?[ \t*&])?(?:\w+::)?([A-Za-z_]\w*)[ \t]*\()"
+        ],
+        "java": [
+            r"\n[ \t]*+"
+            + _WORDS
+            + r"(?:(?:class|interface|enum|record|object|struct|trait|protocol|extension)[ \t]+(\w+)"
+            r"|(?:fun|func|def)[ \t]+(\w+))",
+            r"\n(?=[ \t]++[^;\n(]++\([^;\n]*+(?<=\{))[ \t]+(?:[\w<>\[\], .?]{1,80}[ \t])(\w+)[ \t]*\(",
+        ],
+        "go": [r"\n(?:func[ \t]+(?:\([^)\n]*\)[ \t]*)?(\w+)|type[ \t]+(\w+))"],
+        "rust": [
+            r"\n(?:[ \t]*+" + _WORDS + r"(?:fn|struct|enum|trait|mod|type|union|macro_rules!)[ \t]+(\w+)"
+            r"|impl(?:<[^>\n]*>)?[ \t]+(\w+))"
+        ],
+        "ruby": [r"\n[ \t]*+(?:def[ \t]+(?:self\.)?|class[ \t]+|module[ \t]+)(\w+)"],
+        "php": [r"\n[ \t]*+" + _WORDS + r"(?:function|class|interface|trait)[ \t]+(\w+)"],
+        "lua": [_FUNCTION + r"[ \t]+([\w.:]+)"],
+        "perl": [r"\n[ \t]*+(?:sub|package)[ \t]+(\w+)"],
+        "shell": [r"\n[ \t]*+(?:function[ \t]+)?([A-Za-z_][\w-]*)[ \t]*\([ \t]*\)"],
+        "lisp": [r"\((?:def\w*|define\S*)[ \t]+\(?([^\s()]+)"],
+        "elixir": [r"\n[ \t]*+(?:defp?|defmodule|defmacro)[ \t]+([\w.]+)"],
+        "sql": [r"\b(?:TABLE|VIEW|FUNCTION|PROCEDURE|INDEX|TRIGGER)[ \t]+(?:IF[ \t]+NOT[ \t]+EXISTS[ \t]+)?(\w+)"],
+        "proto": [r"\n[ \t]*+(?:message|service|rpc|enum)[ \t]+(\w+)"],
+        "prose": [r"\n(?:#{1,6}[ \t]+([^\n]{1,120})|([^\n]{1,120})\n[=\-~^]{3,}[ \t]*$)"],
     }.items()
 }
+"""What is searched in a text after a newline: a pattern that begins with one is tried once a line, not once a letter."""
 
 
 class Definition(NamedTuple):
@@ -49,20 +74,17 @@ def definitions(text: str, language: str) -> list[Definition]:
 
     A definition ends before the next one that is indented no deeper (a method within its class, not after it).
     """
-    pattern = _PATTERNS.get(language)
-    if pattern is None:
+    matches = list(islice(_matches(text, language), MAX_SYMBOLS))
+    if not matches:
         return []
     lines = text.splitlines()
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     begun: list[tuple[str, int, int]] = []
-    for match in pattern.finditer(text):
-        if match.lastindex is not None:
-            at = bisect_right(starts, match.start(match.lastindex)) - 1
-            begun.append((match.group(match.lastindex).strip(), at, len(lines[at]) - len(lines[at].lstrip())))
-            if len(begun) >= MAX_SYMBOLS:
-                break
+    for name, position in matches:
+        at = bisect_right(starts, position) - 1
+        begun.append((name, at, len(lines[at]) - len(lines[at].lstrip())))
     found: list[Definition] = []
     enclosing: list[int] = []
     ends = [len(lines)] * len(begun)
@@ -79,13 +101,19 @@ def definitions(text: str, language: str) -> list[Definition]:
 
 def symbols(text: str, language: str) -> list[str]:
     """The names defined in ``text`` (headings, for prose), in order, each once, at most :data:`MAX_SYMBOLS`."""
-    pattern = _PATTERNS.get(language)
-    if pattern is None:
-        return []
     names: dict[str, None] = {}
-    for match in pattern.finditer(text):
-        if match.lastindex is not None:
-            names[match.group(match.lastindex).strip()] = None
-            if len(names) >= MAX_SYMBOLS:
-                break
+    for name, _ in _matches(text, language):
+        names[name] = None
+        if len(names) >= MAX_SYMBOLS:
+            break
     return list(names)
+
+
+def _matches(text: str, language: str) -> Iterator[tuple[str, int]]:
+    """Each name that is defined, and where it stands, in order."""
+    patterns = _PATTERNS.get(language, ())
+    after = f"\n{text}" if patterns else ""
+    searches = [pattern.finditer(after) for pattern in patterns]
+    for match in searches[0] if len(searches) == 1 else merge(*searches, key=re.Match[str].start):
+        if match.lastindex is not None:
+            yield match.group(match.lastindex).strip(), match.start(match.lastindex) - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -26,7 +25,7 @@ class Index:
         self._tokeniser = Tokeniser()
 
     def update(self, root: Path) -> int:
-        return Builder(self.store, self._tokeniser, IndexRules(), Event()).update(str(root)).commits
+        return Builder(self.store, self._tokeniser, IndexRules(), lambda: None).update(str(root)).commits
 
     def said(self) -> dict[str, tuple[list[str], float, list[str]]]:
         """By path: messages whose commits touched it, newest first; recency; files that changed with it."""
