@@ -30,7 +30,7 @@ from agentflow.core.events import (
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.names import Definitions, narrowed
+from agentflow.core.names import Definitions, Template, narrowed
 from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
@@ -168,6 +168,10 @@ class JournalPort(Protocol):
         ``write`` and ``read`` turn its result into a value of programs and back, where it is none. Raises what the work
         raised, also when that is recorded.
         """
+        ...
+
+    def template(self, template: Template) -> Template:
+        """A task that a program defines, as this run has it: some of its fields may be overridden."""
         ...
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:

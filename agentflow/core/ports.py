@@ -504,7 +504,8 @@ class JournalStore(Protocol):
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new.
 
-        A new one holds its session. Raises SessionBusy while another run does.
+        A new one holds its session. Raises SessionBusy while another run does. With ``new.takes_over`` the base ends in the
+        same transaction.
         """
         ...
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
+from hashlib import blake2b
 
 from agentflow.core.call import CallContext, JournalPort
 from agentflow.core.errors import ResourceExhausted, clip
@@ -40,6 +42,7 @@ class PromptRun:
         "_model_used",
         "_offered",
         "_prompt",
+        "_said",
         "_shape",
         "_system",
         "_tools",
@@ -77,6 +80,7 @@ class PromptRun:
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._turns = 0
+        self._said = ""
         self._deadline = time.monotonic() + prompt.timeout_s if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
@@ -102,7 +106,10 @@ class PromptRun:
             if calls:
                 if self._turns >= allowed:
                     continue  # no turn is left in which the model could read the results, so the tools do not run
-                self._messages.append(Message("user", await self._tools.run(calls)))
+                results = await self._tools.run(calls)
+                self._messages.append(Message("user", results))
+                if run.journal is not None:
+                    self._note(plain(results))
             elif response.stop_reason != "pause":
                 answer = AS_TEXT if self._shape is None else self._read(response, self._shape)
                 if answer.fault is None or repaired or self._turns >= allowed:
@@ -126,7 +133,7 @@ class PromptRun:
         contradict the turns that were taken. The last answer is part of what the task gives, and recorded there.
         """
         call = self._call.start(self._call.span, "ModelStarted")
-        content = [self._model, self._turns + 1]
+        content = [self._model, self._turns + 1, self._said]
         record = await journal.recall("model", self._model, content, call)
         if record is not None:
             self._turns += 1
@@ -134,6 +141,7 @@ class PromptRun:
                 self._system = record["system"]
                 self._messages = [read_message(each) for each in record["opening"]]
                 self._at = record["at"]
+            self._note(record["response"])
             response = read_response(record["response"])
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
@@ -143,8 +151,14 @@ class PromptRun:
             if self._turns == 1:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
             kept = await journal.keep("model", self._model, content, record, call, response.usage, response.cost_usd)
+            self._note(kept["response"])
             response = read_response(kept["response"])
         return response, self._take(request, response)
+
+    def _note(self, data: object) -> None:
+        """Add to what was said since the opening, of which a record of a later turn keeps a digest."""
+        text = self._said + json.dumps(data, sort_keys=True)
+        self._said = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
     def _goes_on(self, response: ModelResponse) -> bool:
         """Whether another call follows, as far as the answer says."""

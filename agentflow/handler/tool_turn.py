@@ -80,7 +80,8 @@ class ToolTurn:
             answer, usage = await self._execute(part, call)
         else:
             work = partial(self._execute, part, call)
-            answer, usage = await journal.step("tool", name, part.arguments, call, work, write=_data_of, read=_read)
+            content = [part.id, part.arguments]
+            answer, usage = await journal.step("tool", name, content, call, work, write=_data_of, read=_read)
         if usage is not NO_USAGE:
             self.usage += usage
         return answer
