@@ -30,6 +30,7 @@ from agentflow.runtime.clock import WallClock
 from agentflow.runtime.crew import together
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.memory import MemoryAccounts
+from agentflow.runtime.pacing import warn_of_failures
 from agentflow.runtime.redaction import EventRedactor
 
 T = TypeVar("T")
@@ -96,9 +97,8 @@ class Run:
 
     @property
     def congested(self) -> bool:
-        """Whether delta producers must wait for the caller's own stream."""
-        own = self._fanout.own
-        return own is not None and own.congested
+        """Whether delta producers must wait for the caller's own stream, or a recorder."""
+        return self._fanout.congested
 
     def publish(self, event: Event) -> None:
         """Hand an event, redacted, to all observers."""
@@ -111,9 +111,8 @@ class Run:
                 self._fanout.publish(shown)
 
     async def room(self) -> None:
-        """Wait for the caller's own stream to take deltas."""
-        if self._fanout.own is not None:
-            await self._fanout.own.room()
+        """Wait for those to take deltas."""
+        await self._fanout.room()
 
     def charge_model_call(self) -> None:
         """Count a model call. Raises LimitExceeded past ``model_calls``, or if any other limit has been met."""
@@ -273,6 +272,7 @@ class OpenRun:
     def _finish(self, error: BaseException | None) -> None:
         run = self._run
         budget = run.budget
+        warn_of_failures(self._fanout.pacers, self._root)
         self._scope.set(
             usage=run.usage,
             cost_usd=run.cost_usd,
