@@ -136,6 +136,10 @@ class OtherPart:
 Part: TypeAlias = TextPart | ImagePart | DocumentPart | ThinkingPart | ToolCallPart | ToolResultPart | OtherPart
 
 
+WRITTEN = (TextPart, ThinkingPart)
+"""The parts whose text a model wrote; for ``isinstance``, where a union of types would be built at each call."""
+
+
 @frozen
 class Message:
     """One turn of one side of a conversation."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import aclosing
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -63,7 +62,8 @@ async def _watched(
 async def _answer(adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None) -> ModelResponse:
     """The answer with which a model call ends; ``progress`` is shown what comes before it."""
     response: ModelResponse | None = None
-    async with aclosing(adapter.stream(request)) as stream:
+    stream = adapter.stream(request)
+    try:
         async for delta in stream:
             if delta.response is not None:
                 response = delta.response
@@ -71,6 +71,8 @@ async def _answer(adapter: ProviderAdapter, request: ModelRequest, progress: _Pr
                 progress.show(delta)
                 if progress.run.congested:
                     await progress.room(adapter, request)
+    finally:
+        await stream.aclose()
     if response is None:
         raise IncompleteStream(
             "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model

@@ -85,7 +85,7 @@ class Run:
         self._fanout = fanout
         self._approver = approver
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
-        self._approval_turn = asyncio.Lock()
+        self._approval_turn: asyncio.Lock | None = None
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
         self.services = services
@@ -160,6 +160,8 @@ class Run:
         request = replace(request, run_id=self.run_id, path=call.path, call_id=call.call_id)
         if getattr(approver, "concurrent", False):
             return await _answer(approver, request, call)
+        if self._approval_turn is None:
+            self._approval_turn = asyncio.Lock()
         if not self._approval_turn.locked():
             async with self._approval_turn:
                 return await _answer(approver, request, call)
