@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from agentflow.core.errors import (
     AgentflowError,
@@ -28,11 +28,7 @@ from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
-from agentflow.observe.files import EventFile
-from agentflow.observe.recorder import Recorder
-
-if TYPE_CHECKING:
-    from agentflow.app import AgentFlow
+from agentflow.observe.jsonl import JsonlWriter
 
 T = TypeVar("T")
 
@@ -280,34 +276,30 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
 
 
 @contextlib.asynccontextmanager
-async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGenerator[None, None]:
-    """A block whose runs are recorded in the file ``path``; None records nothing.
+async def events_to_file(path: str | Path | None, redact: Callable[[Any], Any]) -> AsyncGenerator[JsonlWriter | None]:
+    """An observer that appends events to the file ``path``; None without a path.
 
     Raises UsageError (``cli/unwritable``) for a file that cannot be opened; when the block ends, AgentflowError
     (``cli/incomplete-events``) for one that could not be written to its end.
     """
     if path is None:
-        yield
+        yield None
         return
-    file = EventFile(Path(path))
+    writer = JsonlWriter(Path(path), redact)
     try:
-        await asyncio.to_thread(file.open)
+        await writer.open()
     except OSError as error:
         raise UsageError(
             f"the events cannot be written to {path}: {error.strerror or error}",
             code="cli/unwritable",
             hint="give a file that can be written: --events-file FILE",
         ) from error
-    recorder = Recorder(file, text=lambda value: flow.redact(str(value)))
-    unsubscribe = flow.subscribe(recorder)
-    async with contextlib.aclosing(recorder):
-        yield
-    unsubscribe()
-    if recorder.error is not None:
-        why = recorder.error.strerror if isinstance(recorder.error, OSError) else None
+    async with contextlib.aclosing(writer):
+        yield writer
+    if writer.error is not None:
         raise AgentflowError(
-            f"the events are not all in {path}: {why or recorder.error}", code="cli/incomplete-events"
-        ) from recorder.error
+            f"the events are not all in {path}: {writer.error.strerror or writer.error}", code="cli/incomplete-events"
+        ) from writer.error
 
 
 def is_compile_error(error: BaseException) -> bool:

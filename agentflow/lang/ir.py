@@ -395,14 +395,6 @@ class Try:
     final: Thunk | None
 
 
-@dataclass(slots=True)
-class Apart:
-    """A large piece whose code is a nested function, so that it can be compiled apart."""
-
-    at: Node
-    body: IR
-
-
 IR: TypeAlias = (
     Const
     | Quote
@@ -433,5 +425,4 @@ IR: TypeAlias = (
     | Repeat
     | While
     | Try
-    | Apart
 )

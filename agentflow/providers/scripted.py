@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from agentflow.core.errors import ConfigurationError, ProviderError, ServerError
 from agentflow.core.messages import (
-    WRITTEN,
     Attempt,
     ModelDelta,
     ModelProfile,
@@ -28,7 +27,6 @@ from agentflow.providers.wire import estimate_tokens
 
 ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]
 _KEYS = ("text", "tool_calls", "error", "thinking", "stop_reason", "usage", "delay_s", "metadata", "cost_usd")
-_NO_FUNCTIONS = (BaseException, type)
 _WORDS = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
 
 
@@ -95,9 +93,9 @@ class ScriptedProvider:
                 code="provider/script-ended",
                 hint="give ScriptedProvider a reply more, or a function of the request",
             )
-        if callable(reply) and not isinstance(reply, _NO_FUNCTIONS):
+        if callable(reply) and not isinstance(reply, BaseException | type):
             reply = reply(request)
-            if hasattr(reply, "__await__"):
+            if asyncio.iscoroutine(reply):
                 reply = await reply
         return reply
 
@@ -183,6 +181,6 @@ def _usage(stated: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage
         return Usage(**{"requests": 1, **stated})
     size = 0
     for part in parts:
-        if isinstance(part, WRITTEN):
+        if isinstance(part, TextPart | ThinkingPart):
             size += len(part.text)
     return Usage(estimate_tokens(request), size // 4 + 1, requests=1)

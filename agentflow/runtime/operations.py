@@ -41,9 +41,7 @@ async def define_task(
         definition = _prepare(rt, span, definition, computed, values)
     if rt.grants is not None and DEFINE not in rt.grants:
         raise not_granted(DEFINE, rt.grants, span)
-    definition = definition.granted(rt.grants)
-    journal = rt.call.run.journal
-    rt.define(env, definition if journal is None else journal.template(definition))
+    rt.define(env, definition.granted(rt.grants))
     return Symbol(definition.name)
 
 
