@@ -29,7 +29,7 @@ from agentflow.journal.sqlite import Sync
 from agentflow.journal.urls import database_file, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program
+from agentflow.lang.program import Program, as_source
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor, Secret
@@ -46,6 +46,7 @@ from agentflow.runtime.compiling import is_small
 from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.handle import RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.programs import ProgramCheck
@@ -160,7 +161,6 @@ class AgentFlow:
             self.tools,
             base_system=settings.system,
             fallback=FallbackProvider,
-            pricing=self.router.prices,
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None
@@ -357,6 +357,8 @@ class AgentFlow:
         self,
         run_id: str,
         *,
+        program: ProgramLike | None = None,
+        overrides: Overrides | None = None,
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
@@ -364,9 +366,40 @@ class AgentFlow:
         """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
-        the run's. Raises as :meth:`start`, and JournalError ``durable/unknown-run`` and ``durable/bindings``.
+        the run's. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
+        (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
+        that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
+        then replace and add to the run's. Asked for again it is the same generation. Raises as :meth:`start`, and
+        JournalError ``durable/unknown-run``, ``durable/bindings`` and ``durable/override``.
         """
-        return await self._durable_runs().resume(run_id, bindings=bindings, limits=limits, approve=approve)
+        runs = self._durable_runs()
+        if program is None and not overrides:
+            return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve)
+        source = None if program is None else await _loaded(program)
+        change = Change(overrides=overrides or {})
+        return await runs.derive(run_id, change, source=source, bindings=bindings, limits=limits, approve=approve)
+
+    async def fork(
+        self,
+        run_id: str,
+        at: str,
+        *,
+        as_run: str | None = None,
+        overrides: Overrides | None = None,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+    ) -> DurableRun:
+        """Run a durable run again from one of its effects on, beside it, as another run.
+
+        ``at`` is the path of that effect: it and what started after it had ended are carried out, everything else is
+        answered from records. ``as_run`` is the id of the fork, which else gets one that is the same for the same fork.
+        The other parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
+        """
+        change = Change(overrides=overrides or {}, cut=at)
+        return await self._durable_runs().derive(
+            run_id, change, as_run=as_run, bindings=bindings, limits=limits, approve=approve
+        )
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
         """A conversation that lasts: ``async with flow.session("user-42") as session``, to be passed to runs.
@@ -493,6 +526,11 @@ def _notes(sharing: NoteSharing | None, home: str, durable: str | None, redactor
         )
     kept = state_path() / "notes.db" if durable is None else database_file(durable)
     return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
+
+
+async def _loaded(program: ProgramLike) -> Source:
+    source = await load_program(program)
+    return source.source if isinstance(source, Program) else as_source(source)
 
 
 def _patterns(commands: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentflow.core.errors import (
     AgentflowError,
@@ -28,7 +28,11 @@ from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
-from agentflow.observe.jsonl import JsonlWriter
+from agentflow.observe.files import EventFile
+from agentflow.observe.recorder import Recorder
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
 
 T = TypeVar("T")
 
@@ -276,30 +280,34 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
 
 
 @contextlib.asynccontextmanager
-async def events_to_file(path: str | Path | None, redact: Callable[[Any], Any]) -> AsyncGenerator[JsonlWriter | None]:
-    """An observer that appends events to the file ``path``; None without a path.
+async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGenerator[None, None]:
+    """A block whose runs are recorded in the file ``path``; None records nothing.
 
     Raises UsageError (``cli/unwritable``) for a file that cannot be opened; when the block ends, AgentflowError
     (``cli/incomplete-events``) for one that could not be written to its end.
     """
     if path is None:
-        yield None
+        yield
         return
-    writer = JsonlWriter(Path(path), redact)
+    file = EventFile(Path(path))
     try:
-        await writer.open()
+        await asyncio.to_thread(file.open)
     except OSError as error:
         raise UsageError(
             f"the events cannot be written to {path}: {error.strerror or error}",
             code="cli/unwritable",
             hint="give a file that can be written: --events-file FILE",
         ) from error
-    async with contextlib.aclosing(writer):
-        yield writer
-    if writer.error is not None:
+    recorder = Recorder(file, text=lambda value: flow.redact(str(value)))
+    unsubscribe = flow.subscribe(recorder)
+    async with contextlib.aclosing(recorder):
+        yield
+    unsubscribe()
+    if recorder.error is not None:
+        why = recorder.error.strerror if isinstance(recorder.error, OSError) else None
         raise AgentflowError(
-            f"the events are not all in {path}: {writer.error.strerror or writer.error}", code="cli/incomplete-events"
-        ) from writer.error
+            f"the events are not all in {path}: {why or recorder.error}", code="cli/incomplete-events"
+        ) from recorder.error
 
 
 def is_compile_error(error: BaseException) -> bool:

@@ -68,7 +68,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where))) as flow:
         _announce(text, where, model, query)
         events_file = options.events_file or state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl"
-        async with events_to_file(events_file, flow.redact) as writer:
+        async with events_to_file(flow, events_file):
             flow.subscribe(totals)
             flow.subscribe(
                 Progress(
@@ -77,8 +77,6 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                     answer=None if options.as_json else answer,
                 )
             )
-            if writer is not None:
-                flow.subscribe(writer)
             try:
                 program = flow.compile(Source(f"examples/{EXAMPLE}", text), bindings={"question": query})
             except AgentflowError as error:

@@ -56,9 +56,7 @@ async def watching(flow: AgentFlow, options: WatchOptions) -> AsyncGenerator[Non
             write_out(event_line(event, flow.redact) + "\n")
 
         flow.subscribe(line)
-    async with events_to_file(options.events_file, flow.redact) as writer:
-        if writer is not None:
-            flow.subscribe(writer)
+    async with events_to_file(flow, options.events_file):
         yield
 
 

@@ -30,12 +30,11 @@ from agentflow.core.events import (
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.names import Definitions, narrowed
+from agentflow.core.names import Definitions, Template, narrowed
 from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
-from agentflow.core.spending import Purse
 from agentflow.core.steps import StepLog
 
 if TYPE_CHECKING:
@@ -171,6 +170,10 @@ class JournalPort(Protocol):
         """
         ...
 
+    def template(self, template: Template) -> Template:
+        """A task that a program defines, as this run has it: some of its fields may be overridden."""
+        ...
+
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
         """What :meth:`keep` stored at ``call``; None when it is to be done."""
         ...
@@ -244,11 +247,6 @@ class RunPort(RunServices, Protocol):
 
     async def room(self) -> None:
         """Wait until the caller's own stream has taken enough deltas."""
-        ...
-
-    @property
-    def purse(self) -> Purse | None:
-        """Where a model call sets aside what it may cost before it is made; None when tokens and money are unlimited."""
         ...
 
     def charge_model_call(self) -> None:

@@ -39,10 +39,10 @@ WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", 
 approval or answer, or time."""
 
 
-def _plain(value: object) -> Any:
+def as_data(value: object, text: Callable[[object], str] = str) -> Any:
     """``value`` as JSON data; if that is impossible (nested too deep), a text that says so: an event is never lost."""
     try:
-        return plain(value)
+        return plain(value, text)
     except (ValueError, RecursionError) as error:
         return f"({type(value).__name__}: {str(error)[:200]})"
 
@@ -69,18 +69,28 @@ class EventBase:
     def __init_subclass__(cls) -> None:
         cls.type = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form: ``v``, ``type`` and the fields."""
+    def to_dict(self, text: Callable[[object], str] = str) -> dict[str, Any]:
+        """The JSON form: ``v``, ``type`` and the fields; ``text`` gives that of an object which has none."""
+        return {name: as_data(value, text) for name, value in self.fields(text).items()}
+
+    def fields(self, text: Callable[[object], str] = str) -> dict[str, Any]:
+        """The same with the values of its own fields as they are."""
         data: dict[str, Any] = {"v": self.v, "type": self.type}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+        for name in field_names(type(self)):
+            value = getattr(self, name)
             if isinstance(value, Span | AgentflowError):
-                data[field.name] = value.to_dict()
+                data[name] = value.to_dict()
             elif isinstance(value, BaseException):
-                data[field.name] = {"code": "exception", "message": f"{type(value).__name__}: {value}"[:2_000]}
+                data[name] = {"code": "exception", "message": f"{type(value).__name__}: {text(value)}"[:2_000]}
             else:
-                data[field.name] = _plain(value)
+                data[name] = value
         return data
+
+
+@functools.lru_cache(maxsize=256)
+def field_names(kind: type[EventBase]) -> tuple[str, ...]:
+    """The names of all fields of an event class, those of the header first."""
+    return tuple([field.name for field in dataclasses.fields(kind)])
 
 
 @frozen

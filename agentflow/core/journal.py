@@ -66,6 +66,7 @@ class NewRun:
     """What a run begins with: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
 
     ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended.
+    With ``takes_over``, the epoch of its owner, the base ends as cancelled, with this run as its ``successor``.
     """
 
     program: str
@@ -73,6 +74,7 @@ class NewRun:
     input: Mapping[str, Any]
     base: str | None = None
     session: str | None = None
+    takes_over: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -12,6 +23,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
+from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.events import Event
 from agentflow.core.frozen import frozen
 from agentflow.core.journal import (
@@ -39,7 +51,6 @@ from agentflow.core.reasons import Reason
 from agentflow.core.remembered import Note
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.spending import Quote
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 
 Observer = Callable[[Event], None | Awaitable[None]]
@@ -68,18 +79,6 @@ class ProviderAdapter(Protocol):
 
     async def aclose(self) -> None:
         """Close connections."""
-        ...
-
-
-class Pricing(Protocol):
-    """Who knows what calls cost."""
-
-    async def quote(self, adapter: ProviderAdapter, model: str, input_tokens: int) -> Quote | None:
-        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown."""
-        ...
-
-    def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
-        """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
         ...
 
 
@@ -517,7 +516,8 @@ class JournalStore(Protocol):
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new.
 
-        A new one holds its session. Raises SessionBusy while another run does.
+        A new one holds its session. Raises SessionBusy while another run does. With ``new.takes_over`` the base ends in the
+        same transaction.
         """
         ...
 
@@ -575,6 +575,66 @@ class JournalStore(Protocol):
 
     async def aclose(self) -> None:
         """Store what is left, give up the runs owned, and close."""
+        ...
+
+
+class Pacer(Protocol):
+    """An observer that a run waits for when it cannot keep up: a recorder."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether what starts effects and makes deltas is to wait."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until it is not."""
+        ...
+
+    def failure(self, run: str) -> Exception | None:
+        """Why a run is not recorded any further, unless that was asked before."""
+        ...
+
+
+class EventSink(Protocol):
+    """What a recorder writes to. Its methods are called on one thread at a time, never on the event loop."""
+
+    def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
+        """Write events of a run, in order; ``last`` says that none follow for now.
+
+        Raises OSError, or AgentflowError, when they cannot be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        ...
+
+
+class EventStore(EventSink, Protocol):
+    """Logs of runs: what was seen of each, redacted; nothing is resumed from them.
+
+    Its methods may be called on several threads at once. Damaged lines are passed over. Raises OSError, or AgentflowError,
+    when the store cannot be used.
+    """
+
+    def list(self, *, limit: int | None = None) -> list[LogInfo]:
+        """The logs, the last written first."""
+        ...
+
+    def find(self, run: str) -> LogInfo | None:
+        """The log of a run."""
+        ...
+
+    def read(self, run: str, after: EventId = FIRST) -> Iterator[dict[str, Any]]:
+        """The JSON data of a run's events that come after ``after``, in order, each whole. None for an unknown run."""
+        ...
+
+    def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
+        """Remove the oldest logs until what is left is within ``bounds``. Gives the ids of their runs.
+
+        The runs in ``spare`` stay, those whose log says that they wait to be gone on with, and those without an end that
+        were written to within :data:`~agentflow.core.event_log.LIVE_S` seconds.
+        """
         ...
 
 

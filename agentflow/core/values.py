@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from pydantic import BaseModel, GetCoreSchemaHandler
@@ -105,20 +106,23 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
     return result
 
 
-def plain(value: object) -> Any:
+def plain(value: object, text: Callable[[object], str] = str) -> Any:
     """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists.
 
-    Objects without a JSON form become their ``str()``. What occurs several times is converted once, and occurs several
+    Objects without a JSON form become their ``text``. What occurs several times is converted once, and occurs several
     times in the result. Raises ValueError past 1,000 levels of nesting.
     """
-    return value if type(value) in LEAVES else finish(copied(value, _opened))[0]
+    if type(value) in LEAVES:
+        return value
+    return finish(copied(value, opened if text is str else partial(opened, text=text)))[0]
 
 
-def _opened(value: Any) -> Any:
-    """A list or dict of the parts of a value, not converted yet; the JSON form of one without parts."""
+def opened(value: Any, text: Callable[[object], str] = str) -> Any:
+    """One step of :func:`plain`: a list or dict of a value's parts, not converted yet; the JSON form of one without parts."""
     kind = cast("type[Any]", type(value))
     if kind is dict:
-        return value.copy() if all(type(key) is str for key in value) else {_key(key): value[key] for key in value}
+        plain_keys = all(type(key) is str for key in value)
+        return value.copy() if plain_keys else {_key(key, text): value[key] for key in value}
     if kind is list or kind is tuple:
         return list(value)
     if isinstance(value, str | int | float):
@@ -127,7 +131,7 @@ def _opened(value: Any) -> Any:
         return value.name
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
-        return {_key(key): item for key, item in mapping.items()}
+        return {_key(key, text): item for key, item in mapping.items()}
     if isinstance(value, list | tuple | set | frozenset | SharedList):
         return list(cast("Iterable[Any]", value))
     if isinstance(value, BaseModel):
@@ -136,23 +140,23 @@ def _opened(value: Any) -> Any:
         tag = getattr(kind, "type", None)  # one of several classes that may stand in its place
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
         return {"type": tag, **fields} if isinstance(tag, str) else fields
-    return str(value)
+    return text(value)
 
 
-def _key(key: object) -> str:
-    return key.name if isinstance(key, Symbol) else str(key)
+def _key(key: object, text: Callable[[object], str] = str) -> str:
+    return key.name if isinstance(key, Symbol) else text(key)
 
 
 def text_size(value: object) -> Work[int]:
     """About how many characters ``value`` has as JSON text. Raises ValueError past 1,000 levels."""
-    data, _ = yield from copied(value, _opened)
+    data, _ = yield from copied(value, opened)
     measured = yield from sizes(data)
     return measured[id(data)][0] if measured else len(str(data))
 
 
 def json_work(value: object, *, indent: int | None = None, limit: int | None = None) -> Work[str]:
     """The work of :func:`to_json`; ``limit`` is the maximum number of characters (TooLong)."""
-    data, shared = yield from copied(value, _opened)
+    data, shared = yield from copied(value, opened)
     return (yield from encoded(data, indent=indent, limit=MAX_SHARED_TEXT if limit is None and shared else limit))
 
 
@@ -164,7 +168,7 @@ def to_json(value: object, *, indent: int | None = None) -> str:
     """
     if type(value) in LEAVES:
         return json.dumps(value, ensure_ascii=False)
-    data, shared = finish(copied(value, _opened))
+    data, shared = finish(copied(value, opened))
     if not shared:
         with contextlib.suppress(RecursionError):
             return json.dumps(data, ensure_ascii=False, indent=indent)

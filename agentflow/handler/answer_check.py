@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentflow.core.errors import ProtocolError, Refused, ResourceExhausted, clip
-from agentflow.core.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from agentflow.core.messages import WRITTEN, ModelRequest, ModelResponse, ToolCallPart
 from agentflow.core.ports import ProviderAdapter
 
 
@@ -37,7 +37,7 @@ def checked_calls(
         seen.add(part.id)
     size = 0
     for part in response.parts:
-        if isinstance(part, TextPart | ThinkingPart):
+        if isinstance(part, WRITTEN):
             size += len(part.text)
     if size > longest:
         raise ResourceExhausted(

@@ -84,6 +84,8 @@ def _attribute(text: str) -> str:
 
 def answer_message(response: ModelResponse) -> Message:
     """The answer as stored in history: verbatim, but with a stand-in where a strict server would refuse empty text."""
+    if len(response.parts) == 1 and type(only := response.parts[0]) is TextPart and only.text.strip():
+        return Message("assistant", response.parts)  # nearly every last answer
     parts: list[Part] = []
     says = False
     for part in response.parts:

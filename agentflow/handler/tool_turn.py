@@ -26,12 +26,10 @@ class ToolTurn:
     ``usage`` is the sum of what the tools' own model calls used.
     """
 
-    __slots__ = ("_call", "_offered", "_tools", "usage")
+    __slots__ = ("_call", "_tools", "usage")
 
     def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
-        grants = call.grants
-        self._offered = frozenset([name for name in grants if not name.startswith(FILES)]) if grants else NO_TOOLS
         self._call = call
         self.usage = NO_USAGE
 
@@ -72,15 +70,18 @@ class ToolTurn:
             return self._refused(
                 part, call, f"the arguments are not a JSON object ({part.invalid}); the tool did not run"
             )
-        if name not in self._offered:
-            hint = did_you_mean(name, self._offered) or f"there are: {', '.join(sorted(self._offered)) or 'none'}"
+        grants = self._call.grants or NO_TOOLS
+        if name not in grants or name.startswith(FILES):
+            offered = sorted([each for each in grants if not each.startswith(FILES)])
+            hint = did_you_mean(name, offered) or f"there are: {', '.join(offered) or 'none'}"
             return self._refused(part, call, f"there is no tool '{clip(name, 120)}'; {hint}")
         journal = call.run.journal
         if journal is None:
             answer, usage = await self._execute(part, call)
         else:
             work = partial(self._execute, part, call)
-            answer, usage = await journal.step("tool", name, part.arguments, call, work, write=_data_of, read=_read)
+            content = [part.id, part.arguments]
+            answer, usage = await journal.step("tool", name, content, call, work, write=_data_of, read=_read)
         if usage is not NO_USAGE:
             self.usage += usage
         return answer

@@ -48,7 +48,7 @@ from agentflow.lib.private_files import make_private_file
 CHECKED_BYTES = 64 * 1024 * 1024
 """Size up to which a database is examined as a whole when it is opened; damage in a larger one is found where it is read."""
 _BUSY_S = 1.0
-_USAGE = 7
+_USAGE = 6
 
 Sync = Literal["normal", "full"]
 """What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""
@@ -69,6 +69,11 @@ class SqliteJournal:
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         def work(db: sqlite3.Connection) -> tuple[RunRow, bool]:
+            if new.base is not None and new.takes_over is not None:
+                self._owned(db, new.base, new.takes_over)
+                sessions.let_go(db, new.base, None)
+                ends = {"status": "cancelled", "result": dump({"successor": run}, {}), "owner": None}
+                change_run(db, new.base, time.time(), **ends)
             known = self._find(db, run)
             if known is not None:
                 return known, False
@@ -80,7 +85,10 @@ class SqliteJournal:
             db.execute(CREATE, values)
             return _row(db, run), True
 
-        return await self._writer.do(work)
+        created = await self._writer.do(work)
+        if new.base is not None and new.takes_over is not None:
+            self._locks.release(new.base)
+        return created
 
     async def own(self, run: str) -> OwnedRun:
         def work(db: sqlite3.Connection) -> OwnedRun:

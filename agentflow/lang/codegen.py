@@ -12,7 +12,7 @@ to temporaries, so that evaluation stays left to right. Compiling a statement de
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentflow.core.source import Source
@@ -82,10 +82,14 @@ def height(node: ast.AST) -> int:
 
 
 class Generator:
-    """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters."""
+    """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters.
 
-    def __init__(self, source: Source, defined: set[str]) -> None:
+    ``groups`` are the operands of a large form that are evaluated in functions of their own.
+    """
+
+    def __init__(self, source: Source, defined: set[str], groups: Mapping[int, list[list[Any]]] | None = None) -> None:
         self.source = source
+        self.groups = groups
         self.positions = Positions(source)
         self.defined = defined
         self.constants: list[tuple[str, Any]] = []
@@ -199,6 +203,10 @@ class Generator:
             self.packed.append(make())
         return ast.Subscript(self.name("K"), self.const(index), LOAD, **self.loc)
 
+    def datum(self, value: Any) -> ast.expr:
+        """A constant of the program's text: a parameter of its own, unless there may be very many."""
+        return self.const_param(value) if self.groups is None else self.packed_constant(id(value), lambda: value)
+
     def span(self, node: Node) -> ast.expr:
         """The span of ``node`` as a constant."""
         return self.packed_constant((node.start, node.end), lambda: self.source.span(node.start, node.end))
@@ -240,6 +248,9 @@ class Generator:
 
     def operands(self, items: Sequence[IR]) -> list[ast.expr]:
         """Expressions to be evaluated in order; earlier ones are spilled if a later one emits statements."""
+        groups = self.groups.get(id(items)) if self.groups else None
+        if groups is not None:
+            return self._grouped(groups)
         values: list[ast.expr] = []
         for item in items:
             saved, self.body = self.body, []
@@ -250,6 +261,29 @@ class Generator:
                     values = [self.atom(each) for each in values]
                 self.body.extend(emitted)
             values.append(value)
+        return values
+
+    def _grouped(self, groups: Sequence[Sequence[IR]]) -> list[ast.expr]:
+        """Operands of which each group is evaluated in a function of its own."""
+        values: list[ast.expr] = []
+        for group in groups:
+            values += self.apart(len(group), lambda group=group: self.operands(group))
+        return values
+
+    def apart(self, count: int, build: Callable[[], list[ast.expr]]) -> list[ast.expr]:
+        """The ``count`` values of expressions that ``build`` compiles, evaluated in a nested function."""
+        name = self.tmp()
+        self.owner[name] = self.fn
+
+        def give_all() -> None:
+            self.deliver(ast.Tuple(build(), LOAD, **self.loc), RETURN)
+
+        self.helper([], [], give_all, Dest("assign", name))
+        values: list[ast.expr] = [
+            ast.Subscript(self.name(name), self.const(index), LOAD, **self.loc) for index in range(count)
+        ]
+        for value in values:
+            value._stable = True  # type: ignore[attr-defined]
         return values
 
     def atoms(self, items: Sequence[IR]) -> list[ast.expr]:
@@ -333,8 +367,9 @@ class Generator:
         head: list[ast.stmt] = []
         if fn.nonlocals:
             head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.loc))
-        for each in sorted(fn.declared - set(params)):
-            dead = ast.Assign([ast.Name(each, STORE, **self.loc)], self.const(None), **self.loc)
+        declared: list[ast.expr] = [ast.Name(each, STORE, **self.loc) for each in sorted(fn.declared - set(params))]
+        if declared:
+            dead = ast.Assign(declared, self.const(None), **self.loc)
             head.append(ast.If(self.const(False), [dead], [], **self.loc))
         if rest is not None:
             self.owner[rest] = fn

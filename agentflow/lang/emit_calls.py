@@ -43,7 +43,10 @@ def lambda_(g: Generator, node: Lambda) -> ast.expr:
 def define_code(g: Generator, node: Lambda) -> str:
     """Emit the function of a lambda; gives its Python name."""
     py = code_name(g, node)
-    g.owner[py] = g.fn
+    owner = g.owner.setdefault(py, g.fn)
+    if owner is not g.fn:
+        g.fn.nonlocals.add(py)
+        owner.declared.add(py)
     params = [each.py for each in node.params]
     fn = PyFn("lambda", tail_ok=True)
     everything = [*node.params, *([node.rest] if node.rest else [])]
@@ -132,6 +135,8 @@ def _has_tail_call(node: Lambda) -> bool:
             pending.append((at.items[-1], nested))
         elif isinstance(at, ir.Let):
             pending.append((at.body, nested or any(each.captured for each in at.vars)))
+        elif isinstance(at, ir.Apart):
+            pending.append((at.body, True))
         elif isinstance(at, ir.NamedLoop):
             pending.append((at.body, nested))
     return False
@@ -295,7 +300,7 @@ def _either(g: Generator, node: ir.Call, pairs: list[ir.Pair], dest: Dest) -> No
     function = g.atom(_operator(g, node.operator))
     named = g.spill(_takes_names(g, function))
     code = g.spill(g.ifexp(named, g.const(None), _code(g, function, len(pairs))))
-    values = [_pair(g, each, named) for each in pairs]
+    values = _pairs(g, pairs, named)
     names = tuple(each.names[0] for each in pairs)
     by_name = g.await_(_named_call(g, function, names, values, node))
     if dest is RETURN and g.fn.tail_ok:
@@ -319,8 +324,19 @@ def _named_call(
     g: Generator, function: ast.expr, names: tuple[str, ...], values: list[ast.expr], node: ir.Call | ir.Link
 ) -> ast.expr:
     packed = ast.Tuple(values, ast.Load(), **g.loc)
-    args = [g.name("d"), function, g.const_param(names), packed, g.span(node.at), environment(g)]
+    args = [g.name("d"), function, g.packed_constant(names, lambda: names), packed, g.span(node.at), environment(g)]
     return g.call(g.rt("call_named"), args)
+
+
+def _pairs(g: Generator, pairs: list[ir.Pair], named: ast.expr) -> list[ast.expr]:
+    """The values of operands; those of a large form group by group in functions of their own."""
+    groups = g.groups.get(id(pairs)) if g.groups else None
+    if groups is None:
+        return [_pair(g, each, named) for each in pairs]
+    values: list[ast.expr] = []
+    for group in groups:
+        values += g.apart(len(group), lambda group=group: [_pair(g, each, named) for each in group])
+    return values
 
 
 def _pair(g: Generator, pair: ir.Pair, named: ast.expr) -> ast.expr:

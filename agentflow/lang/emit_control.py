@@ -19,7 +19,7 @@ from agentflow.lang.codegen import (
     height,
     statement,
 )
-from agentflow.lang.emit_calls import define_code, set_params
+from agentflow.lang.emit_calls import code_name, define_code, set_params
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.ir import Var
 from agentflow.lang.support import rounds
@@ -123,6 +123,11 @@ def seq(g: Generator, node: ir.Seq, dest: Dest) -> None:
     g.stmt(node.items[-1], dest)
 
 
+@statement(ir.Apart)
+def apart(g: Generator, node: ir.Apart, dest: Dest) -> None:
+    g.helper([], [], lambda: g.stmt(node.body, RETURN), dest)
+
+
 @statement(ir.Let)
 def let(g: Generator, node: ir.Let, dest: Dest) -> None:
     if g.fn.loops and any(each.captured for each in node.vars):
@@ -137,6 +142,8 @@ def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
         if id(var) not in initialised:
             g.own(var)
             g.owner[var.py] = g.fn
+            if var.known is not None:
+                g.owner[code_name(g, var.known)] = g.fn
             if var.early:
                 g.assign(var.py, g.const_param(UNBOUND, "U"))
     for var, value in node.inits:

@@ -23,7 +23,7 @@ def const(g: Generator, node: ir.Const) -> ast.expr:
     value = node.value
     if value is None or type(value) in (int, float, str, bool):
         return g.const(value)
-    made = g.const_param(value)
+    made = g.datum(value)
     made._stable = True  # type: ignore[attr-defined]
     return made
 
@@ -35,7 +35,7 @@ def quote(g: Generator, node: ir.Quote) -> ast.expr:
         items = cast(list[Any], value)
         if len(items) <= _SMALL and not any(isinstance(each, list | dict) for each in items):
             return ast.List([const(g, ir.Const(node.at, each)) for each in items], ast.Load(), **g.loc)
-    return g.call(g.const_param(fresh, "fresh"), [g.const_param(value)])
+    return g.call(g.const_param(fresh, "fresh"), [g.datum(value)])
 
 
 @expression(ir.MakeDict)

@@ -395,6 +395,14 @@ class Try:
     final: Thunk | None
 
 
+@dataclass(slots=True)
+class Apart:
+    """A large piece whose code is a nested function, so that it can be compiled apart."""
+
+    at: Node
+    body: IR
+
+
 IR: TypeAlias = (
     Const
     | Quote
@@ -425,4 +433,5 @@ IR: TypeAlias = (
     | Repeat
     | While
     | Try
+    | Apart
 )

@@ -17,7 +17,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.ir import IR, Seq
 
 PART_NODES = 2_500
-"""Nodes of a part, unless it is a single form: some 20 ms of Python's compiler, about 1,000 statements."""
+"""Nodes of a part, unless it is a single form, about 1,000 statements. What is too much code is compiled in pieces."""
 
 
 @dataclass(frozen=True, slots=True)

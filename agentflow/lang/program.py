@@ -23,11 +23,13 @@ from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import certain_failures
 from agentflow.lang.codegen import RETURN, Generator
+from agentflow.lang.cutting import compile_in_pieces
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
+from agentflow.lang.hoisting import hoist
 from agentflow.lang.ir import DefineGlobal, Seq
 from agentflow.lang.model_names import called_answers
-from agentflow.lang.parts import Part, in_order, split
+from agentflow.lang.parts import Part, in_order, nodes_of, split
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Form, Node
@@ -36,6 +38,10 @@ from agentflow.lang.trace import CodeInfo, stamp
 EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules whose functions write code for the nodes of a program; importing them is what declares them."""
 _SHALLOW = 30
+_MAYBE_LARGE = 500
+"""Nodes of program text from which on it is worth looking how much code they are."""
+_LARGE = 12_000
+"""Python nodes from which on code is compiled in pieces: some 15 ms."""
 
 
 class Program:
@@ -347,7 +353,8 @@ def _defined(tree: Seq) -> set[str]:
 
 def _part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set[str] | None = None) -> Part:
     """Compile forms; calls of ``direct`` variables (None: of any) need no look at the environment."""
-    generator = Generator(analyzer.source, set(analyzer.globals_defined))
+    groups = hoist(tree, _LARGE) if nodes_of(tree.items) + analyzer.expanded > _MAYBE_LARGE else None
+    generator = Generator(analyzer.source, set(analyzer.globals_defined), groups)
     generator.global_code = {
         name: lam
         for name, lam in analyzer.global_lambdas.items()
@@ -355,10 +362,19 @@ def _part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set
         and name in analyzer.global_calls
         and (direct is None or name in direct)
     }
-    module = _module(generator, tree, first)
-    compiled = _compile_module(module, filename, deep=max(analyzer.deepest, generator.deepest) > _SHALLOW)
+    link = _link(generator, tree, first)
+    deep = max(analyzer.deepest, generator.deepest) > _SHALLOW
+
+    def compiler(module: ast.Module) -> CodeType:
+        return _compile_module(module, filename, deep=deep)
+
+    pieces: dict[str, CodeType] = {}
+    if groups is None:
+        compiled = compiler(ast.Module([link], []))
+    else:
+        compiled, pieces = compile_in_pieces(link, compiler)
     cells = {py: name for name, py in generator.cells.items()}
-    code = stamp(compiled, CodeInfo(generator.positions, generator.names, cells, generator.lambdas))
+    code = stamp(compiled, CodeInfo(generator.positions, generator.names, cells, generator.lambdas), pieces)
     space: dict[str, Any] = {"__builtins__": {}}
     exec(code, space)
     return Part(
@@ -415,7 +431,7 @@ def _compile_module(module: ast.Module, filename: str, *, deep: bool) -> CodeTyp
     return on_fresh_stack(work) if deep else work()
 
 
-def _module(g: Generator, tree: Any, first: Node) -> ast.Module:
+def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
     g.loc = g.place(first)
     fn = g.fn
 
@@ -434,7 +450,7 @@ def _module(g: Generator, tree: Any, first: Node) -> ast.Module:
     link = ast.FunctionDef("link", args, body, [])
     ast.copy_location(link, main)
     link.type_params = []  # type: ignore[attr-defined]
-    return ast.Module([link], [])
+    return link
 
 
 def _show_lines(program: Program) -> None:

@@ -7,7 +7,7 @@ constants; when an error passes a boundary, its traceback is read once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import CodeType, TracebackType
@@ -61,17 +61,22 @@ class _Seen:
         return self.places[key]
 
 
-def stamp(code: CodeType, info: CodeInfo) -> CodeType:
-    """A copy of ``code``, and of all functions within it, that contains ``info``."""
+def stamp(code: CodeType, info: CodeInfo, pieces: Mapping[str, CodeType]) -> CodeType:
+    """A copy of ``code``, and of all functions within it, that contains ``info``.
+
+    ``pieces`` is the code of functions that were compiled apart, by name: it replaces what is there.
+    """
     done: dict[int, CodeType] = {}
     order: list[CodeType] = []
     pending = [code]
     while pending:
         at = pending.pop()
         order.append(at)
-        pending.extend(each for each in at.co_consts if isinstance(each, CodeType))
+        pending.extend(pieces.get(each.co_name, each) for each in at.co_consts if isinstance(each, CodeType))
     for at in reversed(order):
-        constants = tuple(done[id(each)] if isinstance(each, CodeType) else each for each in at.co_consts)
+        constants = tuple(
+            done[id(pieces.get(each.co_name, each))] if isinstance(each, CodeType) else each for each in at.co_consts
+        )
         done[id(at)] = at.replace(co_consts=(*constants, info))
     return done[id(code)]
 

@@ -1,7 +1,8 @@
 """Delivers the events of a run to its readers: plain observers, async observers, and the caller's own stream.
 
 Publishing is synchronous and never waits. Every observer that keeps up gets all lifecycle events; one that falls behind
-loses deltas. Only the caller's own stream can slow a run down, and only its delta producers.
+loses deltas. Only the caller's own stream and a recorder can slow a run down: the one its delta producers, the other also
+what starts effects.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import DeltaBase, Event, ToolProgress
+from agentflow.core.ports import Pacer
 
 _log = logging.getLogger(__name__)
 
@@ -127,13 +129,19 @@ def takes_deltas(observer: Observer) -> bool:
     return bool(getattr(observer, "deltas", True))
 
 
+def pacers_of(observers: Iterable[Observer]) -> tuple[Pacer, ...]:
+    """Those of ``observers`` that a run waits for."""
+    return tuple([cast(Pacer, each) for each in observers if hasattr(each, "congested") and hasattr(each, "room")])
+
+
 class Fanout:
     """All observers of one run.
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
     ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
     ``deltas`` that is false gets lifecycle events only; an async one with an attribute ``keeps_all`` that is true is never
-    disconnected, however far it falls behind. Attributes: ``watched`` says whether anybody takes events,
+    disconnected, however far it falls behind. A :class:`~agentflow.core.ports.Pacer` makes producers of deltas wait, as the
+    caller's own stream does. Attributes: ``watched`` says whether anybody takes events,
     ``streaming`` whether anybody takes deltas, ``needs_tasks`` whether there are async observers, which :meth:`pump`
     serves.
 
@@ -141,7 +149,7 @@ class Fanout:
     context variable is seen by the code that goes on there.
     """
 
-    __slots__ = ("_async", "_drop", "_plain", "needs_tasks", "own", "streaming", "watched")
+    __slots__ = ("_async", "_drop", "_plain", "needs_tasks", "own", "pacers", "streaming", "watched")
 
     def __init__(
         self,
@@ -153,6 +161,7 @@ class Fanout:
         self._plain: list[Callable[[Event], Any]] = []
         self._async: list[tuple[Observer, Subscriber]] = []
         self.own = own
+        self.pacers = pacers_of(observers)
         self.watched = bool(observers) or own is not None
         self.streaming = own is not None
         for observer in observers:
@@ -163,6 +172,23 @@ class Fanout:
             else:
                 self._plain.append(observer)
         self.needs_tasks = bool(self._async)
+
+    @property
+    def congested(self) -> bool:
+        """Whether delta producers must wait: for the caller's own stream, or for a recorder."""
+        if self.own is not None and self.own.congested:
+            return True
+        for pacer in self.pacers:  # noqa: SIM110 - asked at every delta, where a generator costs more than the question
+            if pacer.congested:
+                return True
+        return False
+
+    async def room(self) -> None:
+        """Wait until they need not."""
+        if self.own is not None:
+            await self.own.room()
+        for pacer in self.pacers:
+            await pacer.room()
 
     def publish(self, event: Event) -> None:
         """Hand ``event`` to all readers. An observer that raises is disabled and logged; the run continues."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import ConfigurationError, ProviderError, ServerError
 from agentflow.core.messages import (
+    WRITTEN,
     Attempt,
     ModelDelta,
     ModelProfile,
@@ -27,6 +28,7 @@ from agentflow.providers.wire import estimate_tokens
 
 ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]
 _KEYS = ("text", "tool_calls", "error", "thinking", "stop_reason", "usage", "delay_s", "metadata", "cost_usd")
+_NO_FUNCTIONS = (BaseException, type)
 _WORDS = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
 
 
@@ -93,9 +95,9 @@ class ScriptedProvider:
                 code="provider/script-ended",
                 hint="give ScriptedProvider a reply more, or a function of the request",
             )
-        if callable(reply) and not isinstance(reply, BaseException | type):
+        if callable(reply) and not isinstance(reply, _NO_FUNCTIONS):
             reply = reply(request)
-            if asyncio.iscoroutine(reply):
+            if hasattr(reply, "__await__"):
                 reply = await reply
         return reply
 
@@ -181,6 +183,6 @@ def _usage(stated: Any, request: ModelRequest, parts: tuple[Part, ...]) -> Usage
         return Usage(**{"requests": 1, **stated})
     size = 0
     for part in parts:
-        if isinstance(part, TextPart | ThinkingPart):
+        if isinstance(part, WRITTEN):
             size += len(part.text)
     return Usage(estimate_tokens(request), size // 4 + 1, requests=1)

@@ -214,6 +214,7 @@ def mismatch(row: EffectRow, now: str) -> JournalError:
         f"the records of this run do not fit: at {row.path} it was {was}, and now it is {now},"
         " or the same with other arguments or another definition",
         code="durable/mismatch",
-        hint="go on with the program, the tasks and the tools it began with, or start another run",
+        hint="go on with the program, the model, the tasks and the tools it began with, or adopt what has changed:"
+        " agentflow resume RUN --program FILE",
         details={"path": row.path, "was": was, "now": now},
     )

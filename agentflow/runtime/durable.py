@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from agentflow.core.errors import AgentflowError, JournalError
@@ -19,14 +19,16 @@ from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import holds_secret, redacted
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage, write_usage
 from agentflow.runtime.conversations import Conversations, RunSession
+from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of, successor_of
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.run import Approver, check_name, new_run_id
+from agentflow.runtime.stored_input import StoredInput, limits_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,8 @@ class RunInfo:
     """A durable run as it is listed.
 
     ``status`` is queued (to be gone on with), running, done, failed or cancelled; ``name`` its program's name; ``slices``
-    the number of stretches it was worked on; ``error`` the message of a failed one. Times are unix seconds.
+    the number of stretches it was worked on; ``error`` the message of a failed one. ``base`` is the run whose records it
+    may reuse, ``successor`` the one that it goes on as. Times are unix seconds.
     """
 
     run_id: str
@@ -44,6 +47,8 @@ class RunInfo:
     created: float
     updated: float
     error: str | None = None
+    base: str | None = None
+    successor: str | None = None
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -56,6 +61,8 @@ class RunInfo:
             created=row.created,
             updated=row.updated,
             error=row.error[1].get("message") if row.error else None,
+            base=row.base,
+            successor=successor_of(row),
         )
 
 
@@ -65,19 +72,20 @@ class _End(NamedTuple):
     status: RunStatus
     result: RunResult | None = None
     error: Exception | None = None
+    successor: str | None = None
 
 
 class DurableRun:
     """A durable run that was started or gone on with here, or that had ended before.
 
     ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records, ``saved`` and
-    ``saved_cost`` the tokens and USD that it had used before this process took it up.
+    ``saved_cost`` the tokens and USD that it had used before this process took it up, and those of the records that it took
+    over from the run it is based on.
     """
 
     def __init__(self, run_id: str, end: _End | None = None) -> None:
         self.run_id = run_id
-        self.saved: Usage = NO_USAGE
-        self.saved_cost: float | None = 0.0
+        self._before: tuple[Usage, float | None] = (NO_USAGE, 0.0)
         self._end = end
         self._records: Records | None = None
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +101,17 @@ class DurableRun:
         """The number of effects answered from records so far."""
         return 0 if self._records is None else self._records.replayed
 
+    @property
+    def saved(self) -> Usage:
+        """The tokens that did not have to be used again."""
+        return self._before[0] if self._records is None else self._before[0] + self._records.adopted_usage
+
+    @property
+    def saved_cost(self) -> float | None:
+        """The USD that did not have to be paid again; None if a price is unknown."""
+        before, adopted = self._before[1], 0.0 if self._records is None else self._records.adopted_cost
+        return None if before is None or adopted is None else before + adopted
+
     async def result(self) -> RunResult:
         """Wait for the end. Raises the program's error, and JournalError: ``durable/cancelled``, ``durable/interrupted``.
 
@@ -105,7 +124,7 @@ class DurableRun:
         if self._end.error is not None:
             raise self._end.error
         if self._end.result is None:
-            raise _no_result(self.run_id, self._end.status)
+            raise _no_result(self.run_id, self._end)
         return self._end.result
 
     async def cancel(self) -> None:
@@ -135,6 +154,8 @@ class DurableRuns:
         self._redactor = redactor
         self._codec = Codec(engine.effects)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
+        self._input = StoredInput(self._codec, redactor)
+        self._generations = Generations(engine, store, self._input)
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -164,22 +185,20 @@ class DurableRuns:
         opening = self.sessions.opening(session)
         given = {
             "name": source.name,
-            "bindings": self._stored_bindings(bindings),
+            "bindings": self._input.write(bindings),
             "allow": names,
-            "limits": None if limits is None else _limits_data(limits),
+            "limits": limits_data(limits),
             "labels": None if labels is None else dict(labels),
             "session": opening,
         }
         new = NewRun(
-            program=self._text(source), digest=digest, input=given, session=opening["name"] if opening else None
+            program=self._input.text(source), digest=digest, input=given, session=opening["name"] if opening else None
         )
         row, _ = await self._store.create(run_id, new)
         if row.digest != digest:
-            raise JournalError(
-                f"the durable run '{run_id}' is one of another program, of other bindings, another allow or session",
-                code="durable/mismatch",
-                hint="go on with the program and the bindings it began with, or choose another run id",
-            )
+            mark = self.sessions.mark(session)
+            edited = fingerprint("run", row.program, dict(bindings), names, *mark).hex() == row.digest
+            raise another_run(row, source.name if edited else None)
         live = self._live.get(run_id)
         if live is not None:
             return live
@@ -206,24 +225,42 @@ class DurableRuns:
         live = self._live.get(run_id)
         if live is not None:
             return live
-        row = await self._store.find(run_id)
-        if row is None:
-            raise JournalError(
-                f"there is no durable run '{run_id}'",
-                code="durable/unknown-run",
-                hint="agentflow runs --durable lists them",
-            )
+        row = await known_run(self._store, run_id)
         source = Source(str(row.input["name"]), row.program)
         if row.status in ("done", "cancelled"):
             end = self._recorded_end(row, source)
             if end is not None:
                 return DurableRun(run_id, end)
-        values = self._restored_bindings(row, bindings or {})
+        values = self._input.read(row, bindings or {})
         allow = row.input["allow"]
         program = await asyncio.to_thread(
             self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
         )
         return await self._go_on(row, program, values, limits, approve, retry=True)
+
+    async def derive(
+        self,
+        run_id: str,
+        change: Change,
+        *,
+        source: Source | None = None,
+        as_run: str | None = None,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+    ) -> DurableRun:
+        """Start, or go on with, the generation of a run that ``change`` and the program ``source`` (None: its own) make.
+
+        ``as_run`` is its id. Unless it is a fork the run goes on as its generation: it is cancelled itself if it has not
+        ended, and what it goes on as already is the base then. ``bindings`` replace and add to those of the run. Raises as :meth:`resume`, and what compiling raises.
+        """
+        row, program, values = await self._generations.begin(
+            run_id, change, source=source, as_run=as_run, bindings=bindings or {}, limits=limits
+        )
+        if row.run in self._live:
+            return self._live[row.run]
+        end = self._recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
+        return DurableRun(row.run, end) if end else await self._go_on(row, program, values, limits, approve, retry=True)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here or was interrupted. Raises JournalError."""
@@ -287,7 +324,7 @@ class DurableRuns:
             raise
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
-        handle.saved, handle.saved_cost = read_usage(owned.usage), owned.cost
+        handle._before = (read_usage(owned.usage), owned.cost)  # pyright: ignore[reportPrivateUsage]
         handle._task = self._group.create_task(  # pyright: ignore[reportPrivateUsage]
             self._work(handle, owned, program, bindings, chosen, approve, session, again=row.status in ENDED),
             name=f"durable run {row.run}",
@@ -312,6 +349,10 @@ class DurableRuns:
         assert root is not None
         records = handle._records = Records(self._store, owned, root)  # pyright: ignore[reportPrivateUsage]
         try:
+            if owned.run.base is not None:
+                change = Change.of(owned.run)
+                records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
+                records.overrides = overrides_of(change, self._engine.tasks, program.source)
             end = await self._run(records, program, bindings, limits, approve, session)
         except asyncio.CancelledError:
             if records.fatal is not None:
@@ -354,6 +395,7 @@ class DurableRuns:
             labels=row.input["labels"],
             journal=journal,
         ) as (run, call):
+            call.definitions = records.overrides
             value = await self._engine.evaluate(program, env, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return _End(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
@@ -367,18 +409,18 @@ class DurableRuns:
                 "steps": end.result.steps,
             }
             try:
-                result["value"] = self._clean(self._codec.encode(end.result.value))
+                result["value"] = self._input.clean(self._codec.encode(end.result.value))
             except NotData:
                 result = None  # worked out from the records when somebody asks
         if end.status == "failed" and isinstance(end.error, AgentflowError):
             try:
-                error = self._clean(self._codec.encode_error(end.error))
+                error = self._input.clean(self._codec.encode_error(end.error))
             except NotData:
                 bare = AgentflowError(end.error.message, code=end.error.code, hint=end.error.hint, span=end.error.span)
-                error = self._clean(self._codec.encode_error(bare))
+                error = self._input.clean(self._codec.encode_error(bare))
         elif end.status == "failed" and end.error is not None:
             shown = AgentflowError(f"{type(end.error).__name__}: {end.error}")
-            error = self._clean(self._codec.encode_error(shown))
+            error = self._input.clean(self._codec.encode_error(shown))
         await self._store.finish(
             owned.run.run,
             owned.run.epoch,
@@ -394,7 +436,7 @@ class DurableRuns:
         if row.error is not None:
             return _End("failed", error=self._codec.decode_error(row.error, source))
         if row.status == "cancelled":
-            return _End("cancelled")
+            return _End("cancelled", successor=successor_of(row))
         if row.result is None or "value" not in row.result:
             return None
         stored: Mapping[str, Any] = row.result
@@ -402,54 +444,16 @@ class DurableRuns:
         usage = read_usage(stored["usage"])
         return _End(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"]))
 
-    # -- what is stored of a run's beginning -------------------------------------------------------------------------
 
-    def _text(self, source: Source) -> str:
-        text = source.text
-        if self._redactor is not None and holds_secret(text, self._redactor):
-            raise JournalError(
-                "the program contains a secret, and programs of durable runs are stored",
-                code="durable/secret",
-                hint="bind it: bindings={'key': Secret(...)}, or let a tool read it",
-            )
-        return text
-
-    def _stored_bindings(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
-        """Each binding as ``{"v": data}``; null for one that is secret or no data."""
-        stored: dict[str, Any] = {}
-        for name, value in bindings.items():
-            try:
-                data = self._codec.encode(value)
-            except NotData:
-                stored[name] = None
-                continue
-            secret = self._redactor is not None and holds_secret(data, self._redactor)
-            stored[name] = None if secret else {"v": data}
-        return stored
-
-    def _restored_bindings(self, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
-        stored: Mapping[str, Any] = row.input["bindings"]
-        missing = [name for name, data in stored.items() if data is None and name not in given]
-        unknown = [name for name in given if name not in stored or stored[name] is not None]
-        if missing or unknown:
-            wrong = f"needs {', '.join(missing)}" if missing else f"has {', '.join(unknown)} already, or never had"
-            raise JournalError(
-                f"the run '{row.run}' {wrong}: what is secret or no data is not stored, everything else is",
-                code="durable/bindings",
-                hint="give exactly what is not stored: bindings={" + ", ".join(f"{n!r}: ..." for n in missing) + "}",
-            )
-        return {name: given[name] if data is None else self._codec.decode(data["v"]) for name, data in stored.items()}
-
-    def _clean(self, data: Any) -> Any:
-        return data if self._redactor is None else redacted(data, self._redactor)
-
-
-def _limits_data(limits: Limits) -> dict[str, Any]:
-    return {field.name: getattr(limits, field.name) for field in fields(limits)}
-
-
-def _no_result(run_id: str, status: RunStatus) -> JournalError:
-    if status == "cancelled":
+def _no_result(run_id: str, end: _End) -> JournalError:
+    if end.successor is not None:
+        return JournalError(
+            f"the run '{run_id}' goes on as '{end.successor}'",
+            code="durable/superseded",
+            hint=f"flow.resume('{end.successor}')",
+            details={"successor": end.successor},
+        )
+    if end.status == "cancelled":
         return JournalError(f"the run '{run_id}' was cancelled", code="durable/cancelled", hint="start another")
     return JournalError(
         f"the run '{run_id}' was interrupted",

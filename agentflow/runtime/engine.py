@@ -26,7 +26,7 @@ from agentflow.lang.program import Program, ProgramCache, check_program, compile
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
-from agentflow.observe.stream import Fanout, Observer, Subscriber
+from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
@@ -35,6 +35,7 @@ from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.journal import Journaled, RunJournal
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
+from agentflow.runtime.pacing import Paced
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
@@ -293,8 +294,13 @@ class Engine:
         return self.effects.publish([*defined.values()], call)
 
     def _performer(self, call: CallContext) -> EffectHandler:
-        """Who carries out the effects of a program at ``call``: in a durable run, with its records in between."""
-        return self.effects if call.run.journal is None else Journaled(self.effects)
+        """Who carries out the effects of a program at ``call``: in a durable run, with its records in between.
+
+        Where something records, effects wait for it.
+        """
+        handler = self.effects if call.run.journal is None else Journaled(self.effects)
+        pacers = pacers_of(self.observers) if self.observers else ()
+        return Paced(handler, pacers) if pacers else handler
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 

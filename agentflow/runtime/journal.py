@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
@@ -40,10 +39,11 @@ UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.JournalPort`.
 
-    ``leaf`` is the key of that effect, ``meter`` counts what it costs; both None for the run itself.
+    ``leaf`` is the key of that effect, ``asked`` the digest of what it asks for, ``meter`` counts what it costs; None for
+    the run itself.
     """
 
-    __slots__ = ("codec", "leaf", "meter", "records", "redactor")
+    __slots__ = ("asked", "codec", "leaf", "meter", "records", "redactor")
 
     def __init__(
         self,
@@ -53,8 +53,10 @@ class RunJournal:
         *,
         leaf: bytes | None = None,
         meter: Meter | None = None,
+        asked: bytes | None = None,
     ) -> None:
         self.records = records
+        self.asked = asked
         self.codec = codec
         self.redactor = redactor
         self.leaf = leaf
@@ -93,7 +95,7 @@ class RunJournal:
         if row is not None:
             value = self._replayed(row, call)
             return value if read is None else read(value)
-        run = _LeafRun(call.run, self, call.path)
+        run = _LeafRun(call.run, self, call.path, digest)
         call.run = run
         session = call.session
         if "/~" in call.path:
@@ -136,9 +138,14 @@ class RunJournal:
         outcome = self._outcome(row.value, call, failure)
         return outcome if read is None else read(outcome)
 
+    def template(self, template: Template) -> Template:
+        """A task that a program defines, as this run has it."""
+        overrides = self.records.overrides
+        return template if overrides is None else overrides.of(template)
+
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
         """What :meth:`keep` stored at ``call``."""
-        row = await self._find(kind, name, fingerprint(kind, name, content), call)
+        row = await self._find(kind, name, self._part(kind, name, content), call)
         return None if row is None else self._replayed(row, call)
 
     async def keep(
@@ -152,13 +159,17 @@ class RunJournal:
             return value
         meter = Meter(None)
         meter.add(usage, cost)
-        row = self._row(kind, name, fingerprint(kind, name, content), call, data, meter, time.time())
+        row = self._row(kind, name, self._part(kind, name, content), call, data, meter, time.time())
         await self._commit(row, meter)
         return self._outcome(row.value, call)
 
+    def _part(self, kind: str, name: str, content: object) -> bytes:
+        """A digest of a part of what the effect around it asks for."""
+        return fingerprint(kind, name, [content, None if self.asked is None else self.asked.hex()])
+
     async def _find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
         """The record of what is asked for at ``call``; None when it may be carried out."""
-        row = self.records.find(call.path)
+        row = self.records.find(call.path) or await self.records.adopt(call.path, digest, self.leaf)
         if row is None or row.state == EffectState.OPEN:
             budget = call.run.budget
             await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
@@ -244,7 +255,7 @@ class Meter:
 
     def __init__(self, outer: Meter | None) -> None:
         self._outer = outer
-        self._usage = [0] * len(fields(Usage))
+        self._usage = [0] * 6
         self._cost = 0.0
         self._unpriced = 0
 
@@ -280,11 +291,11 @@ class Meter:
 class _LeafRun(ForwardingRun):
     """The run as a recorded effect and all that it starts see it: what they cost is the effect's."""
 
-    def __init__(self, run: RunPort, journal: RunJournal, path: str) -> None:
+    def __init__(self, run: RunPort, journal: RunJournal, path: str, asked: bytes) -> None:
         super().__init__(run)
         self.meter = Meter(journal.meter)
         self.journal = RunJournal(
-            journal.records, journal.codec, journal.redactor, leaf=effect_key(path), meter=self.meter
+            journal.records, journal.codec, journal.redactor, leaf=effect_key(path), meter=self.meter, asked=asked
         )
         self.charge_usage = self._charge
 

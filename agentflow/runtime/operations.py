@@ -41,7 +41,9 @@ async def define_task(
         definition = _prepare(rt, span, definition, computed, values)
     if rt.grants is not None and DEFINE not in rt.grants:
         raise not_granted(DEFINE, rt.grants, span)
-    rt.define(env, definition.granted(rt.grants))
+    definition = definition.granted(rt.grants)
+    journal = rt.call.run.journal
+    rt.define(env, definition if journal is None else journal.template(definition))
     return Symbol(definition.name)
 
 

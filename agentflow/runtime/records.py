@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, OwnedRun
 from agentflow.core.messages import Usage
 from agentflow.core.ports import JournalStore
+from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage
+from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.permits import Permits
+from agentflow.runtime.pool import Pool
 
 Gate = Callable[[], bool]
 """Asked before the first effect below a path that has no record; true when that effect must wait to be cancelled."""
@@ -23,7 +27,9 @@ class Records:
 
     ``suspending`` is true once the run is being given up without an end: nothing is recorded or cleaned up then. ``fatal``
     is why it cannot go on. ``root`` is the task that the run is. ``replayed`` counts effects answered from records,
-    ``usage`` and ``cost`` are what all records have cost so far.
+    ``usage`` and ``cost`` are what all records have cost so far. ``pool`` holds the records of the run it is based on,
+    ``adopted_usage`` and ``adopted_cost`` are what those of them that were used had cost; ``overrides`` the tasks that it
+    changes.
     """
 
     def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object]) -> None:
@@ -33,6 +39,10 @@ class Records:
         self.usage: Usage = read_usage(owned.usage)
         self.cost = owned.cost
         self.replayed = 0
+        self.pool: Pool | None = None
+        self.overrides: TaskOverrides | None = None
+        self.adopted_usage = NO_USAGE
+        self.adopted_cost: float | None = 0.0
         self.suspending = False
         self.fatal: JournalError | None = None
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
@@ -43,6 +53,20 @@ class Records:
     def find(self, path: str) -> EffectRow | None:
         """The record at ``path``, which may be open."""
         return self._rows.get(path) if self._rows else None
+
+    async def adopt(self, path: str, content: bytes, leaf: bytes | None) -> EffectRow | None:
+        """A record of the run this one is based on, stored as that of the effect at ``path``; None when none fits."""
+        if self.pool is None or self.suspending:
+            return None
+        row = self.pool.take(path, content)
+        if row is None:
+            return None
+        usage, cost = self.pool.spent(row)
+        self.adopted_usage += usage
+        self.adopted_cost = None if cost is None or self.adopted_cost is None else self.adopted_cost + cost
+        row = replace(row, path=path, leaf=leaf, usage=None, cost=0.0)
+        await self.commit(row)
+        return row
 
     def follows(self, path: str) -> bool:
         """Whether something is recorded that came after ``path`` in its strand."""

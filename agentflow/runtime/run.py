@@ -20,7 +20,6 @@ from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.scope import Scope
-from agentflow.core.spending import Purse
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
@@ -31,8 +30,8 @@ from agentflow.runtime.clock import WallClock
 from agentflow.runtime.crew import together
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.memory import MemoryAccounts
+from agentflow.runtime.pacing import warn_of_failures
 from agentflow.runtime.redaction import EventRedactor
-from agentflow.runtime.reservation import RunPurse
 
 T = TypeVar("T")
 
@@ -83,12 +82,10 @@ class Run:
         self.usage = _NO_USAGE if journal is None else journal.records.usage
         self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
         self.model_calls = self.usage.requests
-        self._own_purse = RunPurse(limits, used=self.usage, cost=self.cost_usd) if self._bounded else None
-        self.purse: Purse | None = self._own_purse
         self._fanout = fanout
         self._approver = approver
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
-        self._approval_turn = asyncio.Lock()
+        self._approval_turn: asyncio.Lock | None = None
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
         self.services = services
@@ -100,9 +97,8 @@ class Run:
 
     @property
     def congested(self) -> bool:
-        """Whether delta producers must wait for the caller's own stream."""
-        own = self._fanout.own
-        return own is not None and own.congested
+        """Whether delta producers must wait for the caller's own stream, or a recorder."""
+        return self._fanout.congested
 
     def publish(self, event: Event) -> None:
         """Hand an event, redacted, to all observers."""
@@ -115,9 +111,8 @@ class Run:
                 self._fanout.publish(shown)
 
     async def room(self) -> None:
-        """Wait for the caller's own stream to take deltas."""
-        if self._fanout.own is not None:
-            await self._fanout.own.room()
+        """Wait for those to take deltas."""
+        await self._fanout.room()
 
     def charge_model_call(self) -> None:
         """Count a model call. Raises LimitExceeded past ``model_calls``, or if any other limit has been met."""
@@ -135,8 +130,6 @@ class Run:
         """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
-        if self._own_purse is not None:
-            self._own_purse.spent(usage, cost_usd)
         if self._bounded:
             self._check_spent(exceeded=True)
 
@@ -167,6 +160,8 @@ class Run:
         request = replace(request, run_id=self.run_id, path=call.path, call_id=call.call_id)
         if getattr(approver, "concurrent", False):
             return await _answer(approver, request, call)
+        if self._approval_turn is None:
+            self._approval_turn = asyncio.Lock()
         if not self._approval_turn.locked():
             async with self._approval_turn:
                 return await _answer(approver, request, call)
@@ -279,6 +274,7 @@ class OpenRun:
     def _finish(self, error: BaseException | None) -> None:
         run = self._run
         budget = run.budget
+        warn_of_failures(self._fanout.pacers, self._root)
         self._scope.set(
             usage=run.usage,
             cost_usd=run.cost_usd,

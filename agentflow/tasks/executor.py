@@ -191,16 +191,7 @@ def _prompt(
     parts = [TextPart(goal), *material.parts]
     if compiled.format_instructions:
         parts.append(TextPart(compiled.format_instructions))
-    fields: dict[str, Any] = {
-        "max_turns": template.max_turns,
-        "max_output_tokens": template.max_output_tokens,
-        "timeout_s": template.timeout_s,
-        "settings": dict(template.settings),
-    }
-    if settings.options:
-        fields.update(settings.options)
-        fields["settings"] = {**template.settings, **settings.options.get("settings", {})}
-    return Prompt(
+    prompt = Prompt(
         parts=tuple(parts if len(parts) < 2 else _separated(parts)),
         system=system,
         model=settings.model or template.model,
@@ -210,8 +201,15 @@ def _prompt(
         json_output=output.json,
         output_model=output.model,
         history=settings.history or template.history_config or compiled.history,
-        **fields,
+        max_turns=template.max_turns,
+        max_output_tokens=template.max_output_tokens,
+        settings=dict(template.settings),
+        timeout_s=template.timeout_s,
     )
+    options = settings.options
+    if not options:
+        return prompt
+    return replace(prompt, **{**options, "settings": {**template.settings, **options.get("settings", {})}})
 
 
 def _separated(parts: list[Any]) -> list[Any]:

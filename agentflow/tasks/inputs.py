@@ -40,7 +40,7 @@ def resolve_inputs(
     ``name`` is the task's name in messages. Raises one TaskError (input_validation_failure) that names every missing
     parameter and every value of the wrong type.
     """
-    undeclared = sorted(inputs.keys() - params.keys())
+    undeclared = [] if inputs.keys() <= params.keys() else sorted(inputs.keys() - params.keys())
     values: dict[str, Any] = {}
     missing: list[str] = []
     invalid: dict[str, str] = {}

@@ -12,7 +12,8 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.lib.private_files import make_private_directory, make_private_file, write_private
 from agentflow.memory.index import FileIndex
-from agentflow.observe.jsonl import JsonlWriter
+from agentflow.observe.files import EventFiles
+from agentflow.observe.recorder import Recorder
 from agentflow.testing import Cassette
 
 
@@ -54,11 +55,11 @@ def test_a_directory_that_exists_stays_as_it_is(tmp_path: Path) -> None:
 
 async def test_events_index_and_cassette(tmp_path: Path) -> None:
     """What the package itself writes of a run: the events, the index with its log, a recording."""
-    writer = JsonlWriter(tmp_path / "runs" / "one.jsonl")
+    recorder = Recorder(EventFiles(tmp_path / "runs"))
     async with AgentFlow(provider=ScriptedProvider(["x"])) as flow:
-        flow.subscribe(writer)
+        flow.subscribe(recorder)
         await flow.run("(+ 1 2)")
-    await writer.aclose()
+    await recorder.aclose()
     source = tmp_path.parent / f"{tmp_path.name}-source"
     source.mkdir()
     (source / "a.txt").write_text("text")

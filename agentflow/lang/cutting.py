@@ -1,0 +1,125 @@
+"""Compiling a large module in pieces: nested functions one by one, put into the places where they are created.
+
+Python's compiler holds the interpreter for as long as one call of it takes. A nested function is compiled in a module
+of its own, within a function whose parameters are the variables that it shares with those around it. Where it was, a
+function of the same name stays that mentions the same variables, so that it is created with the same cells;
+:func:`~agentflow.lang.trace.stamp` then puts the real code in its place.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, cast
+
+ROOM = 8_000
+"""Python nodes of a module, unless no nested function is left to be cut off: some 10 ms."""
+_STUB = 20
+"""Python nodes that a function leaves where it is cut off, which has to be worth it."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _Scope:
+    """A function: how many nodes it has with the nested functions that are not cut off, and the names it uses and binds."""
+
+    __slots__ = ("around", "bound", "inner", "node", "outer", "size", "used")
+
+    def __init__(self, node: _Function, around: _Scope | None) -> None:
+        self.node = node
+        self.around = around
+        self.inner: list[_Scope] = []
+        self.size = 0
+        self.used: set[str] = set()
+        args = node.args
+        self.bound = {each.arg for each in (*args.args, *([args.vararg] if args.vararg else []))}
+        self.outer: set[str] = set()
+
+    @property
+    def free(self) -> set[str]:
+        """The names that it uses and does not bind."""
+        return (self.used - self.bound) | self.outer
+
+    @property
+    def shared(self) -> list[str]:
+        """The names of the variables that it shares with the functions around it."""
+        return sorted(each for each in self.free if self._is_bound_around(each))
+
+    def _is_bound_around(self, name: str) -> bool:
+        scope = self.around
+        while scope is not None and name not in scope.bound:
+            scope = scope.around
+        return scope is not None
+
+
+def compile_in_pieces(
+    link: ast.FunctionDef, compiler: Callable[[ast.Module], CodeType]
+) -> tuple[CodeType, dict[str, CodeType]]:
+    """The code of a module of ``link``, and by name that of the nested functions which were cut off.
+
+    Functions within ``link`` are named uniquely, and read no globals.
+    """
+    pieces: dict[str, CodeType] = {}
+    for scope in reversed(_scopes(link)):
+        scope.size += sum(each.size for each in scope.inner)
+        scope.used.update(*(each.free for each in scope.inner))
+        for inner in sorted(scope.inner, key=lambda each: each.size, reverse=True):
+            if scope.size <= ROOM or inner.size < 2 * _STUB:
+                break
+            code = pieces[inner.node.name] = _compiled_alone(inner, compiler)
+            _hollow(inner.node, code.co_freevars)
+            scope.size -= inner.size - _STUB
+    return compiler(ast.Module([link], [])), pieces
+
+
+def _scopes(link: ast.FunctionDef) -> list[_Scope]:
+    """All functions, each after the one around it."""
+    outermost = _Scope(link, None)
+    scopes = [outermost]
+    pending: list[tuple[Any, _Scope]] = [(each, outermost) for each in link.body]
+    while pending:
+        node, scope = pending.pop()
+        scope.size += 1
+        if isinstance(node, ast.Name):
+            (scope.used if isinstance(node.ctx, ast.Load) else scope.bound).add(node.id)
+            continue
+        if isinstance(node, _Function):
+            scope.bound.add(node.name)
+            inner = _Scope(node, scope)
+            scope.inner.append(inner)
+            scopes.append(inner)
+            pending.extend((each, inner) for each in node.body)
+            continue
+        if isinstance(node, ast.Nonlocal):
+            scope.outer.update(node.names)
+            continue
+        if isinstance(node, ast.ExceptHandler) and node.name is not None:
+            scope.bound.add(node.name)
+        for value in vars(node).values():
+            if isinstance(value, list):
+                pending.extend((each, scope) for each in cast("list[Any]", value) if isinstance(each, ast.AST))
+            elif isinstance(value, ast.AST):
+                pending.append((value, scope))
+    return scopes
+
+
+def _compiled_alone(scope: _Scope, compiler: Callable[[ast.Module], CodeType]) -> CodeType:
+    """The code of a function, created within one that has its free variables as parameters."""
+    node = scope.node
+    params = [ast.copy_location(ast.arg(each), node) for each in scope.shared]
+    alone = ast.FunctionDef("alone", ast.arguments([], params, None, [], [], None, []), [node], [])
+    alone.type_params = []  # type: ignore[attr-defined]
+    module = compiler(ast.Module([ast.copy_location(alone, node)], []))
+    (around,) = (each for each in module.co_consts if isinstance(each, CodeType))
+    return next(each for each in around.co_consts if isinstance(each, CodeType) and each.co_name == node.name)
+
+
+def _hollow(node: _Function, free: tuple[str, ...]) -> None:
+    """Leave of a function that it shares the variables ``free`` with those around it."""
+    where: dict[str, Any] = {
+        name: getattr(node, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    }
+    names: list[ast.expr] = [ast.Name(each, ast.Load(), **where) for each in free]
+    mention = ast.Expr(ast.Tuple(names, ast.Load(), **where), **where)
+    node.body = [ast.If(ast.Constant(False, **where), [mention], [], **where), ast.Pass(**where)]

@@ -1,0 +1,223 @@
+"""The recorder: encodes events where they happen, into a bounded buffer that a thread empties."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import cast
+
+from agentflow.core.event_log import LogEntry
+from agentflow.core.events import Event, RunFinished, TextDelta, ThinkingDelta
+from agentflow.core.ports import EventSink
+from agentflow.observe.log_lines import LogLines, Piece, PieceLine
+
+BUFFER_BYTES = 8 * 1024 * 1024
+"""Size of what is not written yet at which a run waits before it starts its next effect."""
+_URGENT_BYTES = 1024 * 1024
+_INTERVAL_S = 0.1
+_IDLE_ROUNDS = 10
+_PIECE_BYTES = 64
+
+_log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """A plain observer that has every event of its runs written to ``sink``, the pieces of streamed text only with ``deltas``.
+
+    Publishing never waits for the disk: a thread writes what has come together, at most a tenth of a second later, and
+    ends when nothing comes. When more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
+    :meth:`room` before they go on. A run whose events cannot be written is not recorded further: :meth:`failure` gives the
+    reason once for each run, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form.
+
+    Call :meth:`aclose` after the last run.
+    """
+
+    def __init__(
+        self,
+        sink: EventSink,
+        *,
+        deltas: bool = False,
+        text: Callable[[object], str] = str,
+        buffer: int = BUFFER_BYTES,
+    ) -> None:
+        self.deltas = deltas
+        self.error: Exception | None = None
+        self.congested = False
+        self._sink = sink
+        self._text = text
+        self._limit = buffer
+        self._urgent = min(_URGENT_BYTES, buffer)
+        self._lines: dict[str, LogLines] = {}
+        self._pending: list[tuple[str, LogEntry | PieceLine, bool]] = []
+        self._streams: dict[str, dict[tuple[int | None, str], PieceLine]] = {}
+        self._line: PieceLine | None = None
+        self._size = self._taken = 0
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._hurry = self._closing = False
+        self._thread: threading.Thread | None = None
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._failed: dict[str, Exception] = {}
+        self._untold: dict[str, Exception] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        kind = type(event)
+        if kind is TextDelta or kind is ThinkingDelta:  # in which nothing can change: it is encoded later, with others
+            piece = cast(Piece, event)
+            with self._lock:
+                line = self._line
+                if (
+                    line is None
+                    or piece.parent != line.parent
+                    or piece.run_id is not line.run_id
+                    or kind is not line.kind
+                ):
+                    line = self._line_of(piece)
+                line.pieces.append((piece.seq, piece.text))
+                line.last = piece
+                self._size = size = self._size + len(piece.text) + _PIECE_BYTES
+                if size >= self._urgent or self._thread is None:
+                    self._hasten(size)
+            return
+        run = event.run_id
+        lines = self._lines.get(run)
+        if lines is None:
+            lines = self._lines[run] = LogLines(self._text)
+        entry = lines.entry(event)
+        last = kind is RunFinished
+        if last:
+            del self._lines[run]
+        with self._lock:
+            if self._streams.pop(run, None) is not None:
+                self._line = None
+            self._pending.append((run, entry, last))
+            self._size = size = self._size + entry.size
+            if size >= self._urgent or self._thread is None:
+                self._hasten(size)
+
+    def _line_of(self, piece: Piece) -> PieceLine:
+        """The line for a piece, and those that follow it in its stream; called with the lock held."""
+        streams = self._streams.setdefault(piece.run_id, {})
+        key = (piece.parent, piece.type)
+        line = streams.get(key)
+        if line is None:
+            line = streams[key] = PieceLine(piece)
+            self._pending.append((piece.run_id, line, False))
+        self._line = line
+        return line
+
+    def _hasten(self, size: int) -> None:
+        """See to it that what is pending is written soon; called with the lock held."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="agentflow recorder")
+            self._thread.start()
+        if size >= self._urgent and not self._hurry:
+            self._hurry = True
+            self._wake.notify()
+        self.congested = size >= self._limit
+
+    async def room(self) -> None:
+        """Wait until half of the buffer is written, if it is full."""
+        while self.congested:
+            await self._progress()
+
+    async def flush(self) -> None:
+        """Wait until what was published before is written."""
+        target = self._taken + self._size
+        while self._taken < target:
+            await self._progress(hurry=True)
+
+    async def _progress(self, *, hurry: bool = False) -> None:
+        """Wait until the thread has written what it is at, or what is pending."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._wake:
+            if not self._size:
+                return
+            self._waiting.append((loop, future))
+            if hurry and not self._hurry:
+                self._hurry = True
+                self._wake.notify()
+        await future
+
+    def failure(self, run: str) -> Exception | None:
+        """Why a run is not recorded any further, unless that was asked before."""
+        return self._untold.pop(run, None) if self._untold else None
+
+    async def aclose(self) -> None:
+        """Write what is left, and let go of the sink."""
+        with self._wake:
+            thread = self._thread
+            self._closing = self._hurry = True
+            self._wake.notify()
+        if thread is not None:
+            await asyncio.to_thread(thread.join)
+        self._closing = self._hurry = False
+        await asyncio.to_thread(self._sink.close)
+
+    # -- in the thread --------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            batch, size = self._next()
+            if not batch:
+                return
+            runs: dict[str, list[LogEntry]] = {}
+            ended: set[str] = set()
+            for run, entry, last in batch:
+                runs.setdefault(run, []).append(entry if isinstance(entry, LogEntry) else entry.entry())
+                if last:
+                    ended.add(run)
+            for run, entries in runs.items():
+                self._append(run, entries, last=run in ended)
+            self._written(size)
+
+    def _next(self) -> tuple[list[tuple[str, LogEntry | PieceLine, bool]], int]:
+        """What has come together since, and its size; nothing when nothing comes, and then the thread is to end."""
+        with self._wake:
+            for _ in range(_IDLE_ROUNDS):
+                if not self._closing:
+                    self._wake.wait_for(lambda: self._hurry, _INTERVAL_S)
+                if self._pending:
+                    batch, self._pending = self._pending, []
+                    self._streams.clear()
+                    self._line = None
+                    self._hurry = self._closing
+                    return batch, self._size
+                if self._closing:
+                    break
+            self._thread = None
+            return [], 0
+
+    def _append(self, run: str, entries: list[LogEntry], *, last: bool) -> None:
+        try:
+            if run not in self._failed:
+                self._sink.append(run, entries, last=last)
+        except Exception as error:  # noqa: BLE001 - whatever keeps a store from writing ends its record, not the run
+            self._failed[run] = error
+            self.error = self.error or error
+            _log.warning("the events of run %s are not recorded any further: %s", run, error)
+            if not last:
+                self._untold[run] = error
+        if last:
+            self._failed.pop(run, None)
+
+    def _written(self, size: int) -> None:
+        with self._wake:
+            self._size -= size
+            self._taken += size
+            if self._size <= self._limit // 2:
+                self.congested = False
+            waiting, self._waiting = self._waiting, []
+        for loop, future in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop that waited has ended
+                loop.call_soon_threadsafe(_settle, future)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

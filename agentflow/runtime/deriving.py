@@ -1,0 +1,138 @@
+"""Begins the generations of durable runs: which run one is based on, what is stored of it, and the taking over of its base."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import ENDED, NewRun, RunRow
+from agentflow.core.limits import Limits
+from agentflow.core.ports import JournalStore, TemplatePort
+from agentflow.core.source import Source
+from agentflow.lang.program import Program
+from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.generations import Change, TaskOverrides
+from agentflow.runtime.run import check_name
+from agentflow.runtime.stored_input import StoredInput, limits_data
+
+
+class Generations:
+    """Begins generations of runs in one store. ``stored`` writes and reads what is stored of a run's beginning."""
+
+    def __init__(self, engine: Engine, store: JournalStore, stored: StoredInput) -> None:
+        self._engine = engine
+        self._store = store
+        self._stored = stored
+
+    async def begin(
+        self,
+        run_id: str,
+        change: Change,
+        *,
+        source: Source | None,
+        as_run: str | None,
+        bindings: Mapping[str, Any],
+        limits: Limits | None,
+    ) -> tuple[RunRow, Program, dict[str, Any]]:
+        """The generation of a run that ``change`` and ``source`` make, stored now or before, with its program and bindings.
+
+        Raises as :meth:`agentflow.runtime.durable.DurableRuns.derive`.
+        """
+        if as_run is not None:
+            check_name(as_run, None)
+        base, source = await self._base(run_id, change, source)
+        values = self._stored.read(base, bindings, change=True)
+        change.check(base.run, await self._store.effects(base.run))
+        overrides_of(change, self._engine.tasks, source)
+        allow = base.input["allow"]
+        program = await asyncio.to_thread(
+            self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
+        )
+        given = {**base.input, "name": source.name, "bindings": self._stored.write(values)}
+        if limits is not None:
+            given["limits"] = limits_data(limits)
+        text = self._stored.text(source)
+        digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
+        row = await self._create(
+            as_run or change.run_id(base, text), base, change, change.new_run(base, text, digest, given)
+        )
+        if row.digest != digest:
+            raise another_run(row, None)
+        return row, program, values
+
+    async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:
+        """The run that is changed: the latest generation, unless this very change of an earlier one is there already."""
+        base = await known_run(self._store, run_id)
+        source = source or Source(str(base.input["name"]), base.program)
+        while change.cut is None and (later := successor_of(base)) is not None:
+            if await self._store.find(change.run_id(base, source.text)) is not None:
+                break
+            base = await known_run(self._store, later)
+        return base, source
+
+    async def _create(self, run_id: str, base: RunRow, change: Change, new: NewRun) -> RunRow:
+        """Store the generation. One that the base goes on as has its session, any other what was said before the base."""
+        session: Mapping[str, Any] | None = base.input.get("session")
+        if change.cut is not None or base.status in ENDED:
+            if session is not None:
+                new = replace(new, input={**new.input, "session": {**session, "name": None}})
+            return (await self._store.create(run_id, new))[0]
+        owned = await self._store.own(base.run)
+        new = replace(new, takes_over=owned.run.epoch, session=session["name"] if session else None)
+        try:
+            return (await self._store.create(run_id, new))[0]
+        except BaseException:
+            await self._store.finish(base.run, owned.run.epoch, "queued")
+            raise
+
+
+def overrides_of(change: Change, tasks: TemplatePort, source: Source) -> TaskOverrides | None:
+    """The tasks that ``change`` overrides in the program ``source``. Raises JournalError (``durable/override``)."""
+    if not change.overrides:
+        return None
+    return TaskOverrides(
+        change.overrides,
+        find=tasks.find_compiled,
+        prepare=tasks.prepare,
+        names=tasks.template_names(),
+        text=source.text,
+    )
+
+
+async def known_run(store: JournalStore, run_id: str) -> RunRow:
+    """The stored run. Raises JournalError (``durable/unknown-run``)."""
+    row = await store.find(run_id)
+    if row is None:
+        raise JournalError(
+            f"there is no durable run '{run_id}'",
+            code="durable/unknown-run",
+            hint="agentflow runs --durable lists them",
+        )
+    return row
+
+
+def successor_of(row: RunRow) -> str | None:
+    """The generation that a run goes on as."""
+    return row.result.get("successor") if row.status == "cancelled" and row.result else None
+
+
+def another_run(row: RunRow, edited: str | None) -> JournalError:
+    """The error for an id that is another run's; ``edited`` is the name of the file if only its text is another."""
+    hint = "go on with the program and the bindings it began with, or choose another run id"
+    details: dict[str, Any] = {}
+    what = "of another program, of other bindings, another allow or session"
+    if edited is not None:
+        at = successor_of(row) or row.run
+        hint = (
+            f"agentflow resume {at} --program {edited} adopts the program as it is now, and what it has in common with"
+            f" the run is not paid for again; from Python flow.resume('{at}', program=...)"
+        )
+        details = {"adopt": at}
+        what = "of another text of the program"
+    return JournalError(
+        f"the durable run '{row.run}' is one {what}", code="durable/mismatch", hint=hint, details=details
+    )

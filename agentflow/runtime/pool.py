@@ -1,0 +1,112 @@
+"""Records of an earlier run that a new generation of it may be answered from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from agentflow.core.journal import EffectRow, EffectState
+from agentflow.core.messages import Usage
+from agentflow.core.results import NO_USAGE
+from agentflow.runtime.codec import read_usage
+
+_OWN = frozenset({"decision", "timeout", "workflow"})
+"""Kinds of records that belong to the program they were made by: what depended on time, and the texts it ran."""
+
+
+class Pool:
+    """The successful records of a run, each to be used once.
+
+    Parameters: ``rows`` are all records of that run; ``exact`` answers an effect only from the record at its own path;
+    ``cut`` is a path: what was recorded there, and what started after that had ended, is left out. ``used`` are records
+    of the generation itself, for which one of the pool was taken already.
+    """
+
+    def __init__(
+        self, rows: Iterable[EffectRow], *, exact: bool = False, cut: str | None = None, used: Iterable[EffectRow] = ()
+    ) -> None:
+        rows = list(rows)
+        self._exact = exact
+        self._parts = _parts_of(rows)
+        kept = rows if cut is None else before(rows, cut)
+        self._free = {row.path: row for row in _answers(kept)}
+        self._by_content: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
+        for row in sorted(self._free.values(), key=lambda row: path_order(row.path), reverse=True):
+            self._by_content[row.content].append(row)
+        for row in used:
+            self.take(row.path, row.content)
+
+    def take(self, path: str, content: bytes) -> EffectRow | None:
+        """The record for an effect at ``path``: the one there, else the first of equal content; None when there is none."""
+        row = self._free.get(path)
+        if row is None or row.content != content:
+            row = None if self._exact else self._next(content)
+        if row is not None:
+            del self._free[row.path]
+        return row
+
+    def _next(self, content: bytes) -> EffectRow | None:
+        rows = self._by_content.get(content)
+        while rows:
+            row = rows.pop()
+            if row.path in self._free:
+                return row
+        return None
+
+    @property
+    def unused(self) -> list[EffectRow]:
+        """The records that nothing was answered from so far, in the order of their paths."""
+        return sorted(self._free.values(), key=lambda row: path_order(row.path))
+
+    def spent(self, row: EffectRow) -> tuple[Usage, float | None]:
+        """What a recorded effect had cost, its steps included."""
+        usage, cost = NO_USAGE, 0.0
+        pending = [row]
+        while pending:
+            at = pending.pop()
+            pending += self._parts.get(at.key, ())
+            if at.usage is not None:
+                usage += read_usage(at.usage)
+                cost = None if cost is None or at.cost is None else cost + at.cost
+        return usage, cost
+
+
+def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:
+    """The records without those at or below the path ``cut`` and those that started after these had ended."""
+    rows = list(rows)
+    at = [row for row in rows if row.path == cut or row.path.startswith((f"{cut}/", f"{cut}!"))]
+    end = max((row.ended for row in at if row.ended is not None), default=None)
+    dropped = {row.path for row in at}
+    return [
+        row for row in rows if row.path not in dropped and (end is None or row.started is None or row.started < end)
+    ]
+
+
+def _answers(rows: list[EffectRow]) -> list[EffectRow]:
+    """Those that can answer: successes, and no steps of something that has ended itself."""
+    ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
+    return [row for row in rows if row.state == EffectState.OK and row.kind not in _OWN and row.leaf not in ended]
+
+
+def _parts_of(rows: Iterable[EffectRow]) -> dict[bytes, list[EffectRow]]:
+    parts: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
+    for row in rows:
+        if row.leaf is not None:
+            parts[row.leaf].append(row)
+    return dict(parts)
+
+
+def path_order(path: str) -> list[tuple[Any, ...]]:
+    """A key that orders paths as their effects stand in the run; those named by content come last."""
+    return [_segment(each) for each in path.split("/")]
+
+
+def _segment(text: str) -> tuple[Any, ...]:
+    head, _, index = text.partition(".")
+    number = int(index) if index.isdecimal() else 0
+    try:
+        ordinal = int(head)
+    except ValueError:
+        return (2, 0, head, number)
+    return (0, ordinal, "", number) if ordinal >= 0 else (1, -ordinal, "", number)

@@ -1,0 +1,73 @@
+"""What is stored of a durable run's beginning: its program text and its bindings, without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import RunRow
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source
+from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import holds_secret, redacted
+from agentflow.runtime.codec import Codec, NotData
+
+
+class StoredInput:
+    """Writes and reads it. ``redactor`` knows what is secret."""
+
+    def __init__(self, codec: Codec, redactor: Redactor | None) -> None:
+        self._codec = codec
+        self._redactor = redactor
+
+    def text(self, source: Source) -> str:
+        """The text of a program. Raises JournalError (``durable/secret``) if it contains a secret."""
+        if self._redactor is not None and holds_secret(source.text, self._redactor):
+            raise JournalError(
+                "the program contains a secret, and programs of durable runs are stored",
+                code="durable/secret",
+                hint="bind it: bindings={'key': Secret(...)}, or let a tool read it",
+            )
+        return source.text
+
+    def write(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
+        """Each binding as ``{"v": data}``; null for one that is secret or no data."""
+        stored: dict[str, Any] = {}
+        for name, value in bindings.items():
+            try:
+                data = self._codec.encode(value)
+            except NotData:
+                stored[name] = None
+                continue
+            secret = self._redactor is not None and holds_secret(data, self._redactor)
+            stored[name] = None if secret else {"v": data}
+        return stored
+
+    def read(self, row: RunRow, given: Mapping[str, Any], *, change: bool = False) -> dict[str, Any]:
+        """The bindings of a run: what is stored, and ``given`` for the rest; with ``change`` they may replace it and add to it.
+
+        Raises JournalError (``durable/bindings``).
+        """
+        stored: Mapping[str, Any] = row.input["bindings"]
+        missing = [name for name, data in stored.items() if data is None and name not in given]
+        unknown = [name for name in given if name not in stored or stored[name] is not None]
+        if missing or (unknown and not change):
+            wrong = f"needs {', '.join(missing)}" if missing else f"has {', '.join(unknown)} already, or never had"
+            raise JournalError(
+                f"the run '{row.run}' {wrong}: what is secret or no data is not stored, everything else is",
+                code="durable/bindings",
+                hint="give exactly what is not stored: bindings={" + ", ".join(f"{n!r}: ..." for n in missing) + "}",
+            )
+        kept = {name: self._codec.decode(data["v"]) for name, data in stored.items() if name not in given}
+        return {**{name: given[name] if name in given else kept[name] for name in stored}, **given}
+
+    def clean(self, data: Any) -> Any:
+        """Data without secrets."""
+        return data if self._redactor is None else redacted(data, self._redactor)
+
+
+def limits_data(limits: Limits | None) -> dict[str, Any] | None:
+    """Limits as data from which they are made again."""
+    return None if limits is None else {field.name: getattr(limits, field.name) for field in fields(limits)}
