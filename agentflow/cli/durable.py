@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.common import (
     CompileFailed,
+    UsageError,
     exit_code,
     is_compile_error,
     parse_bindings,
+    read_program,
     show_error,
 )
 from agentflow.cli.execute import show_result, watching
-from agentflow.cli.options import DurableOptions, ResumeOptions, WatchOptions, open_flow
+from agentflow.cli.options import ChangeOptions, DurableOptions, ForkOptions, ResumeOptions, WatchOptions, open_flow
 from agentflow.cli.state import database
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
@@ -44,26 +47,82 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
             raise (CompileFailed(error) if is_compile_error(error) else error) from error
         try:
             run_id = options.run_id or await _run_id(flow, name, options)
+            found = await flow.find_run(run_id)
             async with _kept(run_id):
-                handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow)
+                if found is not None and found.base is not None and found.program == program.source.digest:
+                    handle = await flow.resume(run_id)
+                else:
+                    handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow)
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id, bindings=None)
                 return await _end(flow, handle, options)
         except AgentflowError as error:
+            adopted = error.details.get("adopt")
+            if isinstance(adopted, str):
+                error.hint = (
+                    f"{adopting(adopted, name, options)}\n  adopts the program as it is now: what it has in common with"
+                    " the run is not paid for again"
+                )
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
 
 
+def adopting(run_id: str, name: str, options: DurableOptions) -> str:
+    """The command that goes on with a run as the program ``name`` is now."""
+    words = ["agentflow", "resume", run_id, "--program", name]
+    for each in ("db", "model", "base_url", "root", "tasks", "workflows", "sandbox"):
+        value = getattr(options, each)
+        words += [] if value is None else [f"--{each.replace('_', '-')}", value]
+    return shlex.join(words)
+
+
 async def resume_run(run_id: str, options: ResumeOptions) -> int:
-    """Go on with a durable run and print its value. Returns the exit code."""
+    """Go on with a durable run, or with its program as it is now, and print its value. Returns the exit code. Raises UsageError."""
+    program = None if options.program is None else Source(*read_program(options.program))
+    bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
+    return await _change(
+        run_id, options, lambda flow: flow.resume(run_id, program=program, overrides=overrides, bindings=bindings)
+    )
+
+
+async def fork_run(run_id: str, options: ForkOptions) -> int:
+    """Carry a durable run out again from one effect on, and print its value. Returns the exit code. Raises UsageError."""
+    if not options.at:
+        raise UsageError("a fork begins at an effect", hint=f"--at PATH; agentflow runs show {run_id} lists the paths")
+    bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
+    return await _change(
+        run_id,
+        options,
+        lambda flow: flow.fork(run_id, options.at, as_run=options.run_id, overrides=overrides, bindings=bindings),
+    )
+
+
+async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:
     async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
         try:
             async with _kept(run_id):
-                handle = await flow.resume(run_id, bindings=parse_bindings(options.bind or []))
+                handle = await begin(flow)
+                if handle.run_id != run_id:
+                    print(f"{run_id} goes on as {handle.run_id}", file=sys.stderr)
                 return await _end(flow, handle, options)
         except AgentflowError as error:
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
+
+
+def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
+    """``task.field=value`` options by task; a value is JSON where it is JSON, ``@file`` the text of a file. Raises UsageError."""
+    overrides: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        task, _, field = name.rpartition(".")
+        if not task or not field or "=" not in text:
+            raise UsageError(
+                f"'{text}' is no override", hint="write --set task.field=value, for example review.model=x"
+            )
+        parsed = read_program(value[1:])[1] if value.startswith("@") else parse_bindings([f"v={value}"])["v"]
+        overrides.setdefault(task, {})[field] = parsed
+    return overrides
 
 
 async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
@@ -95,14 +154,19 @@ async def _kept(run_id: str) -> AsyncGenerator[None, None]:
 
 
 async def _run_id(flow: AgentFlow, name: str, options: DurableOptions) -> str:
-    """The id of the run that a command means: that of its path, bindings and options, or the next after one that ended."""
+    """The id of the run that a command means: that of its path, bindings and options, or the next after one that ended.
+
+    Of a run that went on as an edited program it is that of its last generation.
+    """
     base = _base_id(name, options)
     number = 1
     while True:
         run_id = base if number == 1 else f"{base}-{number}"
         found = await flow.find_run(run_id)
+        while found is not None and found.successor is not None:
+            found = await flow.find_run(found.successor)
         if found is None or found.status not in ("done", "cancelled"):
-            return run_id
+            return run_id if found is None else found.run_id
         number += 1
 
 

@@ -101,7 +101,8 @@ def resume(
 ) -> None:
     """Go on with a durable run, and print its value.
 
-    What is stored of it is not carried out again; a run that failed tries again what failed last.
+    What is stored of it is not carried out again; a run that failed tries again what failed last. With --program or --set it
+    goes on as another run: of the edited program, with all records that still fit.
     """
     from agentflow.cli.durable import resume_run
 

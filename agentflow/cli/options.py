@@ -177,8 +177,42 @@ class DurableOptions(DatabaseOptions, RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeOptions(DatabaseOptions, WatchOptions):
+class ChangeOptions(DatabaseOptions, WatchOptions):
+    """The options of a command that goes on with a durable run, with other tasks perhaps."""
+
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TASK.FIELD=VALUE",
+            help="Another value of a field of a task: review.model=openai:gpt-5, review.instructions=@file.txt; JSON where "
+            "it is JSON (repeatable). Exactly these tasks, and what depends on them, run again.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(ChangeOptions):
     """The options of the command that goes on with a durable run."""
+
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--program",
+            metavar="FILE",
+            help="The program as it is now. What asks for the same is answered from the records, wherever it stands.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions(ChangeOptions):
+    """The options of the command that forks a durable run."""
+
+    at: Annotated[
+        str, typer.Option("--at", metavar="PATH", help="The effect to begin with: a path that runs show lists.")
+    ] = ""
+    run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The id of the fork.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

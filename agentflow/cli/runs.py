@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.common import run_async
-from agentflow.cli.options import AsJson, Database
+from agentflow.cli.options import AsJson, Database, ForkOptions, takes_options
 
 runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
 
@@ -38,3 +38,17 @@ def list_runs(
     if durable or db is not None:
         sys.exit(run_async(partial(list_durable, db, as_json=json), as_json=json))
     sys.exit(list_recorded(directory, as_json=json))
+
+
+@runs.command("fork")
+@takes_options
+def fork(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: ForkOptions
+) -> None:
+    """Carry a durable run out again from one effect on, beside it, and print the value.
+
+    The effect at the path and what started after it had ended run again; all else is answered from its records.
+    """
+    from agentflow.cli.durable import fork_run
+
+    sys.exit(run_async(partial(fork_run, run, options), as_json=options.as_json or options.events))

@@ -184,6 +184,13 @@ class JournalPort(Protocol):
         """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
         ...
 
+    def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
+        """The text that the run was given when it first asked for this ``kind`` and ``name``, ``text`` if that is now.
+
+        A text with a secret is not kept.
+        """
+        ...
+
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> Verdict:
         """Who settles the form at ``path``, run under ``budget``, whose ``count`` branches are at ``prefix`` and their index."""
         ...

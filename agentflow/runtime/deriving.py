@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import ENDED, NewRun, RunRow
+from agentflow.core.journal import NewRun, RunRow
 from agentflow.core.limits import Limits
 from agentflow.core.ports import JournalStore, TemplatePort
 from agentflow.core.source import Source
@@ -77,7 +77,7 @@ class Generations:
     async def _create(self, run_id: str, base: RunRow, change: Change, new: NewRun) -> RunRow:
         """Store the generation. One that the base goes on as has its session, any other what was said before the base."""
         session: Mapping[str, Any] | None = base.input.get("session")
-        if change.cut is not None or base.status in ENDED:
+        if change.cut is not None or base.status in ("done", "cancelled"):
             if session is not None:
                 new = replace(new, input={**new.input, "session": {**session, "name": None}})
             return (await self._store.create(run_id, new))[0]

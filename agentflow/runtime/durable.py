@@ -37,7 +37,7 @@ class RunInfo:
 
     ``status`` is queued (to be gone on with), running, done, failed or cancelled; ``name`` its program's name; ``slices``
     the number of stretches it was worked on; ``error`` the message of a failed one. ``base`` is the run whose records it
-    may reuse, ``successor`` the one that it goes on as. Times are unix seconds.
+    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text. Times are unix seconds.
     """
 
     run_id: str
@@ -49,6 +49,7 @@ class RunInfo:
     error: str | None = None
     base: str | None = None
     successor: str | None = None
+    program: str = ""
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -63,6 +64,7 @@ class RunInfo:
             error=row.error[1].get("message") if row.error else None,
             base=row.base,
             successor=successor_of(row),
+            program=Source("", row.program).digest,
         )
 
 
@@ -433,10 +435,10 @@ class DurableRuns:
 
     def _recorded_end(self, row: RunRow, source: Source) -> _End | None:
         """The stored end of a run; None if its value is not stored."""
-        if row.error is not None:
-            return _End("failed", error=self._codec.decode_error(row.error, source))
         if row.status == "cancelled":
             return _End("cancelled", successor=successor_of(row))
+        if row.error is not None:
+            return _End("failed", error=self._codec.decode_error(row.error, source))
         if row.result is None or "value" not in row.result:
             return None
         stored: Mapping[str, Any] = row.result

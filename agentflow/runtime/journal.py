@@ -23,7 +23,7 @@ from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import redacted
+from agentflow.lib.redacted_copy import holds_secret, redacted
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint, write_usage
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
@@ -166,6 +166,13 @@ class RunJournal:
     def _part(self, kind: str, name: str, content: object) -> bytes:
         """A digest of a part of what the effect around it asks for."""
         return fingerprint(kind, name, [content, None if self.asked is None else self.asked.hex()])
+
+    def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
+        """What the run was given first; see :meth:`~agentflow.core.call.JournalPort.pin`."""
+        if text is not None and self.redactor is not None and holds_secret(text, self.redactor):
+            self._not_recorded(kind, name, NotData("a text with a secret"), call)
+            return text
+        return self.records.pin(kind, name, text)
 
     async def _find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
         """The record of what is asked for at ``call``; None when it may be carried out."""

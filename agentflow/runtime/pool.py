@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from agentflow.core.journal import EffectRow, EffectState
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
-from agentflow.runtime.codec import read_usage
+from agentflow.runtime.codec import read_usage, write_usage
 
 _OWN = frozenset({"decision", "timeout", "workflow"})
 """Kinds of records that belong to the program they were made by: what depended on time, and the texts it ran."""
+
+SPENT = "spent"
+"""In the value of a record that was taken over: what the effect had cost, which is no cost of the run that has it now."""
 
 
 class Pool:
@@ -54,13 +58,22 @@ class Pool:
                 return row
         return None
 
+    def adopted(self, row: EffectRow, path: str, leaf: bytes | None) -> EffectRow:
+        """A record as that of the effect at ``path`` in the run that takes it over, which it costs nothing."""
+        usage, cost = self.spent(row)
+        value = row.value if usage is NO_USAGE else {**row.value, SPENT: [write_usage(usage), cost]}
+        return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)
+
     @property
     def unused(self) -> list[EffectRow]:
         """The records that nothing was answered from so far, in the order of their paths."""
         return sorted(self._free.values(), key=lambda row: path_order(row.path))
 
     def spent(self, row: EffectRow) -> tuple[Usage, float | None]:
-        """What a recorded effect had cost, its steps included."""
+        """What a recorded effect had cost, its steps included, in whichever run it was carried out."""
+        if row.value is not None and SPENT in row.value:
+            usage, cost = row.value[SPENT]
+            return read_usage(usage), cost
         usage, cost = NO_USAGE, 0.0
         pending = [row]
         while pending:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from agentflow.core.errors import JournalError
@@ -64,9 +64,21 @@ class Records:
         usage, cost = self.pool.spent(row)
         self.adopted_usage += usage
         self.adopted_cost = None if cost is None or self.adopted_cost is None else self.adopted_cost + cost
-        row = replace(row, path=path, leaf=leaf, usage=None, cost=0.0)
+        row = self.pool.adopted(row, path, leaf)
         await self.commit(row)
         return row
+
+    def pin(self, kind: str, name: str, text: str | None) -> str | None:
+        """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""
+        path = f"@{kind}/{name}"
+        row = self._rows.get(path)
+        if row is None:
+            now = time.time()
+            row = self._rows[path] = EffectRow(
+                path=path, kind=kind, name=name, content=b"", state=EffectState.OK, value=text, started=now, ended=now
+            )
+            self.commit_soon([row])
+        return row.value
 
     def follows(self, path: str) -> bool:
         """Whether something is recorded that came after ``path`` in its strand."""

@@ -193,6 +193,10 @@ class WorkflowLibrary:
         if not self._loaded:
             await self.load()
         workflow = self._known.get(effect.name)
+        if call.run.journal is not None:
+            text = None if workflow is None else workflow.render()
+            stored = call.run.journal.pin("workflow", effect.name, text, call)
+            workflow = None if stored is None else parse_workflow(stored, f"the stored workflow '{effect.name}'")
         if workflow is None:
             return TaskResult.failure(
                 "input_validation_failure",

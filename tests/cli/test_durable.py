@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,6 +69,40 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     (tmp_path / "p.sexp").write_text(PROGRAM.replace("ended", "changed"))
     code, _, err = ended(agentflow(tmp_path, *command))
     assert code == 1 and "durable/mismatch" in err
+
+
+def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
+    """An edited, unfinished program is refused with exactly the command that adopts it; after that the first command goes on."""
+    text = """
+    (defatom ask (params (q string)) (instructions "{{q}}") (history_config '((use_session_history false))))
+    (list (status (ask (q "one"))) (value-of (system:read_files (file_paths (quote ("missing.txt"))))))
+    """
+    program = tmp_path / "p.sexp"
+    program.write_text(text)
+    command = ("run", "p.sexp", "--durable", "--db", "sqlite:///my runs.db", "--model", "offline")
+    assert ended(agentflow(tmp_path, *command))[0] == 1
+    program.write_text(text.replace("(list ", '(list "edited" '))
+    code, _, err = ended(agentflow(tmp_path, *command))
+    assert code == 1 and "durable/mismatch" in err
+    adopting = next(line for line in err.splitlines() if "agentflow resume" in line)
+    words = shlex.split(adopting[adopting.index("agentflow resume") :])[1:]
+    (tmp_path / "missing.txt").write_text("here")
+    code, out, err = ended(agentflow(tmp_path, *words, "--json"))
+    assert code == 0 and "1 effects were answered from records" in err, err
+    assert json.loads(out)["value"][:2] == ["edited", "COMPLETE"]
+    code, out, _ = ended(agentflow(tmp_path, "runs", "--db", "sqlite:///my runs.db", "--json"))
+    first, second = sorted(json.loads(out), key=lambda run: run["created"])
+    assert (first["status"], first["successor"], second["base"]) == ("cancelled", second["run_id"], first["run_id"])
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Say {{q}}")
+    code, _, err = ended(
+        agentflow(tmp_path, "resume", second["run_id"], *words[4:], "--set", "ask.instructions=@prompt.txt")
+    )
+    assert code == 0 and "1 effects were answered from records" in err, err
+    code, _, err = ended(agentflow(tmp_path, "runs", "fork", second["run_id"], "--at", "0/1.0", *words[4:]))
+    assert code == 0 and "1 effects were answered from records, which saved 1 model calls" in err, err
+    code, _, err = ended(agentflow(tmp_path, "resume", second["run_id"], "--set", "ask=x"))
+    assert code == 2 and "--set task.field=value" in err
 
 
 def test_a_run_that_ended_starts_anew_unless_it_is_named(tmp_path: Path) -> None:

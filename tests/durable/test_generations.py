@@ -248,3 +248,26 @@ async def test_the_session_of_a_run_goes_on_with_its_generation(world: World, fl
         async with opened.session("s") as session:
             assert [turn[0].text for turn in session.turns()] == ["one"]
     assert world.done == {"one": 1, "y": 1, "z": 1, "two": 1}
+
+
+async def test_a_saved_workflow_is_that_of_the_first_call(world: World, flow: Flow, tmp_path: Path) -> None:
+    """A file that changes, comes or goes while a run is interrupted does not change the run; a generation reads it anew."""
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    header = ';;; agentflow workflow 1\n;;; {"name": "step", "params": {"x": {"type": "string"}}}\n'
+    (saved / "step.sexp").write_text(header + "(list x (content (look (at x))) 1)")
+    text = """(list (content (call-workflow step (x "a"))) (status (call-workflow later (x "a")))
+                    (content (look (at "b"))) (content (call-workflow step (x "c"))))"""
+    world.hold, world.awaited = {"b"}, "b"
+    async with flow(workflows=saved) as opened:
+        await opened.start(text, run_id="r")
+        await world.reached.wait()
+    world.hold = set()
+    (saved / "step.sexp").write_text(header + "(list x 2)")
+    (saved / "later.sexp").write_text(header.replace("step", "later") + "3")
+    async with flow(workflows=saved) as opened:
+        value = (await (await opened.resume("r")).result()).value
+        assert value == ['["a", "<a>", 1]', "FAILED", "<b>", '["c", "<c>", 1]']
+        again = (await (await opened.resume("r", program=text + " ")).result()).value
+        assert again == ['["a", 2]', "COMPLETE", "<b>", '["c", 2]']
+    assert world.done == {"a": 1, "b": 1, "c": 1}
