@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentflow.core.events import Event
     from agentflow.core.limits import Limits
     from agentflow.core.messages import ModelDelta, ModelRequest, Usage
-    from agentflow.core.ports import ProviderAdapter
+    from agentflow.core.ports import Candidate, ProviderAdapter
     from agentflow.core.requests import FunctionCallNode, SubtaskRequest
     from agentflow.core.results import TaskResult
     from agentflow.core.session import Session
@@ -57,6 +57,7 @@ _HOMES = {
     "AssociativeMatchResult": "core.context",
     "BaseHandler": "spec.handler",
     "CallContext": "core.call",
+    "Candidate": "core.ports",
     "Closure": "lang.closure",
     "CommandExecutor": "executors.command_executor",
     "ConfigurationError": "core.errors",
@@ -107,6 +108,7 @@ __all__ = [
     "AssociativeMatchResult",
     "BaseHandler",
     "CallContext",
+    "Candidate",
     "Closure",
     "CommandExecutor",
     "ConfigurationError",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
-from agentflow.core.ports import MemoryPort, Observer, ProviderAdapter
+from agentflow.core.ports import CandidateSource, MemoryPort, Observer, ProviderAdapter
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.session import Session
 from agentflow.core.source import Source
@@ -79,6 +79,7 @@ class AgentFlow:
         base_url, api_key: of the model server; else the SDKs' own environment variables.
         provider: a ready ProviderAdapter, instead of ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
+        sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
@@ -110,6 +111,7 @@ class AgentFlow:
         api_key: str | Secret | None = None,
         provider: ProviderAdapter | None = None,
         memory: MemoryPort | None = None,
+        sources: Sequence[CandidateSource] = (),
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
@@ -165,7 +167,7 @@ class AgentFlow:
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None
         cached = {"cache_dir": default_cache_dir() if index_cache is True else Path(index_cache)} if index_cache else {}
-        index = FileMemory(cached, files=self.files, ranker=ranker) if memory is None else None
+        index = FileMemory(cached, files=self.files, ranker=ranker, sources=sources) if memory is None else None
         finder = index or finder_of(memory)
         templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
         for template in read_directory(_directory("tasks", where)) if (where := tasks or settings.tasks) else ():

@@ -133,6 +133,7 @@ def _match_json(match: MatchItem) -> dict[str, Any]:
         "terms": match.metadata.get("terms", []),
         "commit": match.metadata.get("commit") or match.metadata.get("digest"),
         "beside": match.metadata.get("beside"),
+        "why": match.metadata.get("why", []),
         "content": match.content,
     }
 

@@ -269,6 +269,26 @@ class Ranker(Protocol):
 
 
 @frozen
+class Candidate:
+    """A file that a :class:`CandidateSource` proposes: its absolute ``path``, the first and last of the ``lines`` that matter
+    (from 1; None: all), a ``score`` (higher is better; compared with others of the same answer only) and ``why``, in words.
+    """
+
+    path: str
+    lines: tuple[int, int] | None = None
+    score: float = 0.0
+    why: str = ""
+
+
+class CandidateSource(Protocol):
+    """Proposes files for a question, besides those that the index finds."""
+
+    async def candidates(self, question: ContextGenerationInput, limit: int) -> Sequence[Candidate]:
+        """The best ``limit`` candidates. What it raises is a warning, and the order is that without it."""
+        ...
+
+
+@frozen
 class FileText:
     """The contents of a file: ``path`` as requested, decoded ``text`` (empty if ``binary``), ``digest`` blake2b-16."""
 

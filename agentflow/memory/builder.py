@@ -36,7 +36,8 @@ class UpdateReport:
     """The result of an update: file counts by outcome, commits read, and which files were left out and why.
 
     ``skipped`` lists ``(path, reason)``, at most 10,000; ``skipped_count`` counts all. ``duration_s`` in seconds.
-    ``git`` says whether git listed the files; ``note`` why not, where there is a repository.
+    ``git`` says whether git listed the files; ``note`` why not, where there is a repository. ``busy``: nothing was done,
+    because another process is at it.
     """
 
     root: str
@@ -50,6 +51,7 @@ class UpdateReport:
     skipped: tuple[tuple[str, str], ...] = ()
     skipped_count: int = 0
     duration_s: float = 0.0
+    busy: bool = False
 
     @property
     def files(self) -> int:
@@ -108,7 +110,8 @@ class Builder:
                 note = str(failure)
             with self._store.transaction():
                 root_id = self._store.root(root)
-                history = self._new_history(repository, root_id, tally)
+            history = self._new_history(repository, root_id, tally)
+            with self._store.transaction():
                 for new, old in history.renames():
                     self._store.rename(root_id, old, new)
                 first = not self._store.is_built(root)

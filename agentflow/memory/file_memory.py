@@ -9,14 +9,15 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
-from agentflow.core.errors import AgentflowError, ConfigurationError, DataError
+from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, LimitExceeded, clip
 from agentflow.core.host_code import HostCode
-from agentflow.core.ports import FilePort, Ranker
+from agentflow.core.ports import Candidate, CandidateSource, FilePort, Ranker
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean
@@ -32,13 +33,15 @@ from agentflow.memory.matches import (
     summary,
 )
 from agentflow.memory.ranking import Ranked, RankWeights
-from agentflow.memory.rerank import RerankFailed
 from agentflow.memory.rules import IndexRules
+from agentflow.memory.sources import DEPTH, Proposal, fused, proposals
 
 _log = logging.getLogger(__name__)
 
 _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
+_BUSY_TRIES = 3
+"""How often a question waits for another process to store the first files of an index."""
 _LOOK_SHARE = 10
 """Scanning for changes takes at most this fraction (1/n) of the time: very large roots are scanned less often."""
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
@@ -51,8 +54,8 @@ class FileMemory:
     ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the age in seconds at which a question
     scans for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``,
     ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first question or by
-    :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates; ``files`` the
-    flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory. Raises
+    :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates; ``sources`` add
+    candidates; ``files`` the flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory. Raises
     ConfigurationError for an unknown setting.
     """
 
@@ -62,11 +65,13 @@ class FileMemory:
         *,
         roots: Sequence[str | os.PathLike[str]] | None = None,
         ranker: Ranker | None = None,
+        sources: Sequence[CandidateSource] = (),
         files: FilePort | None = None,
         weights: RankWeights | None = None,
     ) -> None:
         settings = _checked(config or {})
         self.ranker = ranker
+        self.sources = tuple(sources)
         self._roots = [os.fspath(root) for root in (roots if roots is not None else files.roots if files else ())]
         self._candidates = int(settings.get("candidates", 30))
         self._refresh_s = float(settings.get("refresh_s", 1.0))
@@ -139,26 +144,26 @@ class FileMemory:
 
         ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
         has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root
-        cannot be read or the re-ranker failed twice; the order is then the lexical one. A re-ranker calls its model
-        within ``call``. With ``fresh_context`` disabled nothing is looked up. Raises only cancellation and errors of
-        the ranker's run (limits, providers).
+        cannot be read or the re-ranker failed; the order is then the one without it. ``skipped`` lists what is not
+        indexed, or not yet. What a source or ranker raises is a warning. Both are called within ``call``. With
+        ``fresh_context`` disabled nothing is looked up. Raises only cancellation and LimitExceeded.
         """
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)
         try:
-            await self._refresh()
+            partial = await self._refresh(call)
             ranked, terms = await self._found(question)
             self._say_notices(call)
         except AgentflowError as error:
             return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
+        ranked, left_out = await self._with_sources(question, ranked, call)
         problem: str | None = None
         if self.ranker is not None and ranked:
             ranked, problem = await self._reranked(self.ranker, question, ranked, call)
         matches = await self._of_kinds(question, ranked, terms)
-        skipped = [
-            {"path": os.path.join(root, path), "reason": reason}
-            for root, path, reason in await self.index.skipped(_SHOWN_SKIPS)
-        ]
+        skipped = [{"path": path, "reason": reason} for path, reason in [*partial, *left_out]]
+        for root, path, reason in await self.index.skipped(_SHOWN_SKIPS):
+            skipped.append({"path": os.path.join(root, path), "reason": reason})
         return AssociativeMatchResult(
             context_summary=summary(question.text, matches), matches=matches, error=problem, skipped=skipped
         )
@@ -166,9 +171,10 @@ class FileMemory:
     async def search(self, query: str, k: int = 20, *, kinds: Sequence[MatchKind] = ("file",)) -> list[MatchItem]:
         """The best ``k`` matches for ``query``, not re-ranked. Raises AgentflowError if a root is unreadable."""
         question = ContextGenerationInput(query=query, max_results=k, kinds=list(kinds))
-        await self._refresh()
+        await self._refresh(None)
         self._say_notices(None)
         ranked, terms = await self._found(question)
+        ranked, _ = await self._with_sources(question, ranked, None)
         return await self._of_kinds(question, ranked, terms)
 
     async def _of_kinds(
@@ -210,31 +216,59 @@ class FileMemory:
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, call: CallContext | None) -> list[tuple[str, str]]:
+        """Bring the roots up to date whose time it is. Gives ``(root, reason)`` of those that are not indexed as a whole.
+
+        A question that comes while a first build is under way is answered from the files that it has stored.
+        """
         stale = [root for root in self._roots if time.monotonic() >= self._next_look.get(root, 0.0)]
         changed = False
+        partial: list[tuple[str, str]] = []
         for root in stale:
-            changed = (await self._look(root)).changed or changed
+            busy = False
+            if not await self.index.is_partial(root):
+                report = await self._look(root)
+                changed = report.changed or changed
+                busy = report.busy
+            if busy and await self.index.is_built(root):
+                continue
+            if busy or await self.index.is_partial(root):
+                reason = (
+                    f"it is being indexed: {await self.index.count():,} files so far, and the others are not found yet"
+                )
+                partial.append((root, reason))
+                self._warn(call, "memory/building", f"{root}: {reason}")
         if changed or (stale and not self._metadata):
             await self._describe()
+        return partial
 
     def _say_notices(self, call: CallContext | None) -> None:
-        """Warn of what happened to the index's file, once each; in the log where nobody asked from within a run."""
+        """Warn of what happened to the index's file, once each."""
         notices, self.index.notices = self.index.notices, []
         for code, message in notices:
-            if call is not None:
-                call.warn(code, message)
-            else:
-                _log.warning("%s", message)
+            self._warn(call, code, message)
+
+    def _warn(self, call: CallContext | None, code: str, message: str) -> None:
+        """Publish a warning; in the log where nobody asked from within a run."""
+        if call is not None:
+            call.warn(code, message)
+        else:
+            _log.warning("%s", message)
 
     async def _look(self, root: str) -> UpdateReport:
-        try:
-            report = await self.index.update(root, history=self._history.get(root))
-        except DataError as error:
-            # what the index holds is good, and the other process is bringing it up to date
-            if error.code != "memory/busy" or not await self.index.count():
-                raise
-            report = UpdateReport(await asyncio.to_thread(absolute_root, root), note=error.message)
+        for _ in range(_BUSY_TRIES):
+            try:
+                report = await self.index.update(root, history=self._history.get(root))
+                break
+            except DataError as error:
+                if error.code != "memory/busy":
+                    raise
+                # another process is bringing it up to date, and what the index holds is good
+                report = UpdateReport(await asyncio.to_thread(absolute_root, root), note=error.message, busy=True)
+                if await self.index.count():
+                    break
+        else:
+            report = UpdateReport(await asyncio.to_thread(absolute_root, root), note="another process", busy=True)
         pause = max(self._refresh_s, _LOOK_SHARE * report.duration_s) if self._refresh_s else 0.0
         self._next_look[root] = time.monotonic() + pause
         self._tops[report.root] = None
@@ -254,6 +288,7 @@ class FileMemory:
     async def _found(self, input: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
         fields = _METADATA_FIELDS if input.matching_strategy == "metadata" else ()
         count = max(input.max_results, self._candidates if self.ranker else 0, FILES_OF_SYMBOLS)
+        count = max(count, DEPTH) if self.sources else count
         if input.target_files:
             count += 200
         ranked = await self.index.search(input.text, count, fields=fields)
@@ -266,6 +301,32 @@ class FileMemory:
         terms = await self.index.rarity(self._tokeniser.query_terms(input.text or extra)[:40])
         return ranked, terms
 
+    async def _with_sources(
+        self, question: ContextGenerationInput, ranked: list[Ranked], call: CallContext | None
+    ) -> tuple[list[Ranked], list[tuple[str, str]]]:
+        """``ranked`` fused with what the sources propose; ``(path, reason)`` of proposals that are not in the index."""
+        answers: list[list[Proposal]] = []
+        left_out: list[tuple[str, str]] = []
+        limit = max(DEPTH, question.max_results)
+        for source in self.sources:
+            try:
+                with HostCode(call.at(call.next_path("source"))) if call is not None else contextlib.nullcontext():
+                    candidates = await source.candidates(question, limit)
+                answer, unknown = await self._proposals(candidates[:limit])
+            except LimitExceeded:
+                raise
+            except Exception as error:  # noqa: BLE001 - a source is the host's, and adds to an answer that stands without it
+                self._warn(call, "memory/source", f"{type(source).__name__} proposed nothing: {_said(error)}")
+            else:
+                answers.append(answer)
+                left_out += unknown
+        return (fused(ranked, answers) if answers else ranked), left_out
+
+    async def _proposals(self, candidates: Sequence[Candidate]) -> tuple[list[Proposal], list[tuple[str, str]]]:
+        split = {candidate.path: self._split(candidate.path) for candidate in candidates}
+        rows = await self.index.rows_at(location for location in split.values() if location is not None)
+        return proposals(candidates, {path: rows[at] for path, at in split.items() if at is not None and at in rows})
+
     async def _reranked(
         self, ranker: Ranker, question: ContextGenerationInput, ranked: list[Ranked], call: CallContext | None
     ) -> tuple[list[Ranked], str | None]:
@@ -274,13 +335,17 @@ class FileMemory:
         try:
             with HostCode(call) if call is not None else contextlib.nullcontext():
                 order = await ranker.rank(question, described, call)
-        except RerankFailed as failure:
-            return ranked, failure.message
+        except LimitExceeded:
+            raise
+        except Exception as error:  # noqa: BLE001 - a ranker is the host's, and orders an answer that stands without it
+            problem = _said(error)
+            self._warn(call, "memory/rerank", f"the order is the one without the ranker: {problem}")
+            return ranked, problem
         best: list[Ranked] = []
         for path, score in order:
             item = by_path.pop(path, None)
             if item is not None:
-                best.append(Ranked(item.file, min(1.0, max(0.0, score)), {**item.signals, "model": score}))
+                best.append(replace(item, score=min(1.0, max(0.0, score)), signals={**item.signals, "model": score}))
         return best or ranked, None
 
     async def _matches(self, ranked: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
@@ -314,6 +379,10 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
                 hint=did_you_mean(key, _CONFIG_KEYS) or f"it knows {', '.join(_CONFIG_KEYS)}",
             )
     return config
+
+
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, AgentflowError) else f"{type(error).__name__}: {clip(str(error), 300)}"
 
 
 def _resolved(roots: Sequence[str]) -> set[str]:

@@ -156,6 +156,11 @@ class FileIndex:
         """Every indexed file, by root and path."""
         return await self._read(lambda store: store.all_rows())
 
+    async def rows_at(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], FileRow]:
+        """The indexed ones of ``(root, path)`` files."""
+        requested = list(files)
+        return await self._read(lambda store: store.rows_at(requested))
+
     async def count(self) -> int:
         """Number of indexed files."""
         return await self._read(lambda store: store.count())

@@ -10,7 +10,7 @@ from agentflow.core.context import ContextGenerationInput, MatchItem
 from agentflow.core.values import as_text
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.store import PastCommit
-from agentflow.memory.window import best_window, matched_terms
+from agentflow.memory.window import best_window, lines_of, matched_terms
 
 BACKGROUND_WEIGHT = 0.25
 """Weight of the background (inputs, inherited context, earlier outputs) beside the question itself."""
@@ -64,14 +64,14 @@ def match_items(
     """The matches for ranked files, each with its best lines out of ``texts``; files without a text are left out.
 
     ``metadata`` says what spoke for a file: the ``terms`` it holds, the past ``commit`` most like the question, the best
-    file it changes together with (``beside``).
+    file it changes together with (``beside``), and ``why`` other sources propose it.
     """
     matches: list[MatchItem] = []
     for item in ranked:
         text = texts.get((item.file.root, item.file.path))
         if text is None:
             continue
-        window = best_window(text, terms)
+        window = best_window(text, terms) if item.lines is None else lines_of(text, *item.lines)
         spoke = past.get(item.commit) if item.commit is not None else None
         matches.append(
             MatchItem(
@@ -91,6 +91,7 @@ def match_items(
                     "terms": matched_terms(text, terms),
                     "commit": {"digest": spoke.digest, "subject": spoke.subject} if spoke is not None else None,
                     "beside": item.beside.path if item.beside is not None else None,
+                    "why": list(item.why),
                 },
             )
         )
@@ -119,7 +120,7 @@ def _relevance(item: Ranked, spoke: PastCommit | None) -> str:
         said[said.index(_SAID["commits"])] = f"a past commit ({spoke.subject})"
     if item.beside is not None and _SAID["cochange"] in said:
         said[said.index(_SAID["cochange"])] = f"changing with {item.beside.path}"
-    return "matched by " + ", ".join(said)
+    return "; ".join((["matched by " + ", ".join(said)] if said else []) + list(item.why))
 
 
 def describe_file(language: str, lines: int, symbols: Sequence[str]) -> str:

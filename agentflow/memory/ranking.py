@@ -57,7 +57,8 @@ class Ranked:
     """A file with its score in 0..1 and the signals behind it, each in 0..1.
 
     ``commit`` is the id of the past commit most like the question that touched it, ``beside`` the best file that it changes
-    together with; None where there is none.
+    together with; None where there is none. ``why`` are the reasons of the sources that proposed it, ``lines`` those that a
+    source found it by, if nothing else did.
     """
 
     file: FileRow
@@ -65,6 +66,8 @@ class Ranked:
     signals: Mapping[str, float]
     commit: int | None = None
     beside: FileRow | None = None
+    why: tuple[str, ...] = ()
+    lines: tuple[int, int] | None = None
 
 
 _OF_THE_FILE = frozenset({"body", "symbols", "window", "lead", "kin"})

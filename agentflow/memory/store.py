@@ -22,7 +22,7 @@ FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
 _KEPT_ROWS = 20_000
-_BUSY_S = 2.0
+_BUSY_S = 1.0
 """How long a write waits for another process, which holds the database for one batch at a time."""
 _BULK: Mapping[str, int] = {"hashsize": 8 << 20, "automerge": 0, "crisismerge": 256}
 _USUAL: Mapping[str, int] = {"hashsize": 1 << 20, "automerge": 4, "crisismerge": 16}
@@ -421,6 +421,15 @@ class Store:
     def all_rows(self) -> list[FileRow]:
         """Every file, by root and path."""
         return [_file_row(row) for row in self._db.execute(f"{_FILE_ROWS} ORDER BY roots.path, files.path")]
+
+    def rows_at(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], FileRow]:
+        """The files at these roots and relative paths."""
+        found: dict[tuple[str, str], FileRow] = {}
+        for root, path in files:
+            row = self._db.execute(f"{_FILE_ROWS} WHERE roots.path = ? AND files.path = ?", (root, path)).fetchone()
+            if row is not None:
+                found[root, path] = _file_row(row)
+        return found
 
     def described(self) -> Iterator[tuple[str, str, str, int, list[str]]]:
         """Root, path, language, number of lines and names defined, of every file."""

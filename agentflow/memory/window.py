@@ -39,6 +39,14 @@ def best_window(text: str, terms: Mapping[str, float]) -> Window:
     return Window(start + 1, end, _joined(lines[start:end]))
 
 
+def lines_of(text: str, first: int, last: int) -> Window:
+    """The lines ``first`` to ``last`` of ``text``, as far as there are such, at most :data:`WINDOW_LINES`."""
+    lines = text.splitlines()
+    start = min(max(1, first), max(1, len(lines)))
+    end = min(max(start, last), start + WINDOW_LINES - 1, max(1, len(lines)))
+    return Window(start, end, _joined(lines[start - 1 : end]))
+
+
 def window_score(text: str, terms: Mapping[str, float]) -> float:
     """How much of ``terms`` (stem to weight) the best run of :data:`WINDOW_LINES` lines of ``text`` holds.
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.ports import FilePort, Ranker
+from agentflow.core.ports import CandidateSource, FilePort, Ranker
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.ranking import RankWeights
@@ -23,7 +23,7 @@ class MemorySystem:
     """Finds relevant files below some roots.
 
     Parameters: ``handler`` is the specification's back-reference; it is stored, and ranking uses ``ranker`` instead;
-    ``config``, ``roots``, ``ranker``, ``files`` and ``weights`` as for
+    ``config``, ``roots``, ``ranker``, ``sources``, ``files`` and ``weights`` as for
     :class:`~agentflow.memory.file_memory.FileMemory`; ``service`` and ``engine`` are the flow's. Raises
     ConfigurationError for an unknown setting.
     """
@@ -35,13 +35,16 @@ class MemorySystem:
         *,
         roots: Sequence[str | os.PathLike[str]] | None = None,
         ranker: Ranker | None = None,
+        sources: Sequence[CandidateSource] = (),
         files: FilePort | None = None,
         weights: RankWeights | None = None,
         service: FileMemory | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.handler = handler
-        self.service = service or FileMemory(config, roots=roots, ranker=ranker, files=files, weights=weights)
+        self.service = service or FileMemory(
+            config, roots=roots, ranker=ranker, sources=sources, files=files, weights=weights
+        )
         self._engine = engine
 
     @cached_property
@@ -73,9 +76,9 @@ class MemorySystem:
     async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
         """The files relevant to ``input``, best first; see :meth:`~agentflow.memory.file_memory.FileMemory.find`.
 
-        A ranker is called within the executing run, or a new one.
+        A ranker or source is called within the executing run, or a new one.
         """
-        if self.service.ranker is None:
+        if self.service.ranker is None and not self.service.sources:
             return await self.service.find(input)
         async with in_run(self.joint.engine, "context") as call:
             return await self.service.find(input, call)

@@ -1,0 +1,80 @@
+"""Questions that come while an index is being built."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.events import Warning
+from agentflow.memory import FileMemory
+from agentflow.memory.file_memory import database_path
+from tests.support.fakes import FakeRun
+from tests.support.repository import write
+
+FILES = {f"f{n:05}.py": f"def walrus_{n}(): return 'flamingo {n}'\n" * 20 for n in range(1_000)}
+
+
+async def ask(memory: FileMemory, run: FakeRun | None = None) -> AssociativeMatchResult:
+    return await memory.find(ContextGenerationInput(query="flamingo walrus 3"), run.call() if run else None)
+
+
+async def test_a_question_during_the_first_build_is_answered_from_what_is_there_and_says_so(tmp_path: Path) -> None:
+    """The answer comes before the build ends, names the root as not indexed yet, and warns; later ones do not."""
+    write(tmp_path, FILES)
+    run = FakeRun()
+    async with FileMemory(roots=[tmp_path]) as memory:
+        building = asyncio.create_task(memory.update_global_index())
+        while not await memory.index.count():
+            pass
+        result = await ask(memory, run)
+        assert not building.done()
+        assert result.matches and result.error is None
+        assert result.skipped[0]["path"] == str(tmp_path) and "being indexed" in result.skipped[0]["reason"]
+        assert [event.code for event in run.events if isinstance(event, Warning)] == ["memory/building"]
+        assert (await building)[0].added == len(FILES)
+        assert (await ask(memory, run)).skipped == []
+
+
+async def test_questions_that_come_before_the_first_file_wait_for_one_build(tmp_path: Path) -> None:
+    """Asked at once, all are answered from the whole index, which is built once."""
+    write(tmp_path, dict(list(FILES.items())[:300]))
+    async with FileMemory(roots=[tmp_path]) as memory:
+        results = await asyncio.gather(*(ask(memory) for _ in range(5)))
+        assert all(result.skipped == [] for result in results)
+        assert len({tuple(result.file_paths) for result in results}) == 1
+        assert (await memory.update_global_index())[0].unchanged == 300
+
+
+async def test_a_cancelled_build_is_taken_over_by_the_next_question(tmp_path: Path) -> None:
+    """A question does not inherit the fate of the one that began the build."""
+    write(tmp_path, FILES)
+    async with FileMemory(roots=[tmp_path]) as memory:
+        building = asyncio.create_task(memory.update_global_index())
+        while not await memory.index.count():
+            pass
+        building.cancel()
+        await asyncio.wait([building])
+        result = await ask(memory)
+        assert result.matches and result.skipped == []
+        assert await memory.index.count() == len(FILES)
+
+
+@pytest.mark.slow
+async def test_a_reader_does_not_fail_while_another_process_writes_the_whole_index(tmp_path: Path) -> None:
+    """Where nothing is stored yet the answer is empty and says that the root is being indexed."""
+    write(tmp_path / "root", {"a.py": "flamingo"})
+    config = {"cache_dir": tmp_path / "cache"}
+    database = database_path(tmp_path / "cache", [str(tmp_path / "root")])
+    async with FileMemory(config, roots=[tmp_path / "root"]) as memory:
+        assert await memory.index.count() == 0
+        other = sqlite3.connect(database, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        result = await ask(memory)
+        other.execute("ROLLBACK")
+        other.close()
+        assert result.matches == [] and result.error is None
+        assert "being indexed" in result.skipped[0]["reason"]
