@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, get_args
 
 from agentflow.core.errors import ConfigurationError, JournalError
+from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
 from agentflow.core.ports import CandidateSource, MemoryPort, Observer, ProviderAdapter
@@ -84,7 +85,9 @@ class AgentFlow:
         limits: of each run (:class:`Limits`).
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db``; see :meth:`start`. sync: ``normal`` survives a killed
-            process, ``full`` a power cut too.
+            process, ``full`` a power cut too. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
+            when its durable run was interrupted: ``retry`` it, ``ask`` (the run is ``interrupted`` until somebody decides by
+            :meth:`resume`), or ``fail``.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
@@ -117,6 +120,7 @@ class AgentFlow:
         prices: Mapping[str, Price] | None = None,
         durable: str | None = None,
         sync: Sync = "normal",
+        on_inflight: OnInflight = "retry",
         fallbacks: Sequence[str] = (),
         approve: Approver | None = None,
         tasks: str | os.PathLike[str] | None = None,
@@ -192,7 +196,11 @@ class AgentFlow:
             approver=approve,
             redactor=self.redactor,
         )
-        self._durable = None if durable is None else DurableRuns(self.engine, open_store(durable, sync), self.redactor)
+        self._durable = (
+            None
+            if durable is None
+            else DurableRuns(self.engine, open_store(durable, sync), self.redactor, on_inflight=on_inflight)
+        )
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
         self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
@@ -364,11 +372,12 @@ class AgentFlow:
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
+        on_inflight: OnInflight | None = None,
     ) -> DurableRun:
         """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
-        the run's. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
+        the run's, ``on_inflight`` the flow's. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
         (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
         that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
         then replace and add to the run's. Asked for again it is the same generation. Raises as :meth:`start`, and
@@ -376,7 +385,7 @@ class AgentFlow:
         """
         runs = self._durable_runs()
         if program is None and not overrides:
-            return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve)
+            return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight)
         source = None if program is None else await _loaded(program)
         change = Change(overrides=overrides or {})
         return await runs.derive(run_id, change, source=source, bindings=bindings, limits=limits, approve=approve)

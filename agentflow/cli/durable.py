@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.cli.common import (
     CompileFailed,
@@ -31,6 +31,7 @@ from agentflow.lib.terminal import clean
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.core.journal import OnInflight
     from agentflow.runtime.durable import DurableRun
 
 _OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow")
@@ -80,8 +81,11 @@ async def resume_run(run_id: str, options: ResumeOptions) -> int:
     """Go on with a durable run, or with its program as it is now, and print its value. Returns the exit code. Raises UsageError."""
     program = None if options.program is None else Source(*read_program(options.program))
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
+    chosen = cast("OnInflight | None", options.on_inflight)  # checked where it is used
     return await _change(
-        run_id, options, lambda flow: flow.resume(run_id, program=program, overrides=overrides, bindings=bindings)
+        run_id,
+        options,
+        lambda flow: flow.resume(run_id, program=program, overrides=overrides, bindings=bindings, on_inflight=chosen),
     )
 
 

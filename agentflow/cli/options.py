@@ -203,6 +203,15 @@ class ResumeOptions(ChangeOptions):
             help="The program as it is now. What asks for the same is answered from the records, wherever it stands.",
         ),
     ] = None
+    on_inflight: Annotated[
+        str | None,
+        typer.Option(
+            "--on-inflight",
+            metavar="WHAT",
+            help="What becomes of commands and writes that were at work when the run was interrupted: retry (the default),"
+            " ask (stop there), or fail.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

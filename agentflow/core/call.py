@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 from functools import partial
+from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -172,6 +173,13 @@ class JournalPort(Protocol):
 
     def template(self, template: Template) -> Template:
         """A task that a program defines, as this run has it: some of its fields may be overridden."""
+        ...
+
+    async def begin(self, call: CallContext) -> bool:
+        """Record that what cannot be repeated begins at ``call``. False if it began before an interruption, and shall fail.
+
+        Never returns where somebody has to decide whether it is repeated.
+        """
         ...
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
@@ -374,6 +382,12 @@ class CallContext:
     def run_id(self) -> str:
         """The run's identity."""
         return self.run.run_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """What tells a service that this is the same request as before: equal whenever a durable run repeats this call."""
+        text = f"{self.run_id}\n{self.path}".encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=16).hexdigest()
 
     @property
     def subtask_chain(self) -> tuple[str, ...]:

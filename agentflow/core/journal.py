@@ -10,8 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 from agentflow.core.errors import SessionBusy
 
-RunStatus: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
-"""``queued`` is to be gone on with, ``waiting`` is for an answer or a time, the last three are ends."""
+RunStatus: TypeAlias = Literal["queued", "running", "waiting", "interrupted", "done", "failed", "cancelled"]
+"""``queued`` is to be gone on with, ``waiting`` is for an answer or a time, ``interrupted`` for a decision about what was
+in flight, the last three are ends."""
+OnInflight: TypeAlias = Literal["retry", "ask", "fail"]
+"""What becomes of a tool that may not be repeated and was at work when its run was interrupted: it is carried out again,
+the run waits for a decision, or the tool has failed."""
 ENDED: frozenset[RunStatus] = frozenset({"done", "failed", "cancelled"})
 """The statuses of runs that have ended."""
 
@@ -158,6 +162,7 @@ __all__ = [
     "EffectRow",
     "EffectState",
     "NewRun",
+    "OnInflight",
     "OwnedRun",
     "RunRow",
     "RunStatus",

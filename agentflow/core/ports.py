@@ -109,7 +109,8 @@ class Tool:
     """A tool: its specification, its function, and how it may be run.
 
     ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` has the
-    SubtaskRequest that it returns run. ``read_only`` changes nothing; ``idempotent`` may be repeated; ``sequential``
+    SubtaskRequest that it returns run. ``read_only`` changes nothing; ``idempotent`` may be repeated, and False may not: a durable run that is
+    interrupted in it does not repeat it unasked (``on_inflight``); ``sequential``
     never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
     further attempts after a failure. ``approval`` asks the run's approver before each call made with granted (not host)
     authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
@@ -122,7 +123,7 @@ class Tool:
     call: Callable[[dict[str, Any], CallContext], Awaitable[Any]]
     kind: Literal["direct", "subtask"] = "direct"
     read_only: bool = False
-    idempotent: bool = False
+    idempotent: bool | None = None
     sequential: bool = False
     timeout_s: float | None = None
     retries: int = 0

@@ -17,7 +17,7 @@ class Entry:
     description: str
     schema: dict[str, Any]
     read_only: bool = False
-    idempotent: bool = False
+    idempotent: bool | None = None
     sequential: bool = False
     approval: bool = False
 
@@ -78,6 +78,7 @@ SCHEMAS = MappingProxyType(
                 overwrite={"type": "boolean", "description": "replace an existing file (default false)"},
                 expected_digest=_with(_TEXT, "replace the file only if its content still has this digest"),
             ),
+            idempotent=False,
             sequential=True,
             approval=True,
         ),
@@ -89,6 +90,7 @@ SCHEMAS = MappingProxyType(
                 cwd=_with(_TEXT, "the directory to run in, relative to the root", minLength=1),
                 timeout={"type": "integer", "minimum": 1, "description": "seconds after which it is ended"},
             ),
+            idempotent=False,
             sequential=True,
         ),
         "system:clear_handler_data_context": Entry(

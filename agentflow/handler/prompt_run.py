@@ -145,7 +145,7 @@ class PromptRun:
             response = read_response(record["response"])
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
-        response = await self._ask(request, call)
+        response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
         if self._goes_on(response):
             record = {"response": plain(response)}
             if self._turns == 1:

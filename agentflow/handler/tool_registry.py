@@ -152,6 +152,8 @@ class ToolRegistry:
         tool = self._usable(name, arguments, inner)
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
             tool = await _admitted(tool, arguments, inner)  # an approval is asked for before the tool starts
+        if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
+            tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
         with scope:
             if isinstance(tool, Tool):
                 result = await (_with_retries if tool.retries else _once)(tool, arguments, inner)
@@ -207,6 +209,18 @@ def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> Ta
             hint=f"its parameters are {', '.join(names)}" if names else "it takes no arguments",
             details={"problems": problems, "parameters": names},
         )
+    )
+
+
+def _started_before(name: str) -> TaskResult:
+    return TaskResult.failure(
+        "tool_execution_error",
+        f"the run was interrupted while the tool '{name}' worked, and nobody knows how far it came",
+        details={
+            "cause": "in_flight",
+            "code": "durable/in-flight",
+            "hint": "look at what it has done before it is repeated",
+        },
     )
 
 

@@ -37,7 +37,7 @@ class ToolOptions:
     name: str | None = None
     description: str | None = None
     read_only: bool = False
-    idempotent: bool = False
+    idempotent: bool | None = None
     sequential: bool = False
     timeout_s: float | None = None
     retries: int = 0
@@ -52,7 +52,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     read_only: bool = False,
-    idempotent: bool = False,
+    idempotent: bool | None = None,
     sequential: bool = False,
     timeout_s: float | None = None,
     retries: int = 0,
@@ -67,7 +67,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     stop.
 
     ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one
-    may be repeated, a ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
+    may be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
+    ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
     one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
     run's approver before every call that is not the host's own. Raises ConfigurationError for an option out of range.
     """

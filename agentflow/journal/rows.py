@@ -35,8 +35,8 @@ CREATE = "insert into af_run(run, base, program, digest, input, status, created,
 EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1, sum"
 PUT = f"""
 insert into af_effect(run, key, {EFFECT}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict(run, key) do update set state = excluded.state, value = excluded.value, turns = excluded.turns,
-  usage = excluded.usage, cost = excluded.cost, t1 = excluded.t1, sum = excluded.sum where af_effect.state = 0
+on conflict(run, key) do update set {", ".join(f"{name.strip()} = excluded.{name.strip()}" for name in EFFECT.split(","))}
+  where af_effect.state = 0
 """
 
 Blobs = dict[bytes, bytes]

@@ -104,6 +104,7 @@ class SqliteJournal:
                 slice=before.slice + 1,
                 owner=f"{platform.node()}:{os.getpid()}",
                 wake_at=None,
+                spent_s=before.spent_s + _killed_s(db, before),
             )
             return OwnedRun(run=_row(db, run), records=_answers(db, run), **_spent(db, run))
 
@@ -348,6 +349,12 @@ def _row(db: sqlite3.Connection, run: str) -> RunRow:
             hint="agentflow runs --durable lists those there are",
         )
     return run_of(found, db)
+
+
+def _killed_s(db: sqlite3.Connection, row: RunRow) -> float:
+    """Seconds that the last stretch of a run had worked when it was killed, as far as its records say."""
+    (last,) = db.execute("select max(t1) from af_effect where run = ?", (row.run,)).fetchone()
+    return 0.0 if last is None else max(0.0, last - row.updated)
 
 
 def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:

@@ -149,11 +149,14 @@ class Budget:
         assert self.steps is not None
         return self.steps - self._steps_granted
 
-    def start_clock(self) -> float | None:
-        """Start the time of the whole run. Returns its limit in seconds, or None."""
+    def start_clock(self, spent_s: float = 0.0) -> float | None:
+        """Start the time of the whole run, of which ``spent_s`` are used. Returns the seconds that are left, or None."""
         self.wall_s = self.limits.wall_s
-        self.deadline = None if self.wall_s is None else time.monotonic() + self.wall_s
-        return self.wall_s
+        if self.wall_s is None:
+            return None
+        left = max(0.0, self.wall_s - spent_s)
+        self.deadline = time.monotonic() + left
+        return left
 
     def check_time(self, span: Span | None) -> None:
         """Raise LimitExceeded past the deadline."""

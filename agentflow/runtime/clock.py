@@ -12,14 +12,14 @@ from agentflow.runtime.budget import Budget, out_of_time
 class WallClock:
     """Ends its block when the wall time of ``budget`` is up; the time starts with the block.
 
-    Raises LimitExceeded then.
+    ``spent_s`` of it were used before, by earlier stretches of a durable run. Raises LimitExceeded then.
     """
 
-    __slots__ = ("_seconds", "_timer")
+    __slots__ = ("_budget", "_timer")
 
-    def __init__(self, budget: Budget) -> None:
-        self._seconds = budget.start_clock()
-        self._timer = asyncio.timeout(self._seconds)
+    def __init__(self, budget: Budget, spent_s: float = 0.0) -> None:
+        self._budget = budget
+        self._timer = asyncio.timeout(budget.start_clock(spent_s))
 
     async def __aenter__(self) -> WallClock:
         await self._timer.__aenter__()
@@ -42,7 +42,7 @@ class WallClock:
                 return error
         except TimeoutError:
             pass
-        assert self._seconds is not None
-        late: LimitExceeded = out_of_time(self._seconds)
+        assert self._budget.wall_s is not None
+        late: LimitExceeded = out_of_time(self._budget.wall_s)
         late.__suppress_context__ = True
         return late

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from agentflow.core.errors import AgentflowError, JournalError
-from agentflow.core.journal import ENDED, NewRun, OwnedRun, RunRow, RunStatus, SessionChanges
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
+from agentflow.core.journal import ENDED, NewRun, OnInflight, OwnedRun, RunRow, RunStatus, SessionChanges
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.ports import JournalStore
@@ -35,8 +35,8 @@ from agentflow.runtime.stored_input import StoredInput, limits_data
 class RunInfo:
     """A durable run as it is listed.
 
-    ``status`` is queued (to be gone on with), running, done, failed or cancelled; ``name`` its program's name; ``slices``
-    the number of stretches it was worked on; ``error`` the message of a failed one. ``base`` is the run whose records it
+    ``status`` is queued (to be gone on with), running, interrupted (a decision is wanted), done, failed or cancelled;
+    ``name`` its program's name; ``slices`` the number of stretches it was worked on; ``error`` the message of a failed one. ``base`` is the run whose records it
     may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text. Times are unix seconds.
     """
 
@@ -92,6 +92,7 @@ class DurableRun:
         self._records: Records | None = None
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
+        self._on_inflight: OnInflight = "retry"
 
     @property
     def status(self) -> RunStatus:
@@ -147,10 +148,19 @@ class DurableRun:
 class DurableRuns:
     """Starts durable runs and goes on with them: those of one flow, in one store.
 
-    ``redactor`` takes secrets out of everything before it is stored.
+    ``redactor`` takes secrets out of everything before it is stored; ``on_inflight`` decides what becomes of tools that may
+    not be repeated and were at work when their run was interrupted.
     """
 
-    def __init__(self, engine: Engine, store: JournalStore, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: JournalStore,
+        redactor: Redactor | None = None,
+        *,
+        on_inflight: OnInflight = "retry",
+    ) -> None:
+        self._on_inflight: OnInflight = _checked(on_inflight)
         self._engine = engine
         self._store = store
         self._redactor = redactor
@@ -218,12 +228,15 @@ class DurableRuns:
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
+        on_inflight: OnInflight | None = None,
     ) -> DurableRun:
         """Go on with a run by what is stored of it. The last failures of a failed one are tried again.
 
-        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` replace the run's.
+        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` replace the run's, and
+        ``on_inflight`` the flow's.
         Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/owned``, and those of the store.
         """
+        chosen = _checked(on_inflight or self._on_inflight)
         live = self._live.get(run_id)
         if live is not None:
             return live
@@ -238,7 +251,7 @@ class DurableRuns:
         program = await asyncio.to_thread(
             self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
         )
-        return await self._go_on(row, program, values, limits, approve, retry=True)
+        return await self._go_on(row, program, values, limits, approve, retry=True, on_inflight=chosen)
 
     async def derive(
         self,
@@ -306,8 +319,10 @@ class DurableRuns:
         given: Session | None = None,
         *,
         retry: bool = False,
+        on_inflight: OnInflight | None = None,
     ) -> DurableRun:
         handle = self._live[row.run] = DurableRun(row.run)
+        handle._on_inflight = on_inflight or self._on_inflight  # pyright: ignore[reportPrivateUsage]
         session = None
         try:
             session = await self.sessions.begin(row, given)
@@ -349,7 +364,8 @@ class DurableRuns:
         began = time.monotonic()
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
-        records = handle._records = Records(self._store, owned, root)  # pyright: ignore[reportPrivateUsage]
+        records = Records(self._store, owned, root, handle._on_inflight)  # pyright: ignore[reportPrivateUsage]
+        handle._records = records  # pyright: ignore[reportPrivateUsage]
         try:
             if owned.run.base is not None:
                 change = Change.of(owned.run)
@@ -358,7 +374,8 @@ class DurableRuns:
             end = await self._run(records, program, bindings, limits, approve, session)
         except asyncio.CancelledError:
             if records.fatal is not None:
-                end = _End("queued", error=records.fatal)
+                asks = records.fatal.code == "durable/in-flight"
+                end = _End("interrupted" if asks else "queued", error=records.fatal)
             else:
                 end = _End("cancelled" if handle._cancelled else "queued")  # pyright: ignore[reportPrivateUsage]
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
@@ -445,6 +462,16 @@ class DurableRuns:
         value = self._codec.decode(stored["value"], source)
         usage = read_usage(stored["usage"])
         return _End(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"]))
+
+
+def _checked(on_inflight: OnInflight) -> OnInflight:
+    if on_inflight not in ("retry", "ask", "fail"):
+        raise ConfigurationError(
+            f"on_inflight={on_inflight!r} is no way to go on",
+            code="config/on-inflight",
+            hint="'retry' repeats what was at work, 'ask' waits for a decision, 'fail' takes it to have failed",
+        )
+    return on_inflight
 
 
 def _no_result(run_id: str, end: _End) -> JournalError:

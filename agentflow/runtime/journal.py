@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
@@ -39,11 +40,12 @@ UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.JournalPort`.
 
-    ``leaf`` is the key of that effect, ``asked`` the digest of what it asks for, ``meter`` counts what it costs; None for
-    the run itself.
+    ``leaf`` is the key of that effect, ``asked`` the digest of what it asks for, ``meter`` counts what it costs,
+    ``opening`` is its record while it works; None for the run itself. ``begun`` says that the opening was stored, because
+    the effect may not be repeated.
     """
 
-    __slots__ = ("asked", "codec", "leaf", "meter", "records", "redactor")
+    __slots__ = ("asked", "begun", "codec", "leaf", "meter", "opening", "records", "redactor")
 
     def __init__(
         self,
@@ -54,7 +56,10 @@ class RunJournal:
         leaf: bytes | None = None,
         meter: Meter | None = None,
         asked: bytes | None = None,
+        opening: Callable[[], EffectRow] | None = None,
     ) -> None:
+        self.opening = opening
+        self.begun = False
         self.records = records
         self.asked = asked
         self.codec = codec
@@ -95,13 +100,14 @@ class RunJournal:
         if row is not None:
             value = self._replayed(row, call)
             return value if read is None else read(value)
-        run = _LeafRun(call.run, self, call.path, digest)
+        started = time.time()
+        opening = partial(self._opening, kind, name, digest, call.path, started)
+        run = _LeafRun(call.run, self, call.path, digest, opening)
         call.run = run
         session = call.session
         if "/~" in call.path:
             call.session = session.fork()  # what runs beside it commits to the same session
         mark = call.session.mark()
-        started = time.time()
         value, failure = None, None
         try:
             value = await work()
@@ -142,6 +148,15 @@ class RunJournal:
         """A task that a program defines, as this run has it."""
         overrides = self.records.overrides
         return template if overrides is None else overrides.of(template)
+
+    async def begin(self, call: CallContext) -> bool:
+        """Record that something begins at ``call`` that may not be repeated: so the recorded effect around it may not be."""
+        if self.opening is None or self.begun:
+            return True
+        self.begun = await self.records.begin(self.opening())
+        if self.begun and self.records.find(call.path) is not None:
+            call.warn("durable/in-flight", "it was at work when the run was interrupted, and is carried out again")
+        return self.begun
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
         """What :meth:`keep` stored at ``call``."""
@@ -246,13 +261,20 @@ class RunJournal:
             name=name,
         )
 
+    def _opening(self, kind: str, name: str, digest: bytes, path: str, started: float) -> EffectRow:
+        return EffectRow(
+            path=path, kind=kind, name=name, content=digest, state=EffectState.OPEN, leaf=self.leaf, started=started
+        )
+
     def _lose(self, kind: str, name: str, run: _LeafRun, path: str) -> None:
-        """Record what an effect had cost that has no outcome to record."""
+        """Record what an effect had cost that has no outcome to record, and that it is not at work any more."""
         usage = run.meter.usage
-        if usage is not None:
-            self.records.commit_soon([self.records.lost_row(path, kind, name, usage, run.meter.cost)])
-            if self.meter is not None:
-                self.meter.recorded(run.meter)
+        drop = [effect_key(path)] if run.journal.begun and not self.records.suspending else []
+        if usage is not None or drop:
+            lost = [] if usage is None else [self.records.lost_row(path, kind, name, usage, run.meter.cost)]
+            self.records.commit_soon(lost, drop)
+        if usage is not None and self.meter is not None:
+            self.meter.recorded(run.meter)
 
 
 class Meter:
@@ -298,11 +320,19 @@ class Meter:
 class _LeafRun(ForwardingRun):
     """The run as a recorded effect and all that it starts see it: what they cost is the effect's."""
 
-    def __init__(self, run: RunPort, journal: RunJournal, path: str, asked: bytes) -> None:
+    def __init__(
+        self, run: RunPort, journal: RunJournal, path: str, asked: bytes, opening: Callable[[], EffectRow]
+    ) -> None:
         super().__init__(run)
         self.meter = Meter(journal.meter)
         self.journal = RunJournal(
-            journal.records, journal.codec, journal.redactor, leaf=effect_key(path), meter=self.meter, asked=asked
+            journal.records,
+            journal.codec,
+            journal.redactor,
+            leaf=effect_key(path),
+            meter=self.meter,
+            asked=asked,
+            opening=opening,
         )
         self.charge_usage = self._charge
 

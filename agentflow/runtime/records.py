@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from typing import NoReturn
 
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, OwnedRun
+from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
 from agentflow.core.messages import Usage
 from agentflow.core.ports import JournalStore
 from agentflow.core.results import NO_USAGE
@@ -32,7 +32,9 @@ class Records:
     changes.
     """
 
-    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object]) -> None:
+    def __init__(
+        self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], on_inflight: OnInflight = "retry"
+    ) -> None:
         self.store = store
         self.run = owned.run
         self.root = root
@@ -43,6 +45,7 @@ class Records:
         self.overrides: TaskOverrides | None = None
         self.adopted_usage = NO_USAGE
         self.adopted_cost: float | None = 0.0
+        self.on_inflight: OnInflight = on_inflight
         self.suspending = False
         self.fatal: JournalError | None = None
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
@@ -107,6 +110,19 @@ class Records:
                     async with without_permit(permits):
                         await wait_for_end()
 
+    async def begin(self, row: EffectRow) -> bool:
+        """Store the open record of something that may not be repeated, before it begins.
+
+        If it began before an interruption, ``on_inflight`` decides: true to carry it out again, false if it has failed.
+        """
+        before = self._rows.get(row.path)
+        if before is None:
+            await self.commit(row)
+            return True
+        if self.on_inflight == "ask":
+            await self.stop(_in_flight(self.run.run, row))
+        return self.on_inflight == "retry"
+
     async def commit(self, row: EffectRow) -> None:
         """Store a record before anything follows from it.
 
@@ -155,6 +171,15 @@ class Records:
             self.fatal = error
             self.suspending = True
             self.root.cancel()
+
+
+def _in_flight(run: str, row: EffectRow) -> JournalError:
+    return JournalError(
+        f"the run '{run}' was interrupted while {row.kind} {row.name} worked, which may not be repeated unasked",
+        code="durable/in-flight",
+        hint=f"look at what it has done; flow.resume('{run}', on_inflight='retry') repeats it, 'fail' goes on without",
+        details={"path": row.path, "kind": row.kind, "name": row.name},
+    )
 
 
 @contextlib.asynccontextmanager

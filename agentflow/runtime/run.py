@@ -242,7 +242,9 @@ class OpenRun:
             if self._run.watched:
                 self._scope.__enter__()
             if self._run.limits.wall_s is not None:
-                self._clock = await WallClock(self._run.budget).__aenter__()
+                journal = self._run.journal
+                spent_s = journal.records.run.spent_s if isinstance(journal, RunJournal) else 0.0
+                self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
             if self._pump is not None:
                 await self._pump.__aenter__()
         except BaseException:
