@@ -24,7 +24,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.messages import TextPart
-from agentflow.core.ports import Prompt
+from agentflow.core.ports import Candidate, Prompt
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.one_model import OneModel
@@ -311,6 +311,24 @@ async def memory_ranks_by_words(house: House) -> None:
     assert result.error is None and result.file_paths == [house.bees]
 
 
+class HostsSource:
+    """A host's source of candidates, which proposes one file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    async def candidates(self, question: ContextGenerationInput, limit: int) -> list[Candidate]:
+        return [Candidate(self.path, (1, 1), 1.0, "the host says so")]
+
+
+async def memory_asks_a_source(house: House) -> None:
+    source = HostsSource(str(house.root / "fish.txt"))
+    async with FileMemory(roots=[house.root], sources=[source]) as memory, house.call() as call:
+        result = await memory.find(ContextGenerationInput(query="honey"), call)
+    assert set(result.file_paths) == {house.bees, source.path}
+    assert {match.path: match.relevance for match in result.matches}[source.path] == "the host says so"
+
+
 # -- files and commands -------------------------------------------------------------------------------------------------
 
 
@@ -557,6 +575,7 @@ PAIRS = [
     Pair("Ranker", "FileMemory", LlmRanker, memory_asks_a_model_to_rank),
     Pair("Ranker", "FileMemory", LlmRanker, one_bad_entry_does_not_void_the_others),
     Pair("Ranker", "FileMemory", LexicalRanker, memory_ranks_by_words),
+    Pair("CandidateSource", "FileMemory", HostsSource, memory_asks_a_source),
     Pair("FilePort", "AtomicTaskExecutor", FileAccessManager, task_reads_files),
     Pair("FilePort", "SystemTools", FileAccessManager, tools_read_write_and_list),
     Pair("FilePort", "DataContexts", FileAccessManager, handler_primes_from_files),
