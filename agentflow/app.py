@@ -167,6 +167,7 @@ class AgentFlow:
             self.tools,
             base_system=settings.system,
             fallback=FallbackProvider,
+            pricing=self.router.prices,
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None

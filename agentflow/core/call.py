@@ -36,6 +36,7 @@ from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
+from agentflow.core.spending import Purse
 from agentflow.core.steps import StepLog
 
 if TYPE_CHECKING:
@@ -262,6 +263,11 @@ class RunPort(RunServices, Protocol):
 
     async def room(self) -> None:
         """Wait until the caller's own stream has taken enough deltas."""
+        ...
+
+    @property
+    def purse(self) -> Purse | None:
+        """Where a model call sets aside what it may cost before it is made; None when tokens and money are unlimited."""
         ...
 
     def charge_model_call(self) -> None:

@@ -18,6 +18,7 @@ class ForwardingRun:
         self.programs = run.programs
         self.watched = run.watched
         self.streaming = run.streaming
+        self.purse = run.purse
         self.charge_usage = run.charge_usage
         self.charge_text = run.charge_text
         self.approve = run.approve

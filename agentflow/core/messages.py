@@ -178,13 +178,17 @@ class ToolSpec:
     strict: bool = False
 
 
+CAP_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Native request fields, of any dialect, that say how long an answer may be."""
+
+
 @frozen
 class ModelRequest:
     """One model call.
 
     ``model`` is the bare model name in the adapter's dialect. ``tool_choice`` is ``auto``, ``none``, ``required`` or a
     tool's name. ``output_schema`` is a JSON Schema the answer must meet. ``settings`` are native request fields of the
-    dialect, merged over ours. ``stream`` false says that nobody watches the progress: the adapter may make a plain call.
+    dialect, merged over ours, except that none makes an answer longer than a ``max_output_tokens`` allows. ``stream`` false says that nobody watches the progress: the adapter may make a plain call.
     ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one.
     """
 
@@ -206,7 +210,8 @@ class ModelRequest:
 class Usage:
     """Tokens, normalised: ``input_tokens`` is everything the model read, cache reads and writes included.
 
-    ``requests`` counts model calls. Add two with ``+``.
+    ``requests`` counts model calls; ``estimated_tokens`` are those of input and output that no provider has counted,
+    because their call was cancelled or broke. Add two with ``+``.
     """
 
     input_tokens: int = 0
@@ -215,6 +220,7 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     requests: int = 0
+    estimated_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -224,6 +230,7 @@ class Usage:
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.requests + other.requests,
+            self.estimated_tokens + other.estimated_tokens,
         )
 
     @property

@@ -51,6 +51,7 @@ from agentflow.core.reasons import Reason
 from agentflow.core.remembered import Note
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.spending import Quote
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 
 Observer = Callable[[Event], None | Awaitable[None]]
@@ -79,6 +80,18 @@ class ProviderAdapter(Protocol):
 
     async def aclose(self) -> None:
         """Close connections."""
+        ...
+
+
+class Pricing(Protocol):
+    """Who knows what calls cost."""
+
+    async def quote(self, adapter: ProviderAdapter, model: str, input_tokens: int) -> Quote | None:
+        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown."""
+        ...
+
+    def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
+        """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
         ...
 
 

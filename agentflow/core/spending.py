@@ -1,14 +1,11 @@
-"""What model calls may still cost: the ports between those who make calls, who know prices and who keep the budget."""
+"""What model calls may still cost: the port between those who make calls and those who keep a run's budget."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from agentflow.core.call import CallContext
-    from agentflow.core.messages import ModelResponse, Usage
-    from agentflow.core.ports import ProviderAdapter
+from agentflow.core.messages import ModelResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,34 +16,22 @@ class Quote:
     output_usd: float
 
 
-class Pricing(Protocol):
-    """Who knows what calls cost."""
-
-    async def quote(self, adapter: ProviderAdapter, model: str, input_tokens: int) -> Quote | None:
-        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown."""
-        ...
-
-    def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
-        """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
-        ...
-
-
 class Reservation(Protocol):
     """Tokens and money set aside for one call: its estimated input, and ``cap`` tokens of answer.
 
-    ``lowered`` says that ``cap`` is less than was asked for, because no more was left.
+    ``waits`` says that it has to be awaited with :meth:`granted` first. ``cap`` may be less than was asked for.
     """
 
     @property
-    def cap(self) -> int: ...
+    def waits(self) -> bool: ...
     @property
-    def lowered(self) -> bool: ...
-    def cut_off(self, response: ModelResponse) -> bool:
-        """Whether the answer has been cut off by the lowered cap."""
+    def cap(self) -> int: ...
+    async def granted(self) -> None:
+        """Wait until other calls have given back enough, or none can. Raises LimitExceeded when too little is left."""
         ...
 
-    def cut(self, response: ModelResponse) -> Exception:
-        """The LimitExceeded for an answer that was cut off so; it carries the partial text."""
+    def check(self, response: ModelResponse) -> None:
+        """Raise LimitExceeded, with the partial text, if a lowered cap has cut the answer off."""
         ...
 
     def free(self) -> None:
@@ -59,12 +44,10 @@ class Purse(Protocol):
 
     @property
     def priced(self) -> bool: ...
-    async def reserve(
-        self, input_tokens: int, cap: int, quote: Quote | None, model: str, call: CallContext
-    ) -> Reservation:
+    def reserve(self, input_tokens: int, cap: int, quote: Quote | None, model: str) -> Reservation:
         """Set aside what a call of ``model`` may take at most, before it is sent; free it when the call is paid for.
 
-        If it does not fit, this waits for other calls to give back; when there are none, the cap is lowered to what is
+        If it does not fit, it waits for other calls to give back; when there are none, the cap is lowered to what is
         left. Raises LimitExceeded when that is too little, and (``limits/unpriced``) when money is bounded and there is
         no ``quote``.
         """

@@ -19,7 +19,7 @@ from agentflow.core.session import Compaction, Session
 from agentflow.core.templates import HistoryConfig
 from agentflow.core.values import plain, to_json
 from agentflow.handler.conversation import contained, summary_messages
-from agentflow.handler.limits import CHARACTERS_PER_TOKEN, estimate
+from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, estimate
 
 Ask = Callable[[str, str, CallContext], Awaitable[PromptOutcome]]
 """Runs a prompt without history or tools: system text, prompt, call."""

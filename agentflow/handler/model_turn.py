@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import CallTimeout, IncompleteStream
+from agentflow.core.errors import (
+    CallTimeout,
+    ConfigurationError,
+    ConnectionLost,
+    ConnectionRefused,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    IncompleteStream,
+    ProtocolError,
+    ProviderError,
+)
 from agentflow.core.events import (
     AttemptStarted,
     ModelStarted,
@@ -16,35 +27,51 @@ from agentflow.core.events import (
     ThinkingDelta,
     ToolArgumentsDelta,
 )
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice
+from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice, Usage
 from agentflow.core.ports import ProviderAdapter
 from agentflow.core.scope import Scope
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
+Broken = Callable[[ModelRequest, int], Usage]
+"""Told of a call that was cancelled or broke after it was sent, and of how many characters had arrived; gives its usage."""
+_UNSENT = (ConnectionRefused, ConnectTimeout)
+_UNDERWAY = (FirstByteTimeout, IdleTimeout, CallTimeout, ConnectionLost, IncompleteStream, ProtocolError)
+
 
 def model_turn(
-    adapter: ProviderAdapter, request: ModelRequest, call: CallContext, turn: int, shape: OutputSchema | None
+    adapter: ProviderAdapter,
+    request: ModelRequest,
+    call: CallContext,
+    turn: int,
+    shape: OutputSchema | None,
+    broken: Broken,
 ) -> Coroutine[Any, Any, ModelResponse]:
     """Make one model call within ``call`` (to be awaited); gives the complete answer, which ``shape`` describes.
 
-    Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
+    ``broken`` accounts for a call without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
     provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
     """
     if call.run.watched:
-        return _watched(adapter, request, call, turn, shape)
+        return _watched(adapter, request, call, turn, shape, broken)
     call.next_path()  # paths do not depend on whether anybody watches
-    return _answer(adapter, request, None)
+    return _answer(adapter, request, None, broken)
 
 
 async def _watched(
-    adapter: ProviderAdapter, request: ModelRequest, call: CallContext, turn: int, shape: OutputSchema | None
+    adapter: ProviderAdapter,
+    request: ModelRequest,
+    call: CallContext,
+    turn: int,
+    shape: OutputSchema | None,
+    broken: Broken,
 ) -> ModelResponse:
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
         progress = _Progress(scope.call, shape)
         try:
-            response = await _answer(adapter, request, progress)
+            response = await _answer(adapter, request, progress, broken)
         except BaseException as error:
             progress.ended(error)
+            scope.set(usage=progress.usage)
             raise
         progress.ended()
         scope.set(
@@ -59,31 +86,52 @@ async def _watched(
         return response
 
 
-async def _answer(adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None) -> ModelResponse:
+async def _answer(
+    adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, broken: Broken
+) -> ModelResponse:
     """The answer with which a model call ends; ``progress`` is shown what comes before it."""
     response: ModelResponse | None = None
+    sent = False
+    arrived = 0
     stream = adapter.stream(request)
     try:
         async for delta in stream:
             if delta.response is not None:
                 response = delta.response
-            elif progress is not None:
+                continue
+            if delta.notice is None:
+                sent = True
+                arrived += len(delta.text) + len(delta.thinking) + len(delta.arguments)
+            if progress is not None:
                 progress.show(delta)
                 if progress.run.congested:
                     await progress.room(adapter, request)
+        if response is None:
+            raise IncompleteStream(
+                "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
+            )
+    except BaseException as error:
+        if response is None and sent and (arrived or _is_charged(error)):
+            usage = broken(request, arrived)
+            if progress is not None:
+                progress.usage = usage
+        raise
     finally:
         await stream.aclose()
-    if response is None:
-        raise IncompleteStream(
-            "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
-        )
     return response
+
+
+def _is_charged(error: BaseException) -> bool:
+    """Whether the provider was at work on a call that ended so before anything had arrived."""
+    if isinstance(error, ProviderError):
+        return isinstance(error, _UNDERWAY) and not isinstance(error, _UNSENT)
+    return not isinstance(error, ConfigurationError)
 
 
 class _Progress:
     """Publishes a provider's deltas as events."""
 
-    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "run")
+    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "run", "usage")
 
     def __init__(self, call: CallContext, shape: OutputSchema | None) -> None:
         self.run = call.run
@@ -92,6 +140,7 @@ class _Progress:
         self._names: dict[str, str] = {}
         self._attempt: Scope[CallContext] | None = None
         self._began: float | None = None
+        self.usage: Usage | None = None
 
     async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
         """Wait until the caller's own stream has been read far enough.

@@ -4,44 +4,75 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 from agentflow.core.call import CallContext, JournalPort
-from agentflow.core.errors import ResourceExhausted, clip
+from agentflow.core.errors import LimitExceeded, ResourceExhausted, clip
 from agentflow.core.frozen import frozen
 from agentflow.core.message_json import read_message, read_response
-from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolSpec, user
-from agentflow.core.ports import Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.messages import (
+    CAP_SETTINGS,
+    Message,
+    ModelProfile,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolSpec,
+    Usage,
+    user,
+)
+from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import NO_USAGE
+from agentflow.core.spending import Purse, Reservation
 from agentflow.core.values import plain
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls
 from agentflow.handler.conversation import answer_message, opening
+from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
+from agentflow.handler.patience import waiting
 from agentflow.handler.tool_turn import ToolTurn
+
+USUAL_CAP = 8_192
+"""Tokens that an answer may have at most in a run with a budget, when nothing states another number."""
+WAITING = (
+    "a model call waits for others to give back what they have set aside of the run's tokens or money; state "
+    "max_output_tokens to have more of them at once"
+)
+"""The warning for a call that waits for the budget."""
 
 
 class PromptRun:
     """The state of a running prompt: its messages, usage and cost. Its messages are kept here until it has ended.
 
     Parameters: ``call`` has a path of its own and is granted exactly the ``offered`` tools; ``model`` is the adapter's
-    name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have.
+    name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
+    ``calibration`` is shared by the prompts of a turn loop; ``pricing`` knows what calls cost.
     """
 
     __slots__ = (
         "_adapter",
         "_at",
+        "_calibration",
         "_call",
         "_cost",
         "_deadline",
+        "_estimator",
         "_guard",
         "_messages",
         "_model",
         "_model_used",
         "_offered",
+        "_pricing",
+        "_profile",
         "_prompt",
+        "_purse",
+        "_reserved",
         "_said",
         "_shape",
         "_system",
@@ -61,6 +92,8 @@ class PromptRun:
         offered: tuple[ToolSpec, ...],
         tools: ToolPort,
         shape: OutputSchema | None,
+        calibration: Calibration,
+        pricing: Pricing | None = None,
     ) -> None:
         self._prompt = prompt
         self._call = call
@@ -71,11 +104,20 @@ class PromptRun:
         self._offered = offered
         self._shape = shape
         self._tools = ToolTurn(tools, call)
-        profile = adapter.profile(model)
+        self._profile = profile = adapter.profile(model)
         if shape is not None and profile.object_output:
             self._shape = shape.as_object()
         window = profile.context_window
-        self._guard = ContextGuard(adapter, profile, window, call) if window is not None else None
+        self._calibration = calibration
+        self._pricing = pricing
+        self._purse = call.run.purse
+        self._reserved: Reservation | None = None
+        self._estimator: Estimator | None = None
+        self._guard: ContextGuard | None = None
+        if window is not None or self._purse is not None:
+            self._estimator = Estimator(model, calibration)
+            if window is not None:
+                self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
         self._messages, self._at = opening(call.session, prompt.history, Message("user", prompt.parts))
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
@@ -88,41 +130,76 @@ class PromptRun:
         run = self._call.run
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
         repaired = False
-        while True:
-            if self._turns >= allowed:
-                raise ResourceExhausted(
-                    f"the model has had all of its {allowed} turns and has not answered",
-                    resource="turns",
-                    used=self._turns,
-                    limit=allowed,
-                    hint="raise max_turns or Limits(turns=...), or split the task",
-                )
-            request = self._request()
-            if run.journal is None:
-                response = await self._ask(request, self._call)
-                calls = self._take(request, response)
-            else:
-                response, calls = await self._ask_once(request, run.journal)
-            if calls:
+        try:
+            while True:
                 if self._turns >= allowed:
-                    continue  # no turn is left in which the model could read the results, so the tools do not run
-                results = await self._tools.run(calls)
-                self._messages.append(Message("user", results))
-                if run.journal is not None:
-                    self._note(plain(results))
-            elif response.stop_reason != "pause":
-                answer = AS_TEXT if self._shape is None else self._read(response, self._shape)
-                if answer.fault is None or repaired or self._turns >= allowed:
-                    return self._outcome(response, answer)
-                repaired = True
-                self._messages.append(user(answer.fault))
+                    raise ResourceExhausted(
+                        f"the model has had all of its {allowed} turns and has not answered",
+                        resource="turns",
+                        used=self._turns,
+                        limit=allowed,
+                        hint="raise max_turns or Limits(turns=...), or split the task",
+                    )
+                request = self._request()
+                if run.journal is None:
+                    response = await self._ask(request, self._call)
+                    calls = self._take(request, response)
+                else:
+                    response, calls = await self._ask_once(request, run.journal)
+                if calls:
+                    if self._turns >= allowed:
+                        continue  # no turn is left in which the model could read the results, so the tools do not run
+                    results = await self._tools.run(calls)
+                    self._messages.append(Message("user", results))
+                    if run.journal is not None:
+                        self._note(plain(results))
+                elif response.stop_reason != "pause":
+                    answer = AS_TEXT if self._shape is None else self._read(response, self._shape)
+                    if answer.fault is None or repaired or self._turns >= allowed:
+                        return self._outcome(response, answer)
+                    repaired = True
+                    self._messages.append(user(answer.fault))
+        finally:
+            if self._reserved is not None:
+                self._reserved.free()
 
     async def _ask(self, request: ModelRequest, call: CallContext) -> ModelResponse:
-        if self._guard is not None:
-            await self._guard.before(request)
+        if self._estimator is not None:
+            tokens = self._estimator.input_tokens(request)
+            if self._guard is not None:
+                await self._guard.before(request, tokens)
+            if self._purse is not None:
+                request = await self._reserve(request, tokens, self._purse, call)
         call.run.charge_model_call()
         self._turns += 1
-        return await model_turn(self._adapter, request, call, self._turns, self._shape)
+        return await model_turn(self._adapter, request, call, self._turns, self._shape, self._broken)
+
+    async def _reserve(self, request: ModelRequest, tokens: int, purse: Purse, call: CallContext) -> ModelRequest:
+        """Set aside what a request of ``tokens`` may cost at most; gives it with the cap that makes that true."""
+        quote = None
+        if purse.priced and self._pricing is not None:
+            quote = await self._pricing.quote(self._adapter, self._model, tokens)
+        cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
+        self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model)
+        if reserved.waits:
+            async with waiting(call, "budget", code="limits/waiting", message=WAITING):
+                await reserved.granted()
+        cap = reserved.cap
+        return request if cap == request.max_output_tokens else replace(request, max_output_tokens=cap)
+
+    def _broken(self, request: ModelRequest, arrived: int) -> Usage:
+        """Charge a call that was sent and has no answer: its input, and what had arrived, as far as can be told."""
+        read = (self._estimator or Estimator(self._model, self._calibration)).input_tokens(request)
+        written = -(-arrived // CHARACTERS_PER_TOKEN)
+        usage = Usage(read, written, requests=1, estimated_tokens=read + written)
+        pricing = self._pricing
+        try:
+            self._call.run.charge_usage(
+                usage, None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
+            )
+        except LimitExceeded:
+            pass  # what ended the call is raised; the next one will find the limit met
+        return usage
 
     async def _ask_once(
         self, request: ModelRequest, journal: JournalPort
@@ -190,12 +267,19 @@ class PromptRun:
         ``charged`` says that it was charged when it was recorded. An answer after a pause extends the last message, since roles must alternate.
         """
         usage, cost = response.usage, response.cost_usd
+        if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
+            cost = self._pricing.cost_of(self._adapter, self._model, usage)
         self._usage = usage if self._usage is NO_USAGE else self._usage + usage
         self._cost = None if cost is None or self._cost is None else self._cost + cost
         self._model_used = response.model or self._model
         run = self._call.run
         if not charged:
-            run.charge_usage(usage, cost)
+            try:
+                run.charge_usage(usage, cost)
+            finally:
+                if self._reserved is not None:
+                    self._reserved.free()
+                    self._reserved.check(response)
         run.charge_text(len(response.text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)
         messages = self._messages
@@ -204,8 +288,10 @@ class PromptRun:
             messages[-1] = Message("assistant", (*messages[-1].parts, *message.parts))
         elif response.parts or response.stop_reason != "pause":
             messages.append(message)
-        if self._guard is not None:
-            self._guard.after(response, messages)
+        if self._estimator is not None:
+            self._estimator.learn(response, messages)
+            if self._guard is not None:
+                self._guard.after(response)
         return calls
 
     def _read(self, response: ModelResponse, shape: OutputSchema) -> ParsedAnswer:
@@ -239,6 +325,19 @@ class PromptRun:
             schema_errors=answer.schema_errors,
             model=self._model_used,
         )
+
+
+def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:
+    """How long an answer may be whose request states nothing: native ``settings``, else what is usual for the model.
+
+    ``tokens`` are those of the request, which has to fit into the context window beside its answer.
+    """
+    native = [value for name in CAP_SETTINGS if type(value := settings.get(name)) is int and value > 0]
+    if native:
+        return min(native)
+    cap = min(profile.max_output_tokens or USUAL_CAP, USUAL_CAP)
+    window = profile.context_window
+    return cap if window is None else max(1, min(cap, window - tokens))
 
 
 @frozen

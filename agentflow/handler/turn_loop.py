@@ -16,12 +16,13 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, clip
 from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import file_grants
-from agentflow.core.ports import ModelRouter, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import Usage
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
+from agentflow.handler.estimate import Calibration
 from agentflow.handler.prompt_run import PromptRun
 from agentflow.handler.tool_turn import NO_TOOLS
 from agentflow.lib.suggest import did_you_mean
@@ -34,18 +35,27 @@ class TurnLoop:
     """The :class:`~agentflow.core.ports.PromptRunner`.
 
     Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
-    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks. Holds no state of a
+    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows
+    what calls cost. Holds no state of a
     prompt: many may run at once.
     """
 
     def __init__(
-        self, router: ModelRouter, tools: ToolPort, *, base_system: str = "", fallback: Fallback | None = None
+        self,
+        router: ModelRouter,
+        tools: ToolPort,
+        *,
+        base_system: str = "",
+        fallback: Fallback | None = None,
+        pricing: Pricing | None = None,
     ) -> None:
         self.base_system = base_system
         self._router = router
         self._tools = tools
         self._fallback = fallback
         self._shapes = OutputSchemas()
+        self._pricing = pricing
+        self._calibration = Calibration()
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``: model calls and tool calls until the model has answered.
@@ -80,6 +90,8 @@ class TurnLoop:
             offered=offered,
             tools=self._tools,
             shape=self._shapes.of(prompt),
+            calibration=self._calibration,
+            pricing=self._pricing,
         ).run()
         outcome = await (work if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work))
         if prompt.history.record_in_session_history:
@@ -95,7 +107,18 @@ class TurnLoop:
         inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
         inner.grants = NO_TOOLS
         inner.session = Session()
-        work = PromptRun(prompt, inner, adapter, model, system=system, offered=(), tools=self._tools, shape=None).run()
+        work = PromptRun(
+            prompt,
+            inner,
+            adapter,
+            model,
+            system=system,
+            offered=(),
+            tools=self._tools,
+            shape=None,
+            calibration=self._calibration,
+            pricing=self._pricing,
+        ).run()
         return await (work if timeout_s is None else _within(timeout_s, model, work))
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:

@@ -48,7 +48,7 @@ from agentflow.lib.private_files import make_private_file
 CHECKED_BYTES = 64 * 1024 * 1024
 """Size up to which a database is examined as a whole when it is opened; damage in a larger one is found where it is read."""
 _BUSY_S = 1.0
-_USAGE = 6
+_USAGE = 7
 
 Sync = Literal["normal", "full"]
 """What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""

@@ -60,6 +60,7 @@ class AnthropicProvider(HttpAdapter):
             model,
             self.dialect,
             context_window=self._prices.context_window(self.provider, model),
+            max_output_tokens=self._cap,
             native_json_schema=not model.startswith(("claude-2", "claude-3", "claude-instant")),
             counts_tokens=True,
             object_output=True,

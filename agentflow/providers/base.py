@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, ProviderError
-from agentflow.core.messages import Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse, Notice
+from agentflow.core.messages import CAP_SETTINGS, Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse, Notice
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.providers import faults
@@ -30,6 +30,8 @@ from agentflow.providers.sse import SseParser
 from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens, parse_json
 
 DEFAULT_GATE = 256
+_LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
+"""Native request fields that could make a call answer more than its ``max_output_tokens``."""
 _PING_SIZE = 1_024
 _KEY_LENGTH = 8
 """Shortest key that is taken out of error texts: a shorter one is a placeholder, and part of many words."""
@@ -89,6 +91,8 @@ class HttpAdapter(ABC):
         self._gate_size = gate
         self._prices = options.get("prices") or Prices()
         self._settings = options.get("settings") or {}
+        caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
+        self._cap = min(caps, default=None)
         self._transport = options.get("transport")
         self._aiohttp = options.get("aiohttp")
         # A client belongs to the loop it was opened on; each live loop has one of its own.
@@ -124,6 +128,8 @@ class HttpAdapter(ABC):
             if extra is not None:
                 settings = {key: value for key, value in settings.items() if key != "extra_headers"}
                 headers.update(extra)
+            if request.max_output_tokens is not None and not _LENGTHENING.isdisjoint(settings):
+                settings = {key: value for key, value in settings.items() if key not in _LENGTHENING}
             data = {**data, **settings}
         return data
 

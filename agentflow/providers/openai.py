@@ -33,6 +33,7 @@ class OpenAIProvider(HttpAdapter):
             model,
             self.dialect,
             context_window=self._prices.context_window(self.provider, model) if self._vendor else None,
+            max_output_tokens=self._cap,
             native_json_schema=True,
             counts_tokens=self.dialect == responses.DIALECT,
             object_output=True,

@@ -83,7 +83,7 @@ def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
 
 
 class Prices:
-    """Costs by dialect and model. Implements :class:`~agentflow.core.spending.Pricing`.
+    """Costs by dialect and model. Implements :class:`~agentflow.core.ports.Pricing`.
 
     Parameters: ``table`` maps models to :class:`Price`, as ``dialect:name``, as ``name``, or as a pattern of either with
     ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is such a table

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -284,7 +285,7 @@ class Meter:
 
     def __init__(self, outer: Meter | None) -> None:
         self._outer = outer
-        self._usage = [0] * 6
+        self._usage = [0] * len(fields(Usage))
         self._cost = 0.0
         self._unpriced = 0
 

@@ -13,6 +13,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.observe.stream import Fanout, Subscriber
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
+from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.run import Approver, Run
 
 
@@ -45,6 +46,9 @@ class RunPart(Run):
         self._narrowed = limits is not None
         above = outer.budget
         self.budget = Budget(self.limits, parent=above if isinstance(above, Budget) else None)
+        if isinstance(outer.purse, RunPurse):
+            self._own_purse = RunPurse(self.limits, outer.purse) if self._narrowed else None
+            self.purse = self._own_purse or outer.purse
         self.next_seq = outer.next_seq
         self.slice = outer.slice
         self.journal = outer.journal

@@ -20,6 +20,7 @@ from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.scope import Scope
+from agentflow.core.spending import Purse
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
@@ -32,6 +33,7 @@ from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.pacing import warn_of_failures
 from agentflow.runtime.redaction import EventRedactor
+from agentflow.runtime.reservation import RunPurse
 
 T = TypeVar("T")
 
@@ -82,6 +84,8 @@ class Run:
         self.usage = _NO_USAGE if journal is None else journal.records.usage
         self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
         self.model_calls = self.usage.requests
+        self._own_purse = RunPurse(limits, used=self.usage, cost=self.cost_usd) if self._bounded else None
+        self.purse: Purse | None = self._own_purse
         self._fanout = fanout
         self._approver = approver
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
@@ -130,6 +134,8 @@ class Run:
         """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+        if self._own_purse is not None:
+            self._own_purse.spent(usage, cost_usd)
         if self._bounded:
             self._check_spent(exceeded=True)
 

@@ -39,6 +39,7 @@ from agentflow.handler.turn_loop import Fallback, TurnLoop
 from agentflow.handler.watching import WatchedRun, watch
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
+from agentflow.providers.prices import Prices
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, executing_call, in_run
@@ -168,6 +169,7 @@ class BaseHandler:
             self.registry,
             base_system=self.base_system_prompt,
             fallback=fallback,
+            pricing=Prices(),
         )
         self._contexts = DataContexts(finder_of(memory_system), self.file_manager)
         self.joint = self._joint(engine, limits)

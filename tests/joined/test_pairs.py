@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, CommandExecutor, FileAccessManager, MemorySystem, ScriptedProvider
+from agentflow import AgentFlow, CommandExecutor, FileAccessManager, Limits, MemorySystem, Price, ScriptedProvider
 from agentflow.core import call as call_module
 from agentflow.core import ports
 from agentflow.core.call import CallContext
@@ -38,6 +38,7 @@ from agentflow.memory.notes import Notes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
+from agentflow.providers.prices import Prices
 from agentflow.providers.table import Router
 from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
@@ -135,6 +136,15 @@ async def turn_loop_asks_offline(house: House) -> None:
     async with house.call() as call:
         outcome = await loop.run_prompt(prompt("What holds honey? The hive holds honey."), call)
     assert "hive" in outcome.response.text
+
+
+async def turn_loop_asks_what_calls_cost(house: House) -> None:
+    house.replies += ["paid"]
+    async with AgentFlow(
+        provider=house.provider, root=house.root, limits=Limits(usd=1), prices={"scripted:*": Price(1, 1)}
+    ) as flow:
+        result = await flow.run('(defatom ask (params) (instructions "Go.")) (value-of (ask))')
+    assert result.value == "paid" and result.cost == result.usage.total_tokens / 1e6
 
 
 async def fallback_goes_on_to_the_next(house: House) -> None:
@@ -550,6 +560,7 @@ PAIRS = [
     Pair("ProviderAdapter", "TurnLoop", OfflineProvider, turn_loop_asks_offline),
     Pair("ProviderAdapter", "TurnLoop", FallbackProvider, fallback_goes_on_to_the_next),
     Pair("ProviderAdapter", "FallbackProvider", ScriptedProvider, fallback_goes_on_to_the_next),
+    Pair("Pricing", "TurnLoop", Prices, turn_loop_asks_what_calls_cost),
     Pair("ModelRouter", "TurnLoop", FallbackRouter, turn_loop_finds_a_model),
     Pair("ModelRouter", "FallbackRouter", Router, turn_loop_finds_a_model),
     Pair("ModelRouter", "TurnLoop", OneModel, turn_loop_asks_offline),

@@ -84,6 +84,7 @@ class FakeRun:
         self.checker = checker
         self.solver = solver
         self.budget = None
+        self.purse = None
         self.services = self
         self.next_seq = itertools.count(1).__next__
 

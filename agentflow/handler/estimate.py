@@ -1,0 +1,126 @@
+"""Estimates how many tokens a request has, for whoever must know before the provider says: context guard, budget, rates.
+
+A prompt's messages are measured once each, as they come. After an answer the provider's own figures stand for all that it
+has seen, and only what came since is estimated, at the tokens a character that the model's last answers had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import cast
+
+from agentflow.core.messages import (
+    DocumentPart,
+    ImagePart,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from agentflow.core.values import to_json
+
+CHARACTERS_PER_TOKEN = 4
+"""An estimate for English text, with which a model begins."""
+IMAGE_TOKENS = 1_600
+_FRAME = 16
+"""Characters, at most, that a dialect adds around each message, and around all of them."""
+_PRIOR = 1_000
+"""Characters at which what a model's usage says weighs as much as what was assumed before."""
+_LEAST, _MOST = 0.1, 1.0
+_MODELS = 1_000
+
+
+class Calibration:
+    """Tokens a character of each model, by the last usage it reported. Shared by the prompts of a turn loop."""
+
+    __slots__ = ("_ratios",)
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, float] = {}
+
+    def ratio(self, model: str) -> float:
+        """Tokens a character."""
+        return self._ratios.get(model, 1 / CHARACTERS_PER_TOKEN)
+
+    def learn(self, model: str, characters: int, tokens: int) -> None:
+        """Note that ``characters`` were ``tokens``."""
+        if len(self._ratios) >= _MODELS and model not in self._ratios:
+            self._ratios.clear()
+        ratio = (tokens + _PRIOR / CHARACTERS_PER_TOKEN) / (characters + _PRIOR)
+        self._ratios[model] = min(_MOST, max(_LEAST, ratio))
+
+
+class Estimator:
+    """The input tokens of one prompt's requests. ``counted`` says that the provider has counted what came first."""
+
+    __slots__ = ("_calibration", "_characters", "_covered", "_known", "_measured", "_model")
+
+    def __init__(self, model: str, calibration: Calibration) -> None:
+        self._model = model
+        self._calibration = calibration
+        self._measured = 0
+        self._characters = 0
+        self._known = 0
+        self._covered = 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether the provider has counted what came first."""
+        return self._known > 0
+
+    def input_tokens(self, request: ModelRequest) -> int:
+        """Tokens of ``request``, which begins with the messages of the last one."""
+        if not self._measured:
+            self._characters = _FRAME + size_of(request.system)
+            for tool in request.tools:
+                self._characters += size_of(tool.description) + len(to_json(tool.input_schema))
+        messages = request.messages
+        for at in range(self._measured, len(messages)):
+            self._characters += size_of_message(messages[at])
+        self._measured = len(messages)
+        return self._known + ceil((self._characters - self._covered) * self._calibration.ratio(self._model))
+
+    def learn(self, response: ModelResponse, messages: Sequence[Message]) -> None:
+        """Take the provider's figures; ``messages`` are those of the request, and the answer."""
+        usage = response.usage
+        if usage.input_tokens:
+            self._calibration.learn(self._model, self._characters, usage.input_tokens)
+        for at in range(self._measured, len(messages)):
+            self._characters += size_of_message(messages[at])
+        self._measured = len(messages)
+        if usage.input_tokens:
+            self._known = usage.input_tokens + usage.output_tokens
+            self._covered = self._characters
+
+
+def estimate(messages: Iterable[Message]) -> int:
+    """Tokens of messages, estimated from their length alone."""
+    return sum(map(size_of_message, messages)) // CHARACTERS_PER_TOKEN
+
+
+def size_of(text: str) -> int:
+    """Characters of a text, as tokens see them: other scripts than Latin count for their bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def size_of_message(message: Message) -> int:
+    """Characters of a message; an image or document counts as 1,600 tokens."""
+    characters = _FRAME
+    for part in message.parts:
+        kind: type[Part] = part.__class__  # an exact test is fast: a long history is walked before a session's prompt
+        if kind is TextPart or kind is ThinkingPart:
+            characters += size_of(cast(TextPart, part).text)
+        elif kind is ToolResultPart:
+            result = cast(ToolResultPart, part)
+            media = [each for each in result.parts if not isinstance(each, TextPart)]
+            characters += size_of(result.text) + len(media) * IMAGE_TOKENS * CHARACTERS_PER_TOKEN
+        elif isinstance(part, ToolCallPart):
+            characters += 40 + sum(len(value) if isinstance(value, str) else 20 for value in part.arguments.values())
+        elif kind is ImagePart or kind is DocumentPart:
+            characters += IMAGE_TOKENS * CHARACTERS_PER_TOKEN
+    return characters

@@ -1,0 +1,303 @@
+"""Reservations: a call sets aside what it may cost at most before it is sent, so that no limit of money or tokens is passed.
+
+A call that does not fit waits for those in flight, whose reservations are higher than what they will have cost. When there
+is nobody to wait for, its answer gets what is left, if that is enough to say something. See
+:class:`~agentflow.core.spending.Purse`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from bisect import insort
+
+from agentflow.core.errors import LimitExceeded, clip
+from agentflow.core.limits import Limits
+from agentflow.core.messages import ModelResponse, Usage
+from agentflow.core.spending import Quote
+
+LEAST_ANSWER = 256
+"""Tokens below which a cap is not lowered; of a small limit, a quarter."""
+_GRAIN_USD = 1e-12
+"""Dollars that are no difference: sums of fractions are not exact."""
+
+_FREE = Quote(0.0, 0.0)
+
+
+class RunPurse:
+    """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.spending.Purse`.
+
+    Parameters: ``limits`` has the tokens and the money; ``outer`` is the purse of what this is a part of, which pays too;
+    ``used`` and ``cost`` were spent before. Who waits does so in one queue, that of the outermost purse: the highest
+    ``priority`` first, then the first come; who waits for a part is passed by those that do not need it.
+    ``calls`` is the number of reservations.
+    """
+
+    __slots__ = (
+        "_order",
+        "calls",
+        "held_tokens",
+        "held_usd",
+        "outer",
+        "priced",
+        "priority",
+        "root",
+        "tokens",
+        "usd",
+        "used_tokens",
+        "used_usd",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        outer: RunPurse | None = None,
+        *,
+        used: Usage | None = None,
+        cost: float | None = None,
+        priority: int = 0,
+    ) -> None:
+        self.tokens = limits.tokens
+        self.usd = limits.usd
+        self.outer = outer
+        self.root: RunPurse = self if outer is None else outer.root
+        self.priced: bool = self.usd is not None or (outer is not None and outer.priced)
+        self.priority = priority
+        self.used_tokens = 0 if used is None else used.total_tokens
+        self.used_usd = cost or 0.0
+        self.held_tokens = 0
+        self.held_usd = 0.0
+        self.calls = 0
+        self.waiting: list[tuple[int, int, _Held]] = []
+        self._order = itertools.count()
+
+    def spent(self, usage: Usage, cost_usd: float | None) -> None:
+        """Count what a call has cost, here only: an outer purse is told by its own run."""
+        self.used_tokens += usage.total_tokens
+        if cost_usd is not None:
+            self.used_usd += cost_usd
+
+    def reserve(self, input_tokens: int, cap: int, quote: Quote | None, model: str) -> _Held:
+        """Set aside what a call may take; see :meth:`agentflow.core.spending.Purse.reserve`."""
+        if quote is None:
+            if self.priced:
+                raise self._unpriced(model)
+            quote = _FREE
+        held = _Held(self, input_tokens, cap, quote)
+        root = self.root
+        if root.waiting or held.settle():
+            held.turn = asyncio.get_running_loop().create_future()
+            insort(root.waiting, (-self.priority, next(root._order), held))
+            root.serve()
+        return held
+
+    def serve(self) -> None:
+        """Let those in the queue go on for whom there is enough now, or never will be."""
+        waiting = self.waiting
+        gone: list[int] = []
+        short: set[RunPurse] = set()
+        for at, (_, _, held) in enumerate(waiting):
+            turn = held.turn
+            if turn is None or turn.done():
+                gone.append(at)
+                continue
+            if self in short:
+                break  # everybody behind needs this purse too
+            if short and held.needs(short):
+                continue
+            try:
+                lacking = held.settle()
+            except LimitExceeded as error:
+                turn.set_exception(error)
+            else:
+                if lacking:
+                    short.update(lacking)
+                    continue
+                turn.set_result(None)
+            gone.append(at)
+        for at in reversed(gone):
+            del waiting[at]
+
+    def fits(self, held: _Held) -> bool:
+        """Whether ``held`` may be set aside beside what is."""
+        if self.tokens is not None and self.used_tokens + self.held_tokens + held.tokens > self.tokens:
+            return False
+        return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD
+
+    def room(self, held: _Held) -> tuple[int, str]:
+        """Tokens that are left here for the answer of ``held`` when nothing is set aside, and the limit that leaves them.
+
+        Raises LimitExceeded if they are too few.
+        """
+        room = asked = held.cap
+        limit = "tokens"
+        if self.tokens is not None:
+            left = self.tokens - self.used_tokens
+            least = min(LEAST_ANSWER, self.tokens // 4, asked)
+            room = min(room, left - held.input_tokens)
+            if room < max(1, least):
+                raise LimitExceeded(
+                    f"the run has used {self.used_tokens:,} of {self.tokens:,} tokens: the {max(0, left):,} left are too "
+                    f"few for a call with about {held.input_tokens:,} tokens of input and {max(1, least):,} of answer",
+                    limit="tokens",
+                    allowed=self.tokens,
+                    used=self.used_tokens,
+                )
+        if self.usd is not None:
+            left_usd = self.usd - self.used_usd + _GRAIN_USD
+            each = held.quote.output_usd
+            least = asked if not each else int(min(LEAST_ANSWER, self.usd / 4 / each, asked))
+            fits = (left_usd - held.quote.input_usd) / each if each else room if left_usd >= held.quote.input_usd else 0
+            if fits < room:
+                room, limit = int(fits), "usd"
+            if room < max(1, least):
+                raise LimitExceeded(
+                    f"the run has cost ${self.used_usd:.4f} of ${self.usd:.4f}: what is left is too little for a call "
+                    f"whose input costs up to ${held.quote.input_usd:.4f}, and a token of its answer ${each:.6f}",
+                    limit="usd",
+                    allowed=self.usd,
+                    used=self.used_usd,
+                )
+        return room, limit
+
+    def _unpriced(self, model: str) -> LimitExceeded:
+        usd = next(purse.usd for purse in self.levels() if purse.usd is not None)
+        return LimitExceeded(
+            f"the price of the model {clip(model, 200)!r} is not known, so nothing can keep it within ${usd:g}",
+            limit="usd",
+            allowed=usd,
+            used=self.used_usd,
+            code="limits/unpriced",
+            hint=f"state it: AgentFlow(prices={{{model!r}: Price(input=3, output=15)}}), dollars per million tokens",
+        )
+
+    def levels(self) -> list[RunPurse]:
+        """This purse and those around it, the innermost first."""
+        levels: list[RunPurse] = []
+        purse: RunPurse | None = self
+        while purse is not None:
+            levels.append(purse)
+            purse = purse.outer
+        return levels
+
+
+class _Held:
+    """What is set aside for one call. Implements :class:`~agentflow.core.spending.Reservation`."""
+
+    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "input_tokens", "quote", "tokens", "turn")
+
+    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: Quote) -> None:
+        self._purse = purse
+        self._held = False
+        self.turn: asyncio.Future[None] | None = None
+        self._bound: tuple[str, RunPurse] | None = None
+        self.input_tokens = input_tokens
+        self.quote = quote
+        self.cap = cap
+        self.tokens = input_tokens + cap
+        self.cost = quote.input_usd + cap * quote.output_usd
+
+    @property
+    def waits(self) -> bool:
+        """Whether :meth:`granted` has to be awaited."""
+        return self.turn is not None
+
+    async def granted(self) -> None:
+        """Wait for one's turn. Raises LimitExceeded when too little is left."""
+        turn = self.turn
+        if turn is None:
+            return
+        try:
+            await turn
+        except BaseException:
+            turn.cancel()
+            self.free()
+            self._purse.root.serve()
+            raise
+
+    def settle(self) -> list[RunPurse] | None:
+        """Set aside, with a lowered cap if need be; or give the purses to which others have to give back first.
+
+        Raises LimitExceeded when there is too little left, and nobody to wait for.
+        """
+        purse: RunPurse | None = self._purse
+        while purse is not None:
+            if not purse.fits(self):
+                break
+            purse = purse.outer
+        else:
+            self._take()
+            return None
+        short = [each for each in self._purse.levels() if not each.fits(self)]
+        rooms = [(*each.room(self), each) for each in short if not each.calls]
+        if lacking := [each for each in short if each.calls]:
+            return lacking
+        room, limit, least = min(rooms, key=lambda row: row[0])
+        self._bound = (limit, least)
+        self.cap = room
+        self.tokens = self.input_tokens + room
+        self.cost = self.quote.input_usd + room * self.quote.output_usd
+        self._take()
+        return None
+
+    def _take(self) -> None:
+        self._held = True
+        purse: RunPurse | None = self._purse
+        while purse is not None:
+            purse.calls += 1
+            purse.held_tokens += self.tokens
+            purse.held_usd += self.cost
+            purse = purse.outer
+
+    def needs(self, purses: set[RunPurse]) -> bool:
+        """Whether one of ``purses`` pays for this."""
+        return not purses.isdisjoint(self._purse.levels())
+
+    def free(self) -> None:
+        """Give back what was set aside, or leave the queue. Later calls do nothing."""
+        if not self._held:
+            if self.turn is not None:
+                self.turn.cancel()
+            return
+        self._held = False
+        purse: RunPurse | None = self._purse
+        while purse is not None:
+            purse.calls -= 1
+            purse.held_tokens -= self.tokens
+            purse.held_usd = purse.held_usd - self.cost if purse.calls else 0.0
+            purse = purse.outer
+        root = self._purse.root
+        if root.waiting:
+            root.serve()
+
+    @property
+    def lowered(self) -> bool:
+        """Whether ``cap`` is less than was asked for."""
+        return self._bound is not None
+
+    def check(self, response: ModelResponse) -> None:
+        """Raise LimitExceeded (``limits/cut-off``), with the partial text, if the lowered cap has cut the answer off.
+
+        A server may call such an answer complete.
+        """
+        if self._bound is None:
+            return
+        stop, used = response.stop_reason, response.usage.output_tokens
+        if stop != "max_tokens" and (stop != "end" or used < self.cap):
+            return
+        limit, purse = self._bound
+        money = limit == "usd"
+        error = LimitExceeded(
+            f"the answer was cut off after {self.cap:,} tokens: there was no more left for it",
+            limit=limit,
+            allowed=(purse.usd if money else purse.tokens) or 0,
+            used=purse.used_usd if money else purse.used_tokens,
+            code="limits/cut-off",
+        )
+        error.details["partial"] = clip(response.text)
+        error.details["request_id"] = response.request_id
+        raise error
+
+
+__all__ = ["LEAST_ANSWER", "RunPurse"]
