@@ -402,6 +402,10 @@ class CallContext:
         self._chain = texts
         return texts
 
+    @subtask_chain.setter
+    def subtask_chain(self, chain: tuple[str, ...]) -> None:
+        self._chain = chain
+
     def add_mark(self, mark: Mark) -> None:
         """Add a link to the chain of this call, and of the calls within it from now on."""
         self._chain = (*self._chain, mark)
@@ -557,28 +561,30 @@ class CallContext:
     def scope(
         self,
         started: type[EventBase],
+        /,
         *,
-        session: Session | None = None,
-        grants: frozenset[str] | None = None,
         path: str | None = None,
-        subtask_chain: tuple[Mark, ...] | None = None,
+        nested: bool = False,
         **fields: Any,
     ) -> Scope[CallContext]:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
 
-        Inside, ``scope.call`` is the nested place (a path of its own, unless ``path`` is given). Leave results with
-        ``scope.set(result=..., usage=...)``; the Finished event is published however the block ends.
+        Inside, ``scope.call`` is the call (at a path of its own, unless ``path`` is given). The call of an effect serves
+        as that of its scope, unless it is ``nested``: then ``scope.call`` may be changed before the block. Leave results
+        with ``scope.set(result=..., usage=...)``; the Finished event is published however the block ends.
         """
-        if self._ordinal == -1 and path is None and session is None and grants is None and subtask_chain is None:
-            self._ordinal = 0  # the call of an effect, which is over when its scope is: it serves as the scope's
+        # A further keyword here costs every scope: each field is compared with the names of all of them.
+        ordinal = self._ordinal
+        if ordinal == -1 and path is None and not nested:
+            self._ordinal = 0
             return Scope(self, started, fields)
-        child = self._fork(path if path is not None else self.next_path(started.__name__, fields))
-        if session is not None:
-            child.session = session
-        if grants is not None:
-            child.grants = grants
-        if subtask_chain is not None:
-            child._chain = subtask_chain
+        if path is not None:
+            child = self._fork(path)
+        elif ordinal >= 0 and self._ordered:
+            self._ordinal = ordinal + 1
+            child = self._fork(f"{self.path}/{ordinal}.0")
+        else:
+            child = self._fork(self.next_path(started.__name__, fields))
         return Scope(child, started, fields)
 
     async def call(self, function: Any, *arguments: Any) -> Any:

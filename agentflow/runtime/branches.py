@@ -49,8 +49,8 @@ class _Fork:
         rt = self.rt
         if self.verdict is not None:
             await self.verdict.begins(index)
-        session = rt.call.session.fork()
-        scope = rt.call.scope(BranchStarted, session=session, path=f"{self.prefix}{index}", form=self.form, index=index)
+        scope = rt.call.scope(BranchStarted, path=f"{self.prefix}{index}", form=self.form, index=index)
+        session = scope.call.session = rt.call.session.fork()
         strand = rt.child(scope.call, branch=True)
         try:
             with scope:

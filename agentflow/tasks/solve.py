@@ -78,9 +78,9 @@ class Solver:
         )
         mark = _mark(effect, allow)
         depth = 1 + sum(ancestor.startswith(("sub:", "solve:")) for ancestor in call.subtask_chain)
-        chain = (*call.subtask_chain, mark)
         self._warn_of_unknown(allow, call)
-        with call.scope(SubtaskStarted, request=request, depth=depth, subtask_chain=chain) as scope:
+        with call.scope(SubtaskStarted, nested=True, request=request, depth=depth) as scope:
+            scope.call.add_mark(mark)
             if mark in call.subtask_chain:
                 result = _refused("a program asks to solve the very goal it was written for", "cycle", "solve/cycle")
             elif depth > call.run.limits.subtask_depth:

@@ -49,17 +49,13 @@ class Subtasks:
         depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
         request = replace(request, depth=depth)
         mark = fingerprint(compiled.name, request) if compiled is not None else ""
-        with call.scope(
-            SubtaskStarted,
-            request=request,
-            depth=depth,
-            session=self._session(compiled, request, call),
-            subtask_chain=(*call.subtask_chain, f"sub:{mark}"),
-        ) as scope:
+        with call.scope(SubtaskStarted, nested=True, request=request, depth=depth) as scope:
+            inner = scope.call
+            inner.session = self._session(compiled, request, call)
+            inner.add_mark(f"sub:{mark}")
             result = self._refusal(compiled, request, call, depth, mark)
             if result is None:
                 assert compiled is not None
-                inner = scope.call
                 result = await self.runner.run(compiled, request, inner, replace(options, functions=None))
             scope.set(result=result, usage=result.usage, name=compiled.name if compiled is not None else "")
             if result.failed:
