@@ -52,6 +52,7 @@ MAX_DEPTH = 60
 MAX_CONTAINERS = 20_000
 MAX_TEXT = 8_000_000
 """Containers and characters from which on data is written so that what is shared is written once."""
+_SORTED = json.JSONEncoder(sort_keys=True).encode
 _LONG_TEXT = 1_000
 _INTEGER_BITS = 10_000
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
@@ -90,7 +91,7 @@ def fingerprint(kind: str, *content: Any) -> bytes:
 
     What is no data counts by its type.
     """
-    text = json.dumps(_Writer(lenient=True).write([kind, *content]), sort_keys=True)
+    text = _SORTED(_Writer(lenient=True).write([kind, *content]))
     return blake2b(text.encode("ascii"), digest_size=16).digest()
 
 
@@ -134,6 +135,8 @@ class _Writer:
         self._containers += 1
         if depth > MAX_DEPTH or self._containers > MAX_CONTAINERS:
             raise _TooMuch
+        if kind is list or kind is tuple:  # the commonest, without a function for their parts
+            return [self._any(each, depth + 1) for each in value]
         return self._container(value, lambda each: self._any(each, depth + 1))
 
     def _container(self, value: Any, write: Callable[[Any], Any]) -> Any:
@@ -306,6 +309,10 @@ def _assigned(closure: Closure) -> str | None:
     return None
 
 
+_HELD = frozenset({list, dict})
+"""What JSON data may hold that is to be read."""
+
+
 class _Reader:
     """Reads one value."""
 
@@ -315,16 +322,16 @@ class _Reader:
         self._nodes: list[Any] = []
 
     def read(self, data: Any) -> Any:
-        if isinstance(data, list):
-            return [self.read(each) for each in cast("list[Any]", data)]
-        if not isinstance(data, dict):
+        kind: Any = type(data)  # pyright: ignore[reportUnknownVariableType]
+        if kind is list:
+            return [self.read(each) if type(each) in _HELD else each for each in data]
+        if kind is not dict:
             return data
-        entries = cast("dict[str, Any]", data)
-        if len(entries) == 1:
-            ((key, inner),) = entries.items()
+        if len(data) == 1:
+            ((key, inner),) = data.items()
             if key.startswith("$"):
                 return self._marked(key, inner)
-        return {key: self.read(each) for key, each in entries.items()}
+        return {key: self.read(each) if type(each) in _HELD else each for key, each in data.items()}
 
     def _marked(self, key: str, inner: Any) -> Any:
         match key:

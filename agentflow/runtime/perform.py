@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -30,7 +30,7 @@ from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
-from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -40,6 +40,7 @@ from agentflow.lang.blame import span_of_name
 from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
+from agentflow.runtime.codec import fingerprint
 
 _log = logging.getLogger(__name__)
 _program_log = logging.getLogger("agentflow.program")
@@ -50,7 +51,7 @@ class EffectRunner:
     """Turns effects into calls on the ports. Holds no state of a run: that is on the strand and its call.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
-    ``redactor`` takes secrets out of what programs log.
+    ``redactor`` takes secrets out of what programs log. ``digests`` are those of tools' parameters, by name.
     """
 
     tasks: TemplatePort
@@ -60,6 +61,7 @@ class EffectRunner:
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
     redactor: Redactor | None = None
+    digests: dict[str, tuple[Tool, str]] = field(default_factory=dict[str, tuple[Tool, str]])
 
     def describe(self, name: str) -> NameInfo | None:
         """What ``name`` is among the flow's tasks and tools, a task before a tool; None when it is neither."""
@@ -97,8 +99,15 @@ class EffectRunner:
                 return self.tasks.content(template, request, call)
         if isinstance(effect, TaskCall | ToolCall):
             tool = self.tools.find(effect.name)
-            return None if tool is None else tool.spec.input_schema
+            return None if tool is None else self._digest(tool)
         return None
+
+    def _digest(self, tool: Tool) -> str:
+        """A digest of the parameters of a tool, worked out once."""
+        known = self.digests.get(tool.name)
+        if known is None or known[0] is not tool:
+            known = self.digests[tool.name] = (tool, fingerprint("tool", tool.spec.input_schema).hex())
+        return known[1]
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""

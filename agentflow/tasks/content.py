@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any, Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
@@ -50,21 +52,27 @@ def content_of(
 
 
 def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
-    """The fields of a template, and those of the templates that its texts call, in whatever order they are called."""
+    """Digests of a template and of the templates that its texts call, in whatever order they are called."""
     seen: dict[str, CompiledTemplate | None] = {compiled.name: compiled}
     pending = [compiled]
     while pending:
-        for name in pending.pop().functions:
+        for name in _own(pending.pop())[1]:
             if name not in seen:
                 seen[name] = other = find(name)
                 if other is not None:
                     pending.append(other)
-    return [[name, None if each is None else _fields(each)] for name, each in sorted(seen.items())]
+    return [[name, None if each is None else _own(each)[0]] for name, each in sorted(seen.items())]
 
 
-def _fields(compiled: CompiledTemplate) -> list[Any]:
-    fields = compiled.fields
-    return [fields] if compiled.output.model is None else [fields, compiled.output.schema]
+def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
+    """A digest of a template's fields, and the templates that its texts call."""
+    known = compiled.memo.get("content")
+    if known is None:
+        fields = [compiled.fields] if compiled.output.model is None else [compiled.fields, compiled.output.schema]
+        text = json.dumps(plain(fields), sort_keys=True)
+        digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+        known = compiled.memo["content"] = (digest, compiled.functions)
+    return known
 
 
 def _handed_on(compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> Any:

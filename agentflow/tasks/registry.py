@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -32,7 +32,7 @@ class CompiledTemplate:
 
     ``described`` says what it is about, the description or else the prompt; ``context`` are the settings of a call that
     overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the
-    host).
+    host). ``memo`` holds what was worked out of the rest, once.
     """
 
     name: str
@@ -48,6 +48,7 @@ class CompiledTemplate:
     context: ContextSettings | None
     info: NameInfo
     grants: frozenset[str] | None = None
+    memo: dict[str, Any] = field(default_factory=dict[str, Any], init=False, repr=False, compare=False)
 
     @property
     def texts(self) -> tuple[tuple[str, CompiledText], ...]:
@@ -255,7 +256,7 @@ def prepare_definition(fields: Mapping[str, Any]) -> CompiledTemplate:
 
 def _check_places(compiled: CompiledTemplate) -> None:
     declared = compiled.template.params
-    for field, text in compiled.texts:
+    for name, text in compiled.texts:
         for variable in text.variables:
             if variable not in declared:
                 span = next(p.span for p in text.pieces if not isinstance(p, str) and p.name == variable)
@@ -264,7 +265,7 @@ def _check_places(compiled: CompiledTemplate) -> None:
                     code="tasks/undeclared-parameter",
                     span=span,
                     hint=did_you_mean(variable, declared) or f"add '{variable}' to its params",
-                    details={"field": [field]},
+                    details={"field": [name]},
                 )
 
 
