@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any, TypeVar, get_args
 
 from agentflow.core.errors import ConfigurationError, JournalError
+from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
-from agentflow.core.ports import CandidateSource, MemoryPort, Observer, ProviderAdapter
+from agentflow.core.ports import CandidateSource, EventStore, MemoryPort, Observer, ProviderAdapter
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.session import Session
 from agentflow.core.source import Source
@@ -26,6 +27,7 @@ from agentflow.executors.system_tools import SystemTools
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import Sync
 from agentflow.journal.urls import database_file, open_store
 from agentflow.lang.card import language_card
@@ -38,6 +40,8 @@ from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
 from agentflow.memory.notes import NoteBook, Notes
 from agentflow.memory.rerank import LlmRanker
+from agentflow.observe.files import EventFiles
+from agentflow.observe.recorder import Recorder
 from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
@@ -93,6 +97,8 @@ class AgentFlow:
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
         notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
             this root; None: there are no such tools. In the database of ``durable``, else in the user's state directory.
+        record: keep the events of each run, for ``agentflow runs``: True beside the durable runs, else in the user's state
+            directory; or a directory. At most 1 GB or 500 runs are kept, the oldest go first.
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
@@ -126,6 +132,7 @@ class AgentFlow:
         tasks: str | os.PathLike[str] | None = None,
         workflows: str | os.PathLike[str] | None = None,
         notes: NoteSharing | None = None,
+        record: bool | str | os.PathLike[str] = False,
         index_cache: bool | str | os.PathLike[str] = False,
         allow_commands: Iterable[str] = (),
         shell: bool = False,
@@ -202,6 +209,9 @@ class AgentFlow:
             if durable is None
             else DurableRuns(self.engine, open_store(durable, sync), self.redactor, on_inflight=on_inflight)
         )
+        self._recorder = _recorder(record, durable, self.redactor) if record else None
+        if self._recorder is not None:
+            self.engine.subscribe(self._recorder)
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
         self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
@@ -239,6 +249,8 @@ class AgentFlow:
             if isinstance(self.memory_system, MemorySystem):
                 stack.push_async_callback(self.memory_system.aclose)
             stack.push_async_callback(self.router.aclose)
+            if self._recorder is not None:
+                stack.push_async_callback(self._recorder.aclose)
             if self.notes is not None:
                 stack.push_async_callback(self.notes.aclose)
             if self._durable is not None:
@@ -525,6 +537,16 @@ class AgentFlow:
             return self.engine.compile(source, env=env, grants=grants, limits=limits, defined=defined)
         running_loop()  # raises, in words, where there is none
         return await self.engine.compiled(source, env=env, grants=grants, limits=limits, defined=defined)
+
+
+def _recorder(record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor) -> Recorder:
+    """What records the runs of a flow: in a directory, else beside its durable runs, else in the state directory."""
+    store: EventStore
+    if isinstance(record, bool):
+        store = EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
+    else:
+        store = EventFiles(Path(record))
+    return Recorder(store, text=lambda value: redactor.redact(str(value)), trim=lambda: store.gc(LogBounds()))
 
 
 def _notes(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:

@@ -24,7 +24,7 @@ from agentflow.cli.common import (
 )
 from agentflow.cli.options import DemoOptions, FlowOptions, open_flow
 from agentflow.cli.progress import Answer, Progress, Totals
-from agentflow.cli.state import state_directory
+from agentflow.cli.state import can_record
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import plain
@@ -65,10 +65,10 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     model = options.model or load_settings().model or "offline"
     began = time.perf_counter()
     answer, totals = Answer(sys.stdout, "answer-question"), Totals()
-    async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where))) as flow:
+    record = options.record and can_record()
+    async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where)), record=record) as flow:
         _announce(text, where, model, query)
-        events_file = options.events_file or state_directory() / "runs" / f"demo-{time.time_ns():x}.jsonl"
-        async with events_to_file(flow, events_file):
+        async with events_to_file(flow, options.events_file):
             flow.subscribe(totals)
             flow.subscribe(
                 Progress(
@@ -98,7 +98,8 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
             write_json(flow.redact(body))
         else:
             _show_rest(result.value, answer, where)
-    _show_totals(result, totals, time.perf_counter() - began, events_file)
+    seen = f"agentflow runs show {result.run_id}" if record else options.events_file
+    _show_totals(result, totals, time.perf_counter() - began, seen)
     left_out: list[str] = result.value["left_out"]
     for path in left_out:
         print(
@@ -121,7 +122,7 @@ def _show_rest(value: Any, answer: Answer, where: Path) -> None:
     write_out("\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
 
 
-def _show_totals(result: RunResult, totals: Totals, seconds: float, events_file: str | Path) -> None:
+def _show_totals(result: RunResult, totals: Totals, seconds: float, events: str | None) -> None:
     usage = result.usage
     cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
     print(
@@ -129,6 +130,6 @@ def _show_totals(result: RunResult, totals: Totals, seconds: float, events_file:
         f"calls        {totals.tasks} tasks, {totals.model_calls} model calls, {totals.tools} tool calls\n"
         f"tokens       {usage.input_tokens:,} in, {usage.output_tokens:,} out; cost {cost}\n"
         f"concurrency  {totals.peak} model calls at once\n"
-        f"events       {events_file}",
+        f"events       {events or 'not recorded'}",
         file=sys.stderr,
     )

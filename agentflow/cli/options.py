@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 from agentflow.cli.common import UsageError
+from agentflow.cli.state import can_record
 from agentflow.core.call import ApprovalRequest
 from agentflow.core.limits import Limits
 from agentflow.settings import Settings, load_settings, read_limits
@@ -108,9 +109,12 @@ class OutputOptions:
             "--events-file",
             metavar="FILE",
             help="Append the events to FILE, a JSON object a line, pieces of streamed text left out; "
-            "agentflow runs --dir reads such files.",
+            "agentflow runs show FILE reads it.",
         ),
     ] = None
+    record: Annotated[
+        bool, typer.Option("--record/--no-record", help="Keep the events for agentflow runs. Default: yes.")
+    ] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +333,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         "approve": approver(options.approve),
         "index_cache": True,
         "notes": options.notes,
+        "record": getattr(options, "record", False) and can_record(),
         **overrides,
     }
     async with AgentFlow(**cast(Any, arguments)) as flow:

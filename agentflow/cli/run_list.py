@@ -1,58 +1,62 @@
-"""Lists earlier runs: those of event files, and the durable runs of a database."""
+"""Lists earlier runs: those whose events were recorded, and the durable ones, joined by their ids."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.cli.state import database, state_directory
+from agentflow.core.event_log import LogBounds
+from agentflow.core.ports import EventStore
 from agentflow.core.values import plain
+from agentflow.journal.events import SqliteEvents
+from agentflow.journal.urls import database_file, open_store
 from agentflow.lib.terminal import clean
+from agentflow.observe.files import EventFiles
+from agentflow.runtime.catalogue import RunCatalogue, RunSummary
 
 
-def summary(path: Path) -> dict[str, Any] | None:
-    """The run recorded in an event file, or None. The outcome is ``unfinished`` if the file is cut off."""
-    run: dict[str, Any] | None = None
-    with path.open("r", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if '"run_started"' not in line and '"run_finished"' not in line:
-                continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if event.get("type") == "run_started" and run is None:
-                run = {
-                    "run_id": event.get("run_id"),
-                    "name": event.get("name"),
-                    "time": event.get("time"),
-                    "outcome": "unfinished",
-                    "file": str(path),
-                }
-            elif run is not None and event.get("type") == "run_finished":
-                for key in ("outcome", "duration_s", "usage", "cost_usd"):
-                    run[key] = event.get(key)
-    return run
+@contextlib.asynccontextmanager
+async def open_catalogue(directory: str | None = None, db: str | None = None) -> AsyncGenerator[RunCatalogue, None]:
+    """The runs of the command; with ``directory`` those of its event files, with ``db`` those of that database.
+
+    Raises ConfigurationError for a URL that names no database.
+    """
+    if directory is not None:
+        stores: Sequence[EventStore] = [EventFiles(Path(directory))]
+        journal = None
+    else:
+        path = database_file(database(db))
+        stores = [*([EventFiles(state_directory() / "runs")] if db is None else []), SqliteEvents(path)]
+        journal = open_store(database(db)) if path.is_file() else None
+    async with contextlib.aclosing(RunCatalogue(stores, journal)) as catalogue:
+        yield catalogue
 
 
-def list_recorded(directory: str | None, *, as_json: bool) -> int:
-    """Print the runs recorded in ``directory`` (default: where the command writes them), newest first."""
-    where = Path(directory) if directory else state_directory() / "runs"
-    files = sorted(where.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True) if where.is_dir() else []
-    recorded = [run for path in files[:200] if (run := summary(path)) is not None]
+async def list_runs(directory: str | None, db: str | None, *, limit: int, as_json: bool) -> int:
+    """Print runs, the last changed first."""
+    async with open_catalogue(directory, db) as catalogue:
+        runs = await catalogue.list(limit=limit)
     if as_json:
-        write_json(recorded)
+        write_json([asdict(run) for run in runs])
         return Exit.OK
-    for run in recorded:
-        when = datetime.fromtimestamp(run["time"]).strftime("%Y-%m-%d %H:%M:%S")
-        took = f"{run['duration_s']:8.2f} s" if run.get("duration_s") is not None else " " * 10
-        write_out(clean(f"{when}  {run['outcome']:<10} {took}  {run['name']}  {run['file']}") + "\n")
-    if not recorded:
-        write_out(f"no runs in {where}; --events-file and the demo write them\n")
+    for run in runs:
+        write_out(clean(_line(run)).rstrip() + "\n")
+    if not runs:
+        write_out("no runs yet; agentflow run FILE records one\n")
     return Exit.OK
+
+
+def _line(run: RunSummary) -> str:
+    when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
+    took = f"{run.duration_s:8.2f} s" if run.duration_s is not None else " " * 10
+    cost = f"${run.cost_usd:.4f}" if run.cost_usd else ""
+    error = " ".join((run.error or "").split())[:200]
+    return f"{when}  {run.state:<10} {took}  {cost:>8}  {run.run_id}  {run.name}  {error}"
 
 
 async def list_durable(url: str | None, *, as_json: bool) -> int:
@@ -69,4 +73,15 @@ async def list_durable(url: str | None, *, as_json: bool) -> int:
         write_out(clean(f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}").rstrip() + "\n")
     if not runs:
         write_out("no durable runs; agentflow run FILE --durable starts one\n")
+    return Exit.OK
+
+
+async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, as_json: bool) -> int:
+    """Remove the oldest logs beyond ``bounds``, and say which."""
+    async with open_catalogue(directory, db) as catalogue:
+        gone = await catalogue.gc(bounds)
+    if as_json:
+        write_json({"removed": gone})
+    else:
+        write_out("".join(f"removed {clean(run)}\n" for run in gone) or "nothing to remove\n")
     return Exit.OK

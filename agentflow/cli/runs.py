@@ -13,31 +13,106 @@ import typer
 
 from agentflow.cli.common import run_async
 from agentflow.cli.options import AsJson, Database, ForkOptions, takes_options
+from agentflow.core.event_log import LogBounds
 
 runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
 
+Directory = Annotated[
+    str | None,
+    typer.Option("--dir", metavar="DIR", help="Read the event files in DIR instead of the command's own records."),
+]
+Run = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="The id of a run, its beginning or end, or a file of events. Default: the last one."
+    ),
+]
+
 
 @runs.callback()
-def list_runs(
+def list_(
     context: typer.Context,
-    directory: Annotated[
-        str | None, typer.Option("--dir", metavar="DIR", help="Where the event files are. Default: the demo's.")
-    ] = None,
+    directory: Directory = None,
     db: Database = None,
-    durable: Annotated[bool, typer.Option("--durable", help="List durable runs, those of the command.")] = False,
+    durable: Annotated[bool, typer.Option("--durable", help="List durable runs only.")] = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="At most so many runs.")] = 100,
     json: AsJson = False,
 ) -> None:
-    """List earlier runs, newest first.
+    """List earlier runs, newest first, or look at one.
 
-    By their event files, or with --durable or --db those of a database.
+    The command records what it runs; how a run ended, what it took and cost is in the list.
     """
     if context.invoked_subcommand is not None:
         return
-    from agentflow.cli.run_list import list_durable, list_recorded
+    from agentflow.cli.run_list import list_durable, list_runs
 
-    if durable or db is not None:
+    if durable:
         sys.exit(run_async(partial(list_durable, db, as_json=json), as_json=json))
-    sys.exit(list_recorded(directory, as_json=json))
+    sys.exit(run_async(partial(list_runs, directory, db, limit=limit, as_json=json), as_json=json))
+
+
+@runs.command()
+def show(run: Run = None, directory: Directory = None, db: Database = None, json: AsJson = False) -> None:
+    """Show what a run did, over its program's text, what it cost and where it failed.
+
+    Before each line stand the state of the expressions that begin on it (+ done, = from records, > running, ~ suspended,
+    - cancelled, x failed), how often they ran, how long, and what they cost.
+    """
+    from agentflow.cli.run_read import show as show_run
+
+    sys.exit(run_async(partial(show_run, run, directory, db, as_json=json), as_json=json))
+
+
+@runs.command()
+def tail(
+    run: Run = None,
+    directory: Directory = None,
+    db: Database = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", "-f", help="Wait for more until the run ends. Default: no.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Print the events of a run, a line each."""
+    from agentflow.cli.run_read import tail as tail_run
+
+    sys.exit(run_async(partial(tail_run, run, directory, db, follow=follow, as_json=json), as_json=json))
+
+
+@runs.command()
+def diff(
+    one: Annotated[str, typer.Argument(metavar="FIRST", help="A run, as for show.")],
+    other: Annotated[str, typer.Argument(metavar="SECOND", help="The run to compare it with.")],
+    directory: Directory = None,
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Say what two runs did differently: asked, answered, alone."""
+    from agentflow.cli.run_read import compare
+
+    sys.exit(run_async(partial(compare, one, other, directory, db, as_json=json), as_json=json))
+
+
+@runs.command()
+def gc(
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, metavar="NUMBER", help="Keep the records of so many runs.")
+    ] = LogBounds().runs,
+    megabytes: Annotated[
+        int, typer.Option("--megabytes", min=0, metavar="NUMBER", help="Keep so much.")
+    ] = LogBounds().bytes // 1_000_000,
+    directory: Directory = None,
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Remove the records of the oldest runs, but of none that waits or works.
+
+    The command does so by itself; what a durable run needs to go on is not touched.
+    """
+    from agentflow.cli.run_list import collect
+
+    bounds = LogBounds(bytes=megabytes * 1_000_000, runs=keep)
+    sys.exit(run_async(partial(collect, directory, db, bounds, as_json=json), as_json=json))
 
 
 @runs.command("fork")

@@ -11,6 +11,12 @@ from agentflow.lib.private_files import make_private_directory, state_path
 
 def state_directory() -> Path:
     """Where run files go: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
+    # a name that can be guessed, in a directory that all can write to, may be somebody else's by now
+    return state_path() if can_record() else Path(tempfile.mkdtemp(prefix=f"agentflow-{os.getuid()}-"))
+
+
+def can_record() -> bool:
+    """Whether the state directory can be written to."""
     path = state_path()
     try:
         make_private_directory(path)
@@ -18,9 +24,8 @@ def state_directory() -> Path:
         probe.touch()
         probe.unlink()
     except OSError:
-        # a name that can be guessed, in a directory that all can write to, may be somebody else's by now
-        return Path(tempfile.mkdtemp(prefix=f"agentflow-{os.getuid()}-"))
-    return path
+        return False
+    return True
 
 
 def database(url: str | None) -> str:

@@ -29,6 +29,17 @@ create table af_effect(run text not null, key blob not null, path text not null,
 create table af_blob(hash blob primary key, data blob not null) without rowid;
 create index af_run_due on af_run(status, wake_at);
 """
+EVENT_SCHEMA = """
+create table if not exists af_event(number integer primary key, run text not null, slice integer not null,
+  seq integer not null, line blob not null);
+create table if not exists af_event_content(run text not null, digest text not null, body blob not null,
+  primary key(run, digest)) without rowid;
+create table if not exists af_event_log(run text primary key, started blob, finished blob, bytes integer not null,
+  updated real not null) without rowid;
+create index if not exists af_event_run on af_event(run, number);
+"""
+"""Tables of what was seen of runs, which the journal does without."""
+EVENT_TABLES = frozenset({"af_event", "af_event_content", "af_event_log"})
 _KEPT = "run, base, program, digest, input, status, result, error"
 RUN = f"{_KEPT}, epoch, seq, slice, wake_at, spent_s, created, updated, sum"
 CREATE = "insert into af_run(run, base, program, digest, input, status, created, updated, sum) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"

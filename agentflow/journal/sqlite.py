@@ -27,6 +27,7 @@ from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import (
     CREATE,
     EFFECT,
+    EVENT_TABLES,
     PUT,
     RUN,
     SCHEMA,
@@ -277,7 +278,7 @@ class _File:
     def _prepare(self, db: sqlite3.Connection) -> None:
         """Make the tables in an empty database, and examine one that has them."""
         db.execute("begin immediate")
-        tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")}
+        tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")} - EVENT_TABLES
         if not tables:
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)

@@ -20,6 +20,7 @@ _URGENT_BYTES = 1024 * 1024
 _INTERVAL_S = 0.1
 _IDLE_ROUNDS = 10
 _PIECE_BYTES = 64
+_TRIM_EVERY = 20
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +31,10 @@ class Recorder:
     Publishing never waits for the disk: a thread writes what has come together, at most a tenth of a second later, and
     ends when nothing comes. When more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
     :meth:`room` before they go on. A run whose events cannot be written is not recorded further: :meth:`failure` gives the
-    reason once for each run, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form.
+    reason once for each run, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form;
+    ``trim`` is called, in the thread, now and then when runs have ended.
+
+    ``trim`` is called now and then in the thread, when runs have ended, to remove old records.
 
     Call :meth:`aclose` after the last run.
     """
@@ -41,6 +45,7 @@ class Recorder:
         *,
         deltas: bool = False,
         text: Callable[[object], str] = str,
+        trim: Callable[[], object] | None = None,
         buffer: int = BUFFER_BYTES,
     ) -> None:
         self.deltas = deltas
@@ -48,6 +53,8 @@ class Recorder:
         self.congested = False
         self._sink = sink
         self._text = text
+        self._trim = trim
+        self._ended = 0
         self._limit = buffer
         self._urgent = min(_URGENT_BYTES, buffer)
         self._lines: dict[str, LogLines] = {}
@@ -175,6 +182,8 @@ class Recorder:
             for run, entries in runs.items():
                 self._append(run, entries, last=run in ended)
             self._written(size)
+            if ended:
+                self._clear_old(len(ended))
 
     def _next(self) -> tuple[list[tuple[str, LogEntry | PieceLine, bool]], int]:
         """What has come together since, and its size; nothing when nothing comes, and then the thread is to end."""
@@ -205,6 +214,16 @@ class Recorder:
                 self._untold[run] = error
         if last:
             self._failed.pop(run, None)
+
+    def _clear_old(self, ended: int) -> None:
+        """Have old records removed after the first run and then after every so many."""
+        due = self._ended % _TRIM_EVERY == 0 or self._ended % _TRIM_EVERY + ended > _TRIM_EVERY
+        self._ended += ended
+        if due and self._trim is not None:
+            try:
+                self._trim()
+            except Exception as error:  # noqa: BLE001 - too much is kept, which is no reason to lose a record
+                _log.warning("old records of runs are not removed: %s", error)
 
     def _written(self, size: int) -> None:
         with self._wake:

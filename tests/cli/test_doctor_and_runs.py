@@ -44,11 +44,11 @@ async def test_runs_lists_what_event_files_tell(tmp_path: Path) -> None:
     for name, program in (("good", "(+ 1 2)"), ("bad", "(first 5)")):
         await agentflow("eval", program, "--events-file", str(directory / f"{name}.jsonl"), tmp_path=tmp_path)
     whole = (directory / "good.jsonl").read_text().splitlines()
-    (directory / "cut.jsonl").write_text(whole[0] + "\n")
+    (directory / "cut.jsonl").write_text(whole[0].replace(json.loads(whole[0])["run_id"], "another") + "\n")
     (directory / "other.jsonl").write_text("no json at all\n")
     done = await agentflow("runs", "--dir", str(directory), "--json", tmp_path=tmp_path)
     assert done.code == 0, done.err
-    outcomes = {Path(run["file"]).stem: run["outcome"] for run in json.loads(done.out)}
+    outcomes = {Path(run["where"]).stem: run["state"] for run in json.loads(done.out)}
     assert outcomes == {"good": "ok", "bad": "error", "cut": "unfinished"}
     assert "unfinished" in (await agentflow("runs", "--dir", str(directory), tmp_path=tmp_path)).out
 
@@ -76,7 +76,7 @@ async def test_runs_reads_event_files_of_both_versions(tmp_path: Path) -> None:
     for name, events in (("old", old), ("new", new)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     done = await agentflow("runs", "--dir", str(tmp_path), "--json", tmp_path=tmp_path)
-    assert {run["name"]: run["outcome"] for run in json.loads(done.out)} == {"old": "ok", "new": "suspended"}
+    assert {run["name"]: run["state"] for run in json.loads(done.out)} == {"old": "ok", "new": "suspended"}
     shown = await agentflow("runs", "--dir", str(tmp_path), tmp_path=tmp_path)
     assert "suspended" in shown.out and "old" in shown.out
 

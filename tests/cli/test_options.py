@@ -54,11 +54,27 @@ def test_an_option_is_added_in_one_place(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "command", ["", "run", "eval", "resume", "demo", "check", "fmt", "repl", "index", "search", "runs", "doctor"]
+    "command",
+    [
+        "",
+        "run",
+        "eval",
+        "resume",
+        "demo",
+        "check",
+        "fmt",
+        "repl",
+        "index",
+        "search",
+        "runs",
+        "runs show",
+        "runs gc",
+        "doctor",
+    ],
 )
 def test_help_is_for_people(command: str) -> None:
     """Help says what a value is for an option (FILE, NAME=VALUE), not its Python type, and cuts no sentence off."""
-    arguments = [*([command] if command else []), "--help"]
+    arguments = [*command.split(), "--help"]
     done = subprocess.run(
         [sys.executable, "-m", "agentflow", *arguments],
         capture_output=True,

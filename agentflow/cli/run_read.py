@@ -1,0 +1,104 @@
+"""``agentflow runs show``, ``tail`` and ``diff``: what was recorded of runs, read back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentflow.cli.common import Exit, UsageError, write_json, write_out
+from agentflow.cli.run_diff import show_difference
+from agentflow.cli.run_list import open_catalogue
+from agentflow.cli.run_show import seconds, show_run
+from agentflow.core.event_log import FIRST, event_id
+from agentflow.lib.terminal import clean
+from agentflow.observe.files import SUFFIX, read_events, read_infos
+from agentflow.observe.run_view import message_of
+from agentflow.runtime.catalogue import RunCatalogue, RunSummary, summary_of
+
+_POLL_S = 0.2
+
+
+async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
+    """Print one run; the last one without an id."""
+    async with open_catalogue(directory, db) as catalogue:
+        summary, events = await _read(catalogue, run)
+        row = await catalogue.row(summary.run_id)
+    show_run(summary, events, as_json=as_json, text=row.program if row is not None and not events else "")
+    return Exit.OK
+
+
+async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
+    """Print what two runs did differently."""
+    async with open_catalogue(directory, db) as catalogue:
+        first, events = await _read(catalogue, one)
+        second, more = await _read(catalogue, other)
+    for summary, read in ((first, events), (second, more)):
+        if not read:
+            raise UsageError(
+                f"the events of {summary.run_id} were not recorded, or were removed",
+                hint="agentflow runs show says what is known",
+            )
+    show_difference(first, second, (events, more), as_json=as_json)
+    return Exit.OK
+
+
+async def tail(run: str | None, directory: str | None, db: str | None, *, follow: bool, as_json: bool) -> int:
+    """Print the events of a run as lines; with ``follow`` those that come too, until it ends."""
+    async with open_catalogue(directory, db) as catalogue:
+        summary = await _find(catalogue, run)
+        after = FIRST
+        while True:
+            ended = False
+            for event in await catalogue.events(summary.run_id, after):
+                after = event_id(event)
+                ended = event["type"] == "run_finished"
+                if as_json:
+                    write_json(event)
+                elif line := event_text(event, summary.started):
+                    write_out(clean(line) + "\n")
+                sys.stdout.flush()
+            if ended or not follow:
+                return Exit.OK
+            await asyncio.sleep(_POLL_S)
+
+
+async def _find(catalogue: RunCatalogue, run: str | None) -> RunSummary:
+    if run is not None:
+        return await catalogue.find(run)
+    runs = await catalogue.list(limit=1)
+    if not runs:
+        raise UsageError("there are no runs yet", hint="agentflow run FILE records one")
+    return runs[0]
+
+
+async def _read(catalogue: RunCatalogue, run: str | None) -> tuple[RunSummary, list[dict[str, Any]]]:
+    """A run by its id, by the beginning of it, or by a file of events."""
+    if run is not None and (run.endswith(SUFFIX) or "/" in run):
+        return await asyncio.to_thread(_read_file, Path(run))
+    summary = await _find(catalogue, run)
+    return summary, await catalogue.events(summary.run_id)
+
+
+def _read_file(path: Path) -> tuple[RunSummary, list[dict[str, Any]]]:
+    logs = read_infos(path)
+    if not logs:
+        raise UsageError(f"{path} is no file of events", code="cli/unreadable", hint="--events-file writes one")
+    with path.open("rb") as file:
+        events = [event for event in read_events(file) if event.get("run_id") == logs[0].run_id]
+    return summary_of(logs[0]), events
+
+
+def event_text(event: Mapping[str, Any], began: float) -> str:
+    """One event on a line, for people; nothing for one that says nothing to them."""
+    kind = str(event["type"])
+    if kind.endswith("_delta") or kind in ("program_loaded", "attempt_started", "partial_output"):
+        return ""
+    at = float(event.get("time") or began) - began
+    name = event.get("name") or event.get("model") or event.get("reason") or event.get("code") or event.get("message")
+    parts = [f"{at:8.2f}s", kind.replace("_", " "), str(name or ""), str(event.get("path") or "")]
+    if event.get("duration_s") is not None:
+        parts += [str(event.get("outcome")), seconds(float(event["duration_s"])), message_of(event) or ""]
+    return "  ".join(" ".join(part.split()) for part in parts if part)

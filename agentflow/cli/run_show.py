@@ -1,0 +1,179 @@
+"""``agentflow runs show``: a run over the text of its programs, then what its tasks cost and where it failed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from rich.text import Text
+
+from agentflow.cli.common import write_json
+from agentflow.cli.terminal import print_text, screen
+from agentflow.lib.terminal import clean
+from agentflow.observe.run_view import RunView, Site, State, Tally
+from agentflow.runtime.catalogue import RunSummary
+
+MARKS: Mapping[State, tuple[str, str]] = {
+    "ok": ("+", "green"),
+    "replayed": ("=", "cyan"),
+    "running": (">", "yellow"),
+    "suspended": ("~", "yellow"),
+    "cancelled": ("-", "dim"),
+    "failed": ("x", "bold red"),
+    "error": ("x", "bold red"),
+}
+"""The sign and the style of each state of an expression."""
+_MOST_LINES = 2_000
+_BRANCHES = frozenset({"parallel", "pmap", "race"})
+
+
+def show_run(summary: RunSummary, events: Sequence[Mapping[str, Any]], *, as_json: bool, text: str = "") -> None:
+    """Print a run; ``text`` is its program where no event tells it."""
+    view = RunView(events)
+    if text:
+        view.texts.setdefault(summary.name, text)
+    if as_json:
+        write_json(run_data(summary, view))
+        return
+    console = screen(sys.stdout)
+    for part in (head(summary, view), *[program(name, view) for name in view.texts], costs(view), remarks(view)):
+        if part:
+            print_text(console, part)
+
+
+def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:
+    """What ``--json`` prints of a run."""
+    return {
+        **asdict(summary),
+        "model_calls": view.model_calls,
+        "replayed": view.replayed,
+        "programs": view.texts,
+        "expressions": [
+            {**site._asdict(), "name": tally.name, **tally.to_dict()} for site, tally in view.sites.items()
+        ],
+        "tasks": {name: tally.to_dict() for name, tally in view.tasks.items()},
+        "warnings": [{name: each.get(name) for name in ("code", "message", "path")} for each in view.warnings],
+    }
+
+
+def head(summary: RunSummary, view: RunView) -> Text:
+    """Which run this is, how it ended, and its totals."""
+    usage = summary.usage or view.usage
+    rows = [
+        ("run", f"{summary.run_id}  {summary.name}"),
+        ("began", datetime.fromtimestamp(summary.started).strftime("%Y-%m-%d %H:%M:%S")),
+        ("state", summary.state + (f" in {summary.slices} stretches" if summary.slices > 1 else "")),
+    ]
+    if summary.labels:
+        rows.append(("labels", ", ".join(f"{name}={value}" for name, value in summary.labels.items())))
+    if summary.duration_s is not None:
+        rows.append(("time", seconds(summary.duration_s)))
+    if summary.recorded:
+        calls = f"{view.model_calls} model calls"
+        rows.append(("calls", calls + (f", {view.replayed} effects answered from records" if view.replayed else "")))
+        rows.append(("tokens", tokens(usage)))
+        rows.append(("cost", money(summary.cost_usd)))
+    else:
+        rows.append(("events", "not recorded, or removed: what is below is the stored program"))
+    shown = Text()
+    for name, value in rows:
+        shown.append(f"{name:<8}", "dim").append(clean(value) + "\n")
+    if summary.error:
+        shown.append("error   ", "dim").append(clean(summary.error) + "\n", "bold red")
+    return shown
+
+
+def program(name: str, view: RunView) -> Text:
+    """A program's text, with the state, the number of calls, the time and the cost of what each line begins."""
+    lines: dict[int, list[Tally]] = {}
+    for site, tally in sorted(view.sites.items(), key=lambda each: each[0]):
+        if site.source == name:
+            lines.setdefault(site.line, []).append(tally)
+    shown = Text(f"\n{clean(name)}\n", style="bold")
+    shown.append(f"    {'calls':>7} {'time':>9} {'cost':>9}\n", "dim")
+    for number, line in enumerate(view.texts[name].splitlines()[:_MOST_LINES], 1):
+        tallies = lines.get(number, [])
+        shown.append_text(_gutter(tallies)).append(f" {number:>4} ", "dim").append(clean(line) + "\n", "")
+        for tally in tallies:
+            if tally.error:
+                why = f"{tally.name}: {tally.error}" if tally.name else tally.error
+                shown.append(f"{'':>37}{clean(_one_line(why))}\n", "red")
+    return shown
+
+
+def _gutter(tallies: Sequence[Tally]) -> Text:
+    if not tallies:
+        return Text(f"{'':>31}")
+    order = [*MARKS]
+    mark, style = MARKS[order[max(order.index(tally.state) for tally in tallies)]]
+    tallies = [
+        tally for tally in tallies if tally.name not in _BRANCHES
+    ] or tallies  # else what is in them counts twice
+    costs = [tally.cost_usd for tally in tallies]
+    cost = None if None in costs else sum(each or 0.0 for each in costs)
+    shown = Text().append(f"  {mark} ", style)
+    calls = sum(tally.calls for tally in tallies)
+    took = seconds(sum(tally.seconds for tally in tallies)) if calls else ""
+    shown.append(f"{calls or '':>7} {took:>9} {money(cost) if cost != 0 else '':>9}")
+    return shown
+
+
+def costs(view: RunView) -> Text:
+    """The tasks and tools, the dearest first."""
+    if not view.tasks:
+        return Text()
+    rows = sorted(view.tasks.items(), key=lambda each: (-(each[1].cost_usd or 0.0), -each[1].seconds))
+    shown = Text(f"\n{'':<32} {'calls':>7} {'failed':>7} {'time':>9} {'tokens':>12} {'cached':>7} {'cost':>9}\n", "dim")
+    for name, tally in rows:
+        used = tally.input_tokens + tally.output_tokens
+        cached = f"{tally.cached_tokens / tally.input_tokens:.0%}" if tally.cached_tokens else ""
+        shown.append(f"{clean(_one_line(name))[:32]:<32} {tally.calls:>7,} ")
+        shown.append(f"{tally.failures or '':>7}", "red")
+        shown.append(
+            f" {seconds(tally.seconds):>9} {used or '':>12,} {cached:>7}" if used else f" {seconds(tally.seconds):>9}"
+        )
+        shown.append(f" {money(tally.cost_usd):>9}\n" if used else "\n")
+    return shown
+
+
+def remarks(view: RunView) -> Text:
+    """The warnings of a run, those that recur once."""
+    counts: dict[tuple[str, str], int] = {}
+    for each in view.warnings:
+        key = str(each.get("code")), str(each.get("message"))
+        counts[key] = counts.get(key, 0) + 1
+    shown = Text()
+    for (code, message), count in list(counts.items())[:20]:
+        shown.append(f"warning[{clean(code)}]", "yellow").append(f" {clean(_one_line(message))}")
+        shown.append(f" ({count} times)\n" if count > 1 else "\n", "dim")
+    return shown
+
+
+def seconds(value: float) -> str:
+    """A length of time, for people."""
+    if value < 1:
+        return f"{value * 1_000:.0f} ms"
+    return f"{value:.1f} s" if value < 600 else f"{value / 60:.0f} min"
+
+
+def money(value: float | None) -> str:
+    """USD, for people."""
+    return "unknown" if value is None else f"${value:.4f}" if value else "$0"
+
+
+def tokens(usage: Mapping[str, Any]) -> str:
+    """Tokens, for people, with the share that came from the provider's cache."""
+    read, cached = usage.get("input_tokens", 0), usage.get("cache_read_tokens", 0)
+    share = f" ({cached / read:.0%} cached)" if read and cached else ""
+    return f"{read:,} in{share}, {usage.get('output_tokens', 0):,} out"
+
+
+def _one_line(text: str, limit: int = 300) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[:limit]} ..."
+
+
+__all__ = ["MARKS", "Site", "money", "program", "run_data", "seconds", "show_run", "tokens"]

@@ -1,0 +1,215 @@
+"""A run as its events tell it: what each expression of its program did, what its tasks cost, where it failed.
+
+Reads events as JSON data, of version 1 too; types and fields that are not known are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+State: TypeAlias = Literal["ok", "replayed", "running", "suspended", "cancelled", "failed", "error"]
+"""What became of an expression, the worst last."""
+_RANK: Mapping[str, int] = {
+    "ok": 0, "replayed": 1, "running": 2, "suspended": 3, "cancelled": 4, "failed": 5, "error": 6,
+}  # fmt: skip
+_EFFECTS = frozenset({"task", "tool", "context", "subtask", "branch"})
+MOST_WARNINGS = 1_000
+
+
+class Site(NamedTuple):
+    """An expression: where it begins and ends in the text named ``source``, in lines and columns from 1."""
+
+    source: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @classmethod
+    def of(cls, span: object) -> Site | None:
+        """The site of an event's ``span``."""
+        if not isinstance(span, dict):
+            return None
+        fields = cast("dict[str, Any]", span)
+        try:
+            return cls(str(fields["source"]), *(int(fields[name]) for name in cls._fields[1:]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened at a site, or in a task: number of calls, of each outcome, seconds, tokens, USD, the first error."""
+
+    name: str = ""
+    calls: int = 0
+    running: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    error: str | None = None
+
+    @property
+    def state(self) -> State:
+        """The worst outcome."""
+        worst = max(self.outcomes, key=lambda outcome: _RANK.get(outcome, 0), default="ok")
+        state = worst if worst in _RANK else "error"
+        return cast(State, state if not self.running or _RANK[state] > _RANK["running"] else "running")
+
+    @property
+    def failures(self) -> int:
+        """The number of calls that failed."""
+        return self.outcomes.get("failed", 0) + self.outcomes.get("error", 0)
+
+    def end(self, event: Mapping[str, Any]) -> None:
+        """Count the end of a call."""
+        outcome = str(event.get("outcome", "ok"))
+        self.running -= 1
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self.seconds += event.get("duration_s") or 0.0
+        usage: Mapping[str, Any] = event.get("usage") or {}
+        self.input_tokens += usage.get("input_tokens", 0)
+        self.cached_tokens += usage.get("cache_read_tokens", 0)
+        self.output_tokens += usage.get("output_tokens", 0)
+        if "cost_usd" in event:
+            cost = event["cost_usd"]
+            self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+        if outcome != "ok" and self.error is None:
+            self.error = message_of(event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "state": self.state, "calls": self.calls, "running": self.running, "outcomes": dict(self.outcomes),
+            "seconds": round(self.seconds, 6), "input_tokens": self.input_tokens, "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens, "cost_usd": self.cost_usd, "error": self.error,
+        }  # fmt: skip
+
+
+class RunView:
+    """Folds the events of a run, one after the other.
+
+    ``texts`` are its programs by name; ``sites`` what happened at each expression, ``tasks`` in each task and tool;
+    ``model_calls`` and ``replayed`` are counts, ``warnings`` the Warning events. ``outcome`` is None while it runs.
+    """
+
+    def __init__(self, events: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.run_id = ""
+        self.name = ""
+        self.slice = 1
+        self.started = 0.0
+        self.seconds: float | None = None
+        self.outcome: str | None = None
+        self.error: str | None = None
+        self.usage: Mapping[str, Any] = {}
+        self.cost_usd: float | None = None
+        self.labels: Mapping[str, str] = {}
+        self.texts: dict[str, str] = {}
+        self.sites: dict[Site, Tally] = {}
+        self.tasks: dict[str, Tally] = {}
+        self.model_calls = 0
+        self.replayed = 0
+        self.warnings: list[Mapping[str, Any]] = []
+        self._open: dict[int, tuple[Tally | None, Tally | None]] = {}
+        self._at: dict[int, Site] = {}
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Take one event."""
+        kind = str(event.get("type"))
+        if kind == "run_started":
+            self._begin(event)
+        elif kind == "run_finished":
+            self._end(event)
+        elif kind == "program_loaded":
+            self.texts.setdefault(str(event.get("name")), str(event.get("text")))
+        elif kind == "warning":
+            if len(self.warnings) < MOST_WARNINGS:
+                self.warnings.append(event)
+        elif kind == "effect_replayed":
+            self.replayed += 1
+            self._site(event, str(event.get("name"))).outcomes.setdefault("replayed", 0)
+            tally = self._site(event, str(event.get("name")))
+            tally.calls += 1
+            tally.outcomes["replayed"] += 1
+        elif kind == "model_started":
+            self.model_calls += 1
+        elif kind.endswith("_started") and kind.removesuffix("_started") in _EFFECTS:
+            self._start(event, kind.removesuffix("_started"))
+        elif kind.endswith("_finished"):
+            self._finish(event)
+
+    def _begin(self, event: Mapping[str, Any]) -> None:
+        self._open.clear()
+        self._at.clear()
+        self.outcome = self.seconds = self.error = None
+        self.slice = event.get("slice", 1)
+        if self.slice == 1:
+            self.run_id = str(event.get("run_id"))
+            self.started = float(event.get("time") or 0.0)
+            self.name = str(event.get("name") or "")
+            self.labels = event.get("labels") or {}
+        for tally in (*self.sites.values(), *self.tasks.values()):
+            tally.running = 0
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        self.outcome = str(event.get("outcome"))
+        self.seconds = event.get("duration_s")
+        self.usage = event.get("usage") or {}
+        self.cost_usd = event.get("cost_usd")
+        self.error = message_of(event)
+        error = event.get("error")
+        site = Site.of(cast("dict[str, Any]", error).get("span")) if isinstance(error, dict) else None
+        if site is not None:  # an expression may fail that is no effect
+            here = self.sites.setdefault(site, Tally())
+            here.outcomes.setdefault("error", 0 if here.calls else 1)
+            here.error = here.error or self.error
+
+    def _start(self, event: Mapping[str, Any], kind: str) -> None:
+        request: Mapping[str, Any] = event.get("request") or {}
+        name = str(event.get("name") or event.get("form") or request.get("name") or kind)
+        seq, site = event.get("seq", 0), Site.of(event.get("span"))
+        tally: Tally | None = None
+        if kind != "branch":
+            tally = self.tasks.setdefault(f"{kind} {name}" if kind != "context" else kind, Tally(name))
+        here: Tally | None = None
+        if site is not None:
+            self._at[seq] = site
+            # What a task does itself, its tools and lookups, is at the expression that called the task.
+            if self._at.get(event.get("parent") or 0) != site:
+                here = self._site(event, name)
+        for each in (tally, here):
+            if each is not None:
+                each.calls += 1
+                each.running += 1
+        self._open[seq] = (tally, here)
+
+    def _finish(self, event: Mapping[str, Any]) -> None:
+        self._at.pop(event.get("started", 0), None)
+        for tally in self._open.pop(event.get("started", 0), ()):
+            if tally is not None:
+                tally.end(event)
+
+    def _site(self, event: Mapping[str, Any], name: str) -> Tally:
+        site = Site.of(event.get("span")) or Site("", 0, 0, 0, 0)
+        return self.sites.setdefault(site, Tally(name))
+
+
+def message_of(event: Mapping[str, Any]) -> str | None:
+    """Why a Finished event did not end well, on one line: of an error, or of a FAILED result."""
+    error = event.get("error")
+    if isinstance(error, dict):
+        fields = cast("dict[str, Any]", error)
+        return f"{fields.get('code')}: {fields.get('message')}"
+    result: Any = event.get("result")
+    try:
+        described = result["notes"]["error"]
+        return f"{described['reason']}: {described['message']}"
+    except (KeyError, TypeError):
+        return None

@@ -1,0 +1,152 @@
+"""Runs by their ids, from the two places that know of them: logs, which say what was seen, and a journal, which resumes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from agentflow.core.errors import JournalError
+from agentflow.core.event_log import FIRST, EventId, LogBounds, LogInfo
+from agentflow.core.events import Outcome
+from agentflow.core.journal import ENDED, RunRow, RunStatus
+from agentflow.core.ports import EventStore, JournalStore
+
+RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]
+"""The status of a durable run, else the outcome of a recorded one; ``unfinished`` is one whose log has no end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run as it is listed.
+
+    ``started`` and ``updated`` are unix seconds; ``duration_s`` is that of its last stretch, ``usage`` and ``cost_usd`` those
+    of the whole run. ``error`` is the message of its failure; ``slices`` the number of stretches it was worked on.
+    ``recorded`` says that its events can be read, from ``where``; ``durable`` that it can be gone on with.
+    """
+
+    run_id: str
+    state: RunState
+    name: str
+    started: float
+    updated: float
+    duration_s: float | None = None
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+    error: str | None = None
+    slices: int = 1
+    labels: Mapping[str, str] | None = None
+    recorded: bool = False
+    durable: bool = False
+    where: str | None = None
+
+
+class RunCatalogue:
+    """All runs of some event stores and a journal, joined by run id.
+
+    Reading is of logs; whatever goes on with a run needs the journal.
+    """
+
+    def __init__(self, stores: Sequence[EventStore] = (), journal: JournalStore | None = None) -> None:
+        self._stores = tuple(stores)
+        self._journal = journal
+
+    async def list(self, *, limit: int = 100) -> list[RunSummary]:
+        """The runs, the last changed first. Raises OSError and JournalError for a store that cannot be read."""
+        found: dict[str, RunSummary] = {}
+        for store in self._stores:
+            for log in await asyncio.to_thread(store.list, limit=limit):
+                found.setdefault(log.run_id, summary_of(log))
+        if self._journal is not None:
+            for row in await self._journal.list(limit=limit):
+                found[row.run] = _of_row(row, found.get(row.run))
+        return sorted(found.values(), key=lambda run: -run.updated)[:limit]
+
+    async def find(self, run: str) -> RunSummary:
+        """The run of this id, or the only one whose id begins or ends with it. Raises JournalError (``durable/unknown-run``)."""
+        exact = await self._find(run)
+        if exact is not None:
+            return exact
+        every = await self.list(limit=1_000) if run else []
+        begun = [each for each in every if each.run_id.startswith(run) or each.run_id.endswith(run)]
+        if len(begun) == 1:
+            return begun[0]
+        raise JournalError(
+            f"there is no run '{run}'" if not begun else f"{len(begun)} runs begin or end with '{run}'",
+            code="durable/unknown-run",
+            hint="agentflow runs lists those there are",
+        )
+
+    async def events(self, run: str, after: EventId = FIRST) -> list[dict[str, Any]]:
+        """The JSON data of a run's recorded events after ``after``, in order; none for a run that was not recorded."""
+
+        def read() -> list[dict[str, Any]]:
+            for store in self._stores:
+                if (events := list(store.read(run, after))) or store.find(run) is not None:
+                    return events
+            return []
+
+        return await asyncio.to_thread(read)
+
+    async def gc(self, bounds: LogBounds) -> list[str]:
+        """Remove the oldest logs of each store beyond ``bounds``, but never that of a run that can be gone on with."""
+        spare: set[str] = set()
+        if self._journal is not None:
+            spare = {row.run for row in await self._journal.list(limit=1_000_000) if row.status not in ENDED}
+        gone: list[str] = []
+        for store in self._stores:
+            gone += await asyncio.to_thread(store.gc, bounds, spare)
+        return gone
+
+    async def row(self, run: str) -> RunRow | None:
+        """What the journal holds of a run."""
+        return None if self._journal is None else await self._journal.find(run)
+
+    async def aclose(self) -> None:
+        """Close the stores."""
+        for store in self._stores:
+            await asyncio.to_thread(store.close)
+        if self._journal is not None:
+            await self._journal.aclose()
+
+    async def _find(self, run: str) -> RunSummary | None:
+        logs = [await asyncio.to_thread(store.find, run) for store in self._stores]
+        log = next((summary_of(each) for each in logs if each is not None), None)
+        row = await self.row(run)
+        return log if row is None else _of_row(row, log)
+
+
+def summary_of(log: LogInfo) -> RunSummary:
+    """A run as its log tells it."""
+    end = log.finished or {}
+    error = end.get("error")
+    return RunSummary(
+        run_id=log.run_id,
+        state=end.get("outcome", "unfinished"),
+        name=str(log.started.get("name") or ""),
+        started=float(log.started.get("time") or log.updated),
+        updated=log.updated,
+        duration_s=end.get("duration_s"),
+        usage=end.get("usage"),
+        cost_usd=end.get("cost_usd"),
+        error=str(cast("dict[str, Any]", error).get("message")) if isinstance(error, dict) else None,
+        slices=end.get("slice", log.started.get("slice", 1)),
+        labels=log.started.get("labels"),
+        recorded=True,
+        where=log.where,
+    )
+
+
+def _of_row(row: RunRow, log: RunSummary | None) -> RunSummary:
+    summary = log or RunSummary(run_id=row.run, state=row.status, name="", started=row.created, updated=row.updated)
+    return replace(
+        summary,
+        state=row.status,
+        name=str(row.input.get("name", "")) or summary.name,
+        started=row.created,
+        updated=max(row.updated, summary.updated),
+        error=row.error[1].get("message") if row.error else summary.error,
+        slices=row.slice,
+        durable=True,
+    )

@@ -1,0 +1,139 @@
+"""``agentflow runs``: the command records what it runs, and shows it again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.journal import NewRun
+from agentflow.journal.events import SqliteEvents
+from agentflow.journal.sqlite import SqliteJournal
+from agentflow.observe.files import EventFiles
+from agentflow.settings import load_settings
+from tests.cli.test_command import Done, agentflow
+
+PROGRAM = """(defatom ask (params (q string)) (instructions "{{q}}"))
+(define answers (parallel (ask (q "how big is Rome?")) (ask (q Q))))
+(map (lambda (x) (/ 1 x)) (list 1 N))
+"""
+
+
+async def runs(tmp_path: Path, *arguments: str) -> Any:
+    """What a subcommand says as JSON."""
+    done = await agentflow("runs", *arguments, "--json", tmp_path=tmp_path, cwd=tmp_path)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+async def run(tmp_path: Path, *arguments: str) -> Done:
+    (tmp_path / "p.sexp").write_text(PROGRAM)
+    return await agentflow("run", "p.sexp", "-m", "offline", *arguments, tmp_path=tmp_path, cwd=tmp_path)
+
+
+async def test_what_the_command_runs_is_recorded_and_shown(tmp_path: Path) -> None:
+    """A run is in the list with its outcome; show gives its text with what each line did, and where it failed."""
+    await run(tmp_path, "-b", "Q=a", "-b", "N=1")
+    await run(tmp_path, "-b", "Q=b", "-b", "N=0")
+    bad, good = await runs(tmp_path)
+    assert (bad["state"], good["state"], good["name"]) == ("error", "ok", "p.sexp")
+    assert oct(os.stat(good["where"]).st_mode & 0o777) == "0o600"
+    shown = await agentflow("runs", "show", tmp_path=tmp_path, cwd=tmp_path)
+    lines = shown.out.splitlines()
+    second = next(line for line in lines if "define answers" in line)
+    assert second.split()[:2] == ["+", "2"]
+    third = next(at for at, line in enumerate(lines) if "(/ 1 x)" in line)
+    assert lines[third].split()[0] == "x" and "number/division-by-zero" in lines[third + 1]
+    assert any(line.startswith("task ask") and " 2 " in line for line in lines)
+    data = await runs(tmp_path, "show", good["run_id"])
+    assert data["state"] == "ok" and data["tasks"]["task ask"]["calls"] == 2 and data["programs"]["p.sexp"] == PROGRAM
+
+
+async def test_two_runs_are_compared(tmp_path: Path) -> None:
+    """diff says which effects were asked otherwise and which are the same, by their paths."""
+    for question in "ab":
+        await run(tmp_path, "-b", f"Q={question}", "-b", "N=1")
+    second, first = [each["run_id"] for each in await runs(tmp_path)]
+    found = await runs(tmp_path, "diff", first, second)
+    tasks = {row["path"]: row["change"] for row in found["effects"] if row["kind"] == "task"}
+    assert sorted(tasks.values()) == ["input", "same"]
+    shown = await agentflow("runs", "diff", first, second, tmp_path=tmp_path, cwd=tmp_path)
+    assert "asked otherwise" in shown.out and "line 2" in shown.out
+
+
+async def test_tail_gives_the_events_and_gc_removes_them(tmp_path: Path) -> None:
+    """tail prints every event, following ends with the run; gc leaves as many as it is told."""
+    for _ in range(2):
+        await run(tmp_path, "-b", "Q=a", "-b", "N=1")
+    done = await agentflow("runs", "tail", "-f", "--json", tmp_path=tmp_path, cwd=tmp_path)
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert events[0]["type"] == "run_started" and events[-1]["type"] == "run_finished"
+    assert "task started  ask" in (await agentflow("runs", "tail", tmp_path=tmp_path, cwd=tmp_path)).out
+    oldest = (await runs(tmp_path))[-1]["run_id"]
+    assert await runs(tmp_path, "gc", "--keep", "1") == {"removed": [oldest]}
+    assert len(await runs(tmp_path)) == 1
+
+
+async def test_nothing_is_recorded_when_that_is_asked(tmp_path: Path) -> None:
+    """--no-record leaves no trace, and --events-file is a file that show reads."""
+    await run(tmp_path, "-b", "Q=a", "-b", "N=1", "--no-record", "--events-file", str(tmp_path / "one.jsonl"))
+    assert await runs(tmp_path) == []
+    data = await runs(tmp_path, "show", str(tmp_path / "one.jsonl"))
+    assert data["state"] == "ok" and data["model_calls"] == 2
+    missing = await agentflow("runs", "show", "nobody", tmp_path=tmp_path, cwd=tmp_path)
+    assert missing.code == 1 and "there is no run 'nobody'" in missing.err
+
+
+async def test_a_durable_run_is_one_run_of_both_stores(tmp_path: Path) -> None:
+    """The log of a durable run is beside its journal, and the list joins both by the run's id."""
+    await run(tmp_path, "-b", "Q=a", "-b", "N=1", "--durable", "--db", "sqlite:///mine.db")
+    (only,) = await runs(tmp_path, "--db", "sqlite:///mine.db")
+    assert (only["state"], only["recorded"], only["durable"]) == ("done", True, True)
+    data = await runs(tmp_path, "show", only["run_id"], "--db", "sqlite:///mine.db")
+    assert data["tasks"]["task ask"]["calls"] == 2
+    assert await runs(tmp_path) == []
+
+
+async def test_the_library_records_when_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """record= names a directory, or is True: beside the durable runs, else in the state directory; by default nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    stores = {
+        "path": ({"record": tmp_path / "logs"}, EventFiles(tmp_path / "logs")),
+        "state": ({"record": True}, EventFiles(tmp_path / "state" / "agentflow" / "runs")),
+        "table": ({"record": True, "durable": url}, SqliteEvents(tmp_path / "runs.db")),
+        "none": ({}, None),
+    }
+    before: set[str] = set()
+    for name, (options, store) in stores.items():
+        async with AgentFlow(**options) as flow:
+            await flow.run("(+ 1 2)", run_id=name)
+        if store is not None:
+            assert [event["type"] for event in store.read(name)][-1] == "run_finished"
+            assert {log.run_id for log in store.list()} == {name}
+            store.close()
+            before.add(name)
+    assert before == {"path", "state", "table"}
+
+
+async def test_logs_and_journal_share_a_database_in_either_order(tmp_path: Path) -> None:
+    """A database in which runs were only recorded becomes that of durable runs too."""
+    events = SqliteEvents(tmp_path / "runs.db")
+    events.append("r", [])
+    journal = SqliteJournal(tmp_path / "runs.db")
+    await journal.create("r", NewRun(program="(f)", digest="d", input={}))
+    await journal.aclose()
+    assert [log.run_id for log in events.list()] == ["r"]
+    events.close()
+
+
+def test_a_directory_cannot_have_runs_recorded(tmp_path: Path) -> None:
+    """record is no setting of agentflow.toml, which comes with somebody else's project."""
+    (tmp_path / "agentflow.toml").write_text("record = true\n")
+    with pytest.raises(ConfigurationError, match="no such setting"):
+        load_settings(tmp_path, {})
