@@ -107,11 +107,10 @@ def program(name: str, view: RunView) -> Text:
 def _gutter(tallies: Sequence[Tally]) -> Text:
     if not tallies:
         return Text(f"{'':>31}")
-    order = [*MARKS]
-    mark, style = MARKS[order[max(order.index(tally.state) for tally in tallies)]]
-    tallies = [
-        tally for tally in tallies if tally.name not in _BRANCHES
-    ] or tallies  # else what is in them counts twice
+    states: list[State] = [*MARKS]
+    mark, style = MARKS[states[max(states.index(tally.state) for tally in tallies)]]
+    # The branches of a form contain what else stands on its line, and would count it twice.
+    tallies = [tally for tally in tallies if tally.name not in _BRANCHES] or tallies
     costs = [tally.cost_usd for tally in tallies]
     cost = None if None in costs else sum(each or 0.0 for each in costs)
     shown = Text().append(f"  {mark} ", style)

@@ -90,7 +90,7 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     code, out, err = ended(agentflow(tmp_path, *words, "--json"))
     assert code == 0 and "1 effects were answered from records" in err, err
     assert json.loads(out)["value"][:2] == ["edited", "COMPLETE"]
-    code, out, _ = ended(agentflow(tmp_path, "runs", "--db", "sqlite:///my runs.db", "--json"))
+    code, out, _ = ended(agentflow(tmp_path, "runs", "--durable", "--db", "sqlite:///my runs.db", "--json"))
     first, second = sorted(json.loads(out), key=lambda run: run["created"])
     assert (first["status"], first["successor"], second["base"]) == ("cancelled", second["run_id"], first["run_id"])
     prompt = tmp_path / "prompt.txt"
