@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from agentflow.lang.program import Program
     from agentflow.lib.redact import Secret
     from agentflow.observe.otel import OpenTelemetry
+    from agentflow.observe.report.observer import Report
     from agentflow.providers.prices import Price
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.runtime.durable import DurableRun
@@ -80,6 +81,7 @@ _HOMES = {
     "Price": "providers.prices",
     "ProviderAdapter": "core.ports",
     "ProviderError": "core.errors",
+    "Report": "observe.report.observer",
     "RunResult": "runtime.handle",
     "RunStream": "runtime.handle",
     "ScriptedProvider": "providers.scripted",
@@ -131,6 +133,7 @@ __all__ = [
     "Program",
     "ProviderAdapter",
     "ProviderError",
+    "Report",
     "RunResult",
     "RunStream",
     "ScriptedProvider",

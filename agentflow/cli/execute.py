@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agentflow.cli.common import (
     CompileFailed,
     Exit,
+    UsageError,
     events_to_file,
     exit_code,
     is_compile_error,
@@ -34,6 +35,7 @@ from agentflow.observe.jsonl import event_line
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.observe.report.observer import Report
     from agentflow.runtime.handle import RunResult
 
 
@@ -56,8 +58,33 @@ async def watching(flow: AgentFlow, options: WatchOptions) -> AsyncGenerator[Non
             write_out(event_line(event, flow.redact) + "\n")
 
         flow.subscribe(line)
-    async with events_to_file(flow, options.events_file):
+    report = None
+    if options.report is not None:
+        from agentflow.cli.report import wire_of
+        from agentflow.observe.report.observer import Report
+
+        report = Report(wire=wire_of(flow.router))
+        flow.subscribe(report)
+    async with _written(report, options.report), events_to_file(flow, options.events_file):
         yield
+
+
+@contextlib.asynccontextmanager
+async def _written(report: Report | None, path: str | None) -> AsyncGenerator[None, None]:
+    """Write the report when the run has ended, however it has."""
+    if report is None or path is None:
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(AgentflowError, OSError):  # what ended the run is what is to be said
+            await report.write(path)
+        raise
+    try:
+        await report.write(path)
+    except OSError as error:
+        raise UsageError(f"the report cannot be written to {path}: {error.strerror or error}") from error
 
 
 async def execute(name: str, text: str, options: RunOptions) -> int:

@@ -133,6 +133,12 @@ class WatchOptions(OutputOptions, FlowOptions):
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
     ] = False
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write the run as an HTML page: program, timeline, every model call."
+        ),
+    ] = None
     otel: Annotated[
         bool,
         typer.Option(

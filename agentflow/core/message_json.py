@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, cast, get_args
@@ -9,7 +10,7 @@ from typing import Any, cast, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
-from agentflow.core.messages import ContentPart, Message, ModelResponse, Part, Usage
+from agentflow.core.messages import ContentPart, Message, ModelRequest, ModelResponse, Part, ToolSpec, Usage
 from agentflow.core.models import validation_messages
 
 PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
@@ -41,6 +42,19 @@ def read_part(data: object, where: str = "the part") -> Part:
         return _adapter(kind).validate_python(entries)
     except ValidationError as error:
         raise _wrong(where, "; ".join(validation_messages(error)[:5])) from None
+
+
+def read_request(data: object) -> ModelRequest:
+    """A model request from its JSON data, as events hold it. Raises DataError, TypeError for data of another shape."""
+    if not isinstance(data, Mapping):
+        raise _wrong("the request", f"a request is an object, not {type(data).__name__}")
+    entries = dict(cast(Mapping[str, Any], data))
+    known = {field.name for field in dataclasses.fields(ModelRequest)} - {"messages", "tools"}
+    return ModelRequest(
+        messages=tuple([read_message(each) for each in entries.get("messages") or ()]),
+        tools=tuple([ToolSpec(**each) for each in entries.get("tools") or ()]),
+        **{name: value for name, value in entries.items() if name in known},
+    )
 
 
 def read_message(data: object, where: str = "the message") -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from agentflow.core.errors import ConfigurationError
@@ -52,6 +53,8 @@ class AnthropicProvider(HttpAdapter):
     dialect: ClassVar[str] = wire.DIALECT
     provider: ClassVar[str] = "anthropic"
     route: ClassVar[str] = "anthropic"
+    address = "https://api.anthropic.com"
+    shown_headers = MappingProxyType({"x-api-key": "$ANTHROPIC_API_KEY", "anthropic-version": "2023-06-01"})
 
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``; models named ``claude-3...`` have no structured output."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypedDict, Unpack
@@ -132,6 +132,18 @@ class HttpAdapter(ABC):
                 settings = {key: value for key, value in settings.items() if key not in _LENGTHENING}
             data = {**data, **settings}
         return data
+
+    address: ClassVar[str] = ""
+    """The vendor's own address, where no ``base_url`` is given."""
+    shown_headers: ClassVar[Mapping[str, str]] = {}
+    """Headers of every request as they are shown to people: with a variable of the shell in place of the key."""
+
+    def described(self, request: ModelRequest) -> dict[str, Any]:
+        """The HTTP request that ``request`` is sent as: ``url``, ``headers`` and ``body``, with a variable for the key."""
+        headers: dict[str, str] = {"content-type": "application/json", **self.shown_headers}
+        path, body = self._encode(request, ToolNames(request), request.stream)
+        base = (self._base_url or self.address).rstrip("/")
+        return {"url": base + path, "headers": headers, "body": self._merged(body, request, headers)}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from agentflow.core.messages import ModelProfile, ModelRequest
@@ -21,6 +22,8 @@ class OpenAIProvider(HttpAdapter):
     """The base of both dialects. Parameters: see :class:`HttpAdapter`."""
 
     provider: ClassVar[str] = "openai"
+    address = "https://api.openai.com/v1"
+    shown_headers = MappingProxyType({"authorization": "Bearer $OPENAI_API_KEY"})
 
     @cached_property
     def _vendor(self) -> bool:

@@ -1,0 +1,162 @@
+"""Builds the HTML file of a report: data, script and style in one, which requests nothing.
+
+The events are packed: every longer text is stored once, the whole is gzipped, and the browser folds it. Nothing of a run
+becomes markup: the data is base64, and the script sets text only. A strict content security policy names script and style
+by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
+from typing import Any, TypeAlias, cast
+
+Record: TypeAlias = Mapping[str, Any]
+"""An event as it is recorded: its JSON object."""
+Wire: TypeAlias = Callable[[Record, str], Mapping[str, Any] | None]
+"""The HTTP request of a model request, by the name of who was asked, as ``{url, headers, body}``; None where it is not known."""
+
+MAX_TEXT = 64 * 1024
+"""Characters of a text that are shown; a longer one is cut, with its length. Programs are whole."""
+MAX_STEPS = 200_000
+"""Steps beyond which those that went well and hold nothing else are counted instead of shown."""
+MAX_WIRES = 500
+"""Model calls that can be copied as curl."""
+_SHARED = 24
+_SCRIPTS = ("text.js", "fold.js", "view.js", "start.js")
+_LEFT_OUT = frozenset({"v", "run_id"})
+_DELTAS = frozenset({"text_delta", "thinking_delta", "tool_arguments_delta", "partial_output", "tool_progress"})
+
+
+def report_html(run: Iterable[Record], other: Iterable[Record] | None = None, *, wire: Wire | None = None) -> str:
+    """The HTML file of a recorded run; with ``other``, an earlier run, their difference too.
+
+    The records are those of one run, in order; slices follow one another. ``wire`` tells the HTTP request of a model call.
+    """
+    runs = [list(run)]
+    if other is not None:
+        runs.append(list(other))
+    title = next((str(event.get("name")) for event in runs[0] if event.get("type") == "run_started"), "run")
+    packed = _Packer()
+    data: dict[str, Any] = {"runs": [packed.events(events) for events in runs], "wires": packed.wires(runs[0], wire)}
+    data["texts"] = packed.texts
+    body = gzip.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 6, mtime=0)
+    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    style = _asset("report.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    )
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width">\n<meta name="referrer" content="no-referrer">\n'
+        f"<title>{html.escape(title[:200])}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("agentflow.observe.report") / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
+
+
+class _Packer:
+    """Turns events into JSON data in which a text that is not short is ``U+0001`` and its number in the table."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, str] = {}
+
+    def events(self, events: list[Record]) -> list[dict[str, Any]]:
+        dropped, counts = _crowd(events)
+        shown: list[dict[str, Any]] = []
+        for event in events:
+            kind = event["type"]
+            if kind in _DELTAS or (dropped and (event.get("slice", 1), event.get("started", event["seq"])) in dropped):
+                continue
+            whole = kind == "program_loaded"
+            # the id stands in the first event only, which names the run
+            row = {
+                key: self._put(value, whole)
+                for key, value in event.items()
+                if (key not in _LEFT_OUT or kind == "run_started") and value is not None
+            }
+            if "seq" in row and "parent" not in row:
+                row["parent"] = None
+            count = counts.get((event.get("slice", 1), event["started"])) if "started" in event else None
+            if count:
+                row["folded"] = count
+            shown.append(row)
+        return shown
+
+    def wires(self, events: list[Record], wire: Wire | None) -> dict[str, Any]:
+        if wire is None:
+            return {}
+        wires: dict[str, Any] = {}
+        asked: dict[int, Record] = {}
+        base, part = 0, 1
+        for event in events:
+            if event.get("slice", part) != part:  # as the page numbers the slices of a run
+                part, base = event["slice"], base + 10_000_000
+            if event["type"] == "model_started":
+                asked[base + event["seq"]] = event
+            elif event["type"] == "attempt_started" and len(wires) < MAX_WIRES:
+                started = asked.pop(base + (event.get("parent") or 0), None)
+                request = None if started is None else wire(started.get("request") or {}, event.get("provider") or "")
+                if request is not None:
+                    wires[str(base + event["parent"])] = self._put(request, whole=True)
+        return wires
+
+    def _put(self, value: Any, whole: bool) -> Any:
+        if isinstance(value, str):
+            return value if len(value) < _SHARED and not value.startswith("\x01") else self._text(value, whole)
+        if isinstance(value, Mapping):
+            entries = cast(Mapping[str, Any], value)
+            return {key: self._put(item, whole) for key, item in entries.items()}
+        if isinstance(value, list | tuple):
+            return [self._put(item, whole) for item in cast("list[Any]", value)]
+        return value
+
+    def _text(self, text: str, whole: bool) -> str:
+        if len(text) > MAX_TEXT and not whole:
+            text = f"{text[:MAX_TEXT]}\n[{len(text) - MAX_TEXT:,} more characters are left out]"
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = f"\x01{len(self.texts)}"
+            self.texts.append(text)
+        return number
+
+
+Key = tuple[int, int]
+
+
+def _crowd(events: list[Record]) -> tuple[set[Key], dict[Key, int]]:
+    """Of a run of too many steps, those to leave out, and how many were left out below each step."""
+    starts = [event for event in events if event["type"].endswith("_started")]
+    if len(starts) <= MAX_STEPS:
+        return set(), {}
+    parents = {
+        (event.get("slice", 1), event.get("parent")) for event in events if not event["type"].endswith("_finished")
+    }
+    fine = {
+        (event.get("slice", 1), event["started"])
+        for event in events
+        if event["type"].endswith("_finished") and event.get("outcome") == "ok"
+    }
+    dropped: set[Key] = set()
+    counts: dict[Key, int] = {}
+    for event in starts:
+        key = (event.get("slice", 1), event["seq"])
+        if key in fine and key not in parents and event.get("parent") is not None:
+            dropped.add(key)
+            around = (key[0], event["parent"])
+            counts[around] = counts.get(around, 0) + 1
+    return dropped, counts

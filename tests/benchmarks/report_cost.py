@@ -1,0 +1,79 @@
+"""What a report costs: ``python tests/benchmarks/report_cost.py [--events 50000]``.
+
+Writes the report of a run of so many events, opens it in chromium and scrolls through it: seconds of processor time to make it, bytes,
+seconds until it is ready in the browser, elements, and the longest task of the browser while it scrolls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from agentflow import AgentFlow, ScriptedProvider
+from agentflow.observe.report.build import report_html
+
+PROGRAM = """(defatom t (params (x)) (instructions "Describe {{x}} in one line, please."))
+(pmap (lambda (n) (value-of (t (x (format "item {}" n))))) (range n) 50)"""
+SCROLL = """async () => {
+  const long = [];
+  new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
+  for (let at = 0; at <= 200; at += 1) {
+    report.list.scrollTop = (report.list.scrollHeight * at) / 200;
+    await new Promise(requestAnimationFrame);
+  }
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  return Math.max(0, ...long);
+}"""
+
+
+async def events_of(count: int) -> list[dict[str, Any]]:
+    """The records of a run of at least ``count`` events."""
+    events: list[dict[str, Any]] = []
+    async with AgentFlow(provider=ScriptedProvider(lambda request: f"It is {request.messages[-1].text}")) as flow:
+        flow.subscribe(lambda event: events.append(event.to_dict()))
+        await flow.run(PROGRAM, bindings={"n": count // 17 + 1})
+    return events
+
+
+async def measure(count: int) -> None:
+    """Print the figures."""
+    events = await events_of(count)
+    began = time.process_time()
+    html = report_html(events)
+    made = time.process_time() - began
+    print(f"{len(events):,} events: made in {made:.2f} s of CPU (3), {len(html) / 1e6:.2f} MB (2)")
+    path = shutil.which("chromium")
+    if path is None:
+        print("no chromium here: not opened")
+        return
+    from playwright.async_api import async_playwright
+
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "run.html"
+        await asyncio.to_thread(file.write_text, html, "utf-8")
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            page = await browser.new_page(viewport={"width": 1500, "height": 900})
+            await page.goto(file.as_uri())
+            await page.wait_for_function("globalThis.report")
+            ready = await page.evaluate("performance.now()") / 1000
+            # every branch opened, so that there is something to scroll through
+            await page.evaluate("report.closed.clear(); report.refresh()")
+            longest = await page.evaluate(SCROLL)
+            nodes = await page.evaluate("document.querySelectorAll('*').length")
+            rows = await page.evaluate("report.rows.length")
+            await browser.close()
+    print(
+        f"ready after {ready:.2f} s (1.5); {nodes} elements for {rows:,} rows (1,000); longest task while scrolling {longest:.0f} ms (50)"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=50_000)
+    asyncio.run(measure(parser.parse_args().events))
