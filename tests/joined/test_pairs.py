@@ -31,6 +31,7 @@ from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.journal.sessions import SqliteSessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
@@ -556,6 +557,18 @@ async def durable_run_goes_on(house: House) -> None:
     assert len(hanging) == 5 and handle.replayed == 1
 
 
+async def session_lasts(house: House) -> None:
+    """What a run adds to a session that lasts is in the database, and in the session when it is opened again."""
+    text = '(defatom say (params (q string)) (instructions "{{q}}")) (begin (say (q "one")) (say (q "two")))'
+    for before in (0, 2):
+        async with (
+            AgentFlow(provider=house.provider, root=house.root, durable=f"sqlite:///{house.root}/runs.db") as flow,
+            flow.session("ada") as session,
+        ):
+            assert len(session.turns()) == before
+            await flow.run(text, session=session)
+
+
 PAIRS = [
     Pair("ProviderAdapter", "TurnLoop", OfflineProvider, turn_loop_asks_offline),
     Pair("ProviderAdapter", "TurnLoop", FallbackProvider, fallback_goes_on_to_the_next),
@@ -615,6 +628,7 @@ PAIRS = [
     Pair("RunPort", "TurnLoop", Run, turn_loop_calls_a_tool),
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
     Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
+    Pair("SessionStore", "Conversations", SqliteSessions, session_lasts),
     Pair("Verdict", "branches", JournalVerdict, durable_run_goes_on),
     Pair("Clock", "recovery", JournalClock, durable_run_goes_on),
 ]
