@@ -42,7 +42,6 @@ from agentflow.memory.notes import NoteBook, Notes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recorder import Recorder
-from agentflow.observe.stream import Subscriber
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
@@ -52,7 +51,7 @@ from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
-from agentflow.runtime.handle import RunResult, RunStream
+from agentflow.runtime.handle import OwnReader, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.run import Approver
@@ -300,17 +299,21 @@ class AgentFlow:
         approve: Approver | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
     ) -> RunResult:
         """Run a program to its end.
 
         ``bindings`` are variables it finds; ``env`` an environment whose variables and tasks it shares; ``session`` a
         conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
         named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
-        of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. Called from inside a
+        of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
+        ``max_tokens`` lower the limits in force, and never raise them. Called from inside a
         tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
         result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
+        limits = self._lowered(limits, max_cost, max_tokens)
         return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None)
 
     def stream(
@@ -325,11 +328,14 @@ class AgentFlow:
         approve: Approver | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
     ) -> RunStream:
         """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
+        limits = self._lowered(limits, max_cost, max_tokens)
         return RunStream(
             lambda own: self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, own)
         )
@@ -476,6 +482,13 @@ class AgentFlow:
         async with in_run(self.engine, "call", self.handler.session) as call:
             return await call.call(function, *arguments)
 
+    def _lowered(self, limits: Limits | None, usd: float | None, tokens: int | None) -> Limits | None:
+        """``limits``, or those in force where this is called, with no more money and tokens than this."""
+        if usd is None and tokens is None:
+            return limits
+        outer = executing_call()
+        return (limits or (self.limits if outer is None else outer.run.limits)).lowered(usd, tokens)
+
     async def _main(
         self,
         program: ProgramLike,
@@ -487,7 +500,7 @@ class AgentFlow:
         approve: Approver | None,
         run_id: str | None,
         labels: Mapping[str, str] | None,
-        own: Subscriber | None,
+        own: OwnReader | None,
     ) -> RunResult:
         grants = None if allow is None else frozenset(allow)
         outer = executing_call()
@@ -507,6 +520,8 @@ class AgentFlow:
             part, call = self.engine.join(
                 outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
             )
+            if own is not None:
+                own.run = part
             async with self.engine.called_back(outer), part.clock():
                 value = await self.engine.evaluate(compiled, environment, call, fitted=True)
             return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
@@ -521,6 +536,8 @@ class AgentFlow:
             run_id=run_id,
             labels=labels,
         ) as (run, call):
+            if own is not None:
+                own.run = run
             value = await self.engine.evaluate(compiled, environment, call, fitted=True)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
 

@@ -80,6 +80,16 @@ class FlowOptions(ModelOptions):
             help="A limit of the run: steps, wall_s, turns, tokens, usd, ... (repeatable).",
         ),
     ] = None
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="USD", min=0, help="The run may cost this at most; only lowers a limit."),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens", metavar="N", min=0, help="The run may use these tokens at most; only lowers a limit."
+        ),
+    ] = None
     approve: Annotated[
         str,
         typer.Option(
@@ -335,7 +345,9 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
     settings = options.settings()
     arguments: dict[str, Any] = {
         "settings": settings,
-        "limits": parse_limits(options.limit or (), settings.make_limits()),
+        "limits": parse_limits(options.limit or (), settings.make_limits()).lowered(
+            options.max_cost, options.max_tokens
+        ),
         "approve": approver(options.approve),
         "index_cache": True,
         "notes": options.notes,

@@ -5,6 +5,7 @@
     ├── SexpEvaluationError        the program is wrong, found at compile time or at run time
     │   └── UnboundSymbolError     (also a NameError)
     ├── LimitExceeded              a limit of the run; a program cannot catch it
+    ├── RunCancelled               the run was left before its end, so it has no value
     ├── ConfigurationError         a setting, a key or a model name is missing or wrong
     ├── SessionBusy                a session is in use by another run
     ├── PathDenied                 a file tool refuses a path
@@ -30,10 +31,13 @@ span. Upper layers add frames; nobody re-wraps or stringifies an error. Renderin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentflow.core.reasons import Reason, known_reason
 from agentflow.core.source import Span
+
+if TYPE_CHECKING:
+    from agentflow.core.messages import Usage
 
 MAX_MESSAGE = 2_000
 """Maximum length of a message in characters; a longer one is cut in the middle."""
@@ -67,6 +71,15 @@ class AgentflowError(Exception):
     default_code: ClassVar[str] = "internal/error"
     default_reason: ClassVar[Reason] = "unexpected_error"
 
+    run_id: str | None = None
+    """The run that raised the error, as its host sees it; so are ``usage`` and ``cost``."""
+    usage: Usage | None = None
+    """The tokens that the run had used."""
+    cost: float | None = None
+    """The USD that the run had cost; None if a price is unknown."""
+    partial: Any = ()
+    """The values that the outermost ``parallel`` or ``pmap`` which the error cut had by then, in order, at most 1,000. For the
+    host only, who has paid for them. Of a ProviderError, the text that had arrived."""
     recorded_cause: str | None = None
     """The :attr:`cause_text` of an error that was read back from a record, where its cause is not at hand."""
 
@@ -208,6 +221,13 @@ class LimitExceeded(AgentflowError):
             hint=hint or f"raise it with Limits({limit}=...) if the work is meant to need more",
             details={"limit": limit, "allowed": allowed, "used": used},
         )
+
+
+class RunCancelled(AgentflowError):
+    """The value of a run was asked for that had been left, and so cancelled, before its end."""
+
+    default_code = "run/cancelled"
+    default_reason = "execution_halted"
 
 
 class ConfigurationError(AgentflowError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
@@ -56,10 +56,19 @@ class Limits:
                     hint=f"for example Limits({f.name}={f.default!r})",
                 )
 
+    def lowered(self, usd: float | None = None, tokens: int | None = None) -> Limits:
+        """These limits with at most this money and these tokens. Raises ConfigurationError for what is no limit."""
+        asked = Limits(usd=usd, tokens=tokens)
+        return replace(self, usd=_least(self.usd, asked.usd), tokens=_least(self.tokens, asked.tokens))
+
     def within(self, outer: Limits) -> Limits:
         """These limits, none of them above ``outer``'s."""
         narrowed: dict[str, Any] = {}
         for f in fields(self):
-            own, allowed = getattr(self, f.name), getattr(outer, f.name)
-            narrowed[f.name] = own if allowed is None else allowed if own is None else min(own, allowed)
+            narrowed[f.name] = _least(getattr(self, f.name), getattr(outer, f.name))
         return Limits(**narrowed)
+
+
+def _least(one: Any, other: Any) -> Any:
+    """The lower of two limits; None is no limit."""
+    return one if other is None else other if one is None else min(one, other)

@@ -6,10 +6,12 @@ have ended when the form returns, however it returns.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.errors import AgentflowError, LimitExceeded, ProviderError, SexpEvaluationError
 from agentflow.core.events import BranchStarted
 from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
@@ -26,6 +28,10 @@ from agentflow.runtime.definitions import Overlay
 from agentflow.runtime.permits import depth_of
 from agentflow.runtime.strand import Strand
 
+MAX_PARTIAL = 1_000
+"""Number of values that an error which cut a form has of it."""
+_UNFINISHED = object()
+
 
 class _Fork:
     """The branches of one form: where they are and what they give."""
@@ -35,7 +41,7 @@ class _Fork:
         self.rt = rt
         self.form = form
         self.span = span
-        self.values: list[Any] = [None] * count
+        self.values: list[Any] = [_UNFINISHED] * count
         self.sessions: dict[int, Session] = {}
         self.overlays: dict[int, Overlay] = {}
         rt.call.span = span
@@ -108,6 +114,18 @@ class _Fork:
                     for template in tasks.values():
                         self.rt.define(env, template)
 
+    async def all(self, code: Callable[[int], Coroutine[Any, Any, Any]], width: int | None = None) -> list[Any]:
+        """The values of all branches, in order. An error has those that there were, for the host."""
+        try:
+            await self.crew(width).run(code)
+        except (AgentflowError, asyncio.CancelledError) as error:
+            if not isinstance(error, ProviderError):
+                there = (value for value in self.values if value is not _UNFINISHED)
+                error.partial = tuple(islice(there, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
+            raise
+        self.join()
+        return self.values
+
     def crew(self, width: int | None = None) -> Crew[int]:
         """Who runs the branches, begun in index order, at most ``width`` at once."""
         count = len(self.values)
@@ -117,9 +135,7 @@ class _Fork:
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
     """All values, in order."""
     fork = _Fork(rt, "parallel", span, len(thunks))
-    await fork.crew().run(lambda index: fork.branch(index, thunks[index]))
-    fork.join()
-    return fork.values
+    return await fork.all(lambda index: fork.branch(index, thunks[index]))
 
 
 async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit: Any = None) -> list[Any]:
@@ -141,9 +157,7 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
 
     elements = list(elements)  # what the branches see, whatever becomes of the list meanwhile
     fork = _Fork(rt, "pmap", span, len(elements))
-    await fork.crew(limit).run(lambda index: fork.branch(index, code, (elements[index],)))
-    fork.join()
-    return fork.values
+    return await fork.all(lambda index: fork.branch(index, code, (elements[index],)), limit)
 
 
 async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:

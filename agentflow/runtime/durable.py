@@ -24,7 +24,7 @@ from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of, successor_of
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
-from agentflow.runtime.handle import RunResult
+from agentflow.runtime.handle import Account, RunResult, account_of
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.run import Approver, check_name, new_run_id
@@ -114,6 +114,15 @@ class DurableRun:
         """The USD that did not have to be paid again; None if a price is unknown."""
         before, adopted = self._before[1], 0.0 if self._records is None else self._records.adopted_cost
         return None if before is None or adopted is None else before + adopted
+
+    @property
+    def account(self) -> Account:
+        """What the run has used so far, whatever process it arose in."""
+        end = self._end
+        if end is not None and end.result is not None:
+            return Account(self.run_id, end.result.usage, end.result.cost, end.result.steps)
+        run = None if self._records is None else self._records.live
+        return Account(self.run_id, *self._before) if run is None else account_of(run)
 
     async def result(self) -> RunResult:
         """Wait for the end. Raises the program's error, and JournalError: ``durable/cancelled``, ``durable/interrupted``.
@@ -414,6 +423,7 @@ class DurableRuns:
             labels=row.input["labels"],
             journal=journal,
         ) as (run, call):
+            records.live = run
             call.definitions = records.overrides
             value = await self._engine.evaluate(program, env, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, RunCancelled
 from agentflow.core.events import Event
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import Usage
+from agentflow.core.results import NO_USAGE
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
 
@@ -26,6 +27,42 @@ class RunResult:
     steps: int = 0
 
 
+@frozen
+class Account:
+    """What a run has used so far: its id, the tokens, the ``cost`` in USD (None: a price is unknown), the steps."""
+
+    run_id: str = ""
+    usage: Usage = NO_USAGE
+    cost: float | None = 0.0
+    steps: int = 0
+
+
+class AccountedRun(Protocol):
+    """A run as its account sees it."""
+
+    run_id: str
+    usage: Usage
+    cost_usd: float | None
+
+    @property
+    def steps_used(self) -> int: ...
+
+
+def account_of(run: AccountedRun) -> Account:
+    """What ``run`` has used so far."""
+    return Account(run.run_id, run.usage, run.cost_usd, run.steps_used)
+
+
+class OwnReader(Subscriber):
+    """The queue of the caller's own stream, which knows the run that it reads once there is one."""
+
+    __slots__ = ("run",)
+
+    def __init__(self) -> None:
+        super().__init__(lossy=False)
+        self.run: AccountedRun | None = None
+
+
 class RunStream:
     """A run and its events. Use as ``async with``; nothing outlives the block.
 
@@ -36,7 +73,7 @@ class RunStream:
 
     def __init__(self, main: Callable[[Subscriber], Awaitable[RunResult]]) -> None:
         self._main = main
-        self._events = Subscriber(lossy=False)
+        self._events = OwnReader()
         self._group = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
         self._result: RunResult | None = None
@@ -72,7 +109,23 @@ class RunStream:
             raise self._error
         return None
 
+    @property
+    def account(self) -> Account:
+        """What the run has used so far."""
+        run = self._events.run
+        return Account() if run is None else account_of(run)
+
+    def _opened(self) -> asyncio.Task[None]:
+        if self._task is None:
+            raise AgentflowError(
+                "this stream has not been opened",
+                code="stream/not-open",
+                hint="write: async with flow.stream(...) as run: async for event in run: ...",
+            )
+        return self._task
+
     def __aiter__(self) -> AsyncIterator[Event]:
+        self._opened()
         if self._iterated:
             raise AgentflowError(
                 "the events of a run can be iterated over once",
@@ -88,13 +141,19 @@ class RunStream:
 
     async def result(self) -> RunResult:
         """Like :meth:`value`, but return the whole result."""
-        assert self._task is not None, "use the stream as `async with`"
+        task = self._opened()
         self._events.discard()
-        if not self._task.done():
-            await asyncio.wait([self._task])
+        if not task.done():
+            await asyncio.wait([task])
         self._seen = True
         if self._error is not None:
             raise self._error
         if self._result is None:
-            raise asyncio.CancelledError
+            account = self.account
+            error = RunCancelled(
+                "the run was cancelled before its end, so it has no value",
+                hint="await run.value() inside of the async with block",
+            )
+            error.run_id, error.usage, error.cost = account.run_id, account.usage, account.cost
+            raise error
         return self._result

@@ -15,6 +15,7 @@ from agentflow.core.ports import JournalStore
 from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage
 from agentflow.runtime.generations import TaskOverrides
+from agentflow.runtime.handle import AccountedRun
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
 
@@ -40,6 +41,7 @@ class Records:
         self.root = root
         self.usage: Usage = read_usage(owned.usage)
         self.cost = owned.cost
+        self.live: AccountedRun | None = None
         self.replayed = 0
         self.pool: Pool | None = None
         self.overrides: TaskOverrides | None = None

@@ -148,10 +148,11 @@ class RunPurse:
             left_usd = self.usd - self.used_usd + _GRAIN_USD
             each = held.quote.output_usd
             least = asked if not each else int(min(LEAST_ANSWER, self.usd / 4 / each, asked))
-            fits = (left_usd - held.quote.input_usd) / each if each else room if left_usd >= held.quote.input_usd else 0
+            left_usd -= held.quote.input_usd
+            fits = left_usd / each if each else asked if left_usd >= 0 else 0
             if fits < room:
                 room, limit = int(fits), "usd"
-            if room < max(1, least):
+            if fits < max(1, least):
                 raise LimitExceeded(
                     f"the run has cost ${self.used_usd:.4f} of ${self.usd:.4f}: what is left is too little for a call "
                     f"whose input costs up to ${held.quote.input_usd:.4f}, and a token of its answer ${each:.6f}",

@@ -12,10 +12,10 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.call import ApprovalRequest, CallContext, JournalPort, RunServices
-from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.errors import ConfigurationError, LimitExceeded, ProviderError, clip
 from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
@@ -98,6 +98,11 @@ class Run:
         self.take_over = services.take_over
         self.check_program = services.check_program
         self.run_program = services.run_program
+
+    @property
+    def steps_used(self) -> int:
+        """Steps taken so far."""
+        return self.budget.steps_used
 
     @property
     def congested(self) -> bool:
@@ -267,6 +272,8 @@ class OpenRun:
                 self._finish(final)
             shown = redacted(final, self._redactor) if isinstance(final, Exception) and self._redactor else final
             context = shown.__context__ if shown is not None else None
+            if isinstance(shown, Exception):
+                self._account(shown, error)
             if self._pump is not None:
                 await self._pump.__aexit__(type(shown) if shown is not None else None, shown, trace)
             if shown is not error and shown is not None:
@@ -278,6 +285,16 @@ class OpenRun:
             session.release()
             if session.keeper is not None:
                 await session.keeper.keep()
+
+    def _account(self, shown: Exception, error: BaseException | None) -> None:
+        """Tell the host, by the error that it gets, what the run has cost, and the values it had when ``error`` cut it."""
+        run = self._run
+        told: dict[str, Any] = {"run_id": run.run_id, "usage": run.usage, "cost": run.cost_usd}
+        if shown is not error and not isinstance(shown, ProviderError):
+            told["partial"] = getattr(error, "partial", ())
+        for name, value in told.items():
+            with contextlib.suppress(AttributeError):  # the class of a foreign error may have slots
+                setattr(shown, name, value)
 
     def _finish(self, error: BaseException | None) -> None:
         run = self._run

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -87,3 +88,13 @@ def test_help_is_for_people(command: str) -> None:
     if not command:
         assert not [line for line in done.stdout.splitlines() if line.endswith("...") and not line.startswith("Usage")]
         assert "124" in done.stdout and "agentflow demo" in done.stdout
+
+
+def test_money_and_tokens_are_lowered_and_never_raised(tmp_path: Path) -> None:
+    """``--max-cost`` and ``--max-tokens`` lower the limits of the settings and of ``--limit``; the lower one counts."""
+    program = tmp_path / "ask.sexp"
+    program.write_text('(defatom ask (params) (instructions "Go.")) (value-of (ask))')
+    command = [sys.executable, "-m", "agentflow", "run", str(program), "--model", "offline", "--max-cost", "0.01"]
+    for least, most in (("--max-tokens=3", "--limit=tokens=100000"), ("--limit=tokens=3", "--max-tokens=100000")):
+        done = subprocess.run([*command, least, most], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 5 and "of 3 tokens" in done.stderr

@@ -1,0 +1,147 @@
+"""A run that failed, was left or goes on keeps its account; and what it may cost can only be lowered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, Limits, Price, ScriptedProvider
+from agentflow.core.errors import AgentflowError, LimitExceeded, ProviderError, TaskError
+from agentflow.errors import RunCancelled
+from agentflow.events import ModelFinished
+from tests.support.metered_model import MeteredModel, asking
+
+PRICES = {"scripted:*": Price(1, 1)}
+
+
+class Slotted(Exception):
+    """An error that takes no attributes."""
+
+    __slots__ = ()
+
+
+async def test_an_error_says_what_its_run_cost() -> None:
+    """Whatever a run raises has its id, its tokens and its money, errors of the host's own too."""
+    model = MeteredModel()
+    async with AgentFlow(provider=model, prices=PRICES) as flow:
+        with pytest.raises(TaskError) as caught:
+            await flow.run(f"{asking()} (ask (n 5)) (value-of (ask (n 'x)))", run_id="run-7")
+    error = caught.value
+    assert error.run_id == "run-7" and error.usage is not None
+    assert error.usage.total_tokens == model.paid > 0 and error.cost == pytest.approx(model.paid / 1e6)
+    assert AgentflowError("x").usage is None and AgentflowError("x").partial == ()
+
+
+async def test_what_was_finished_comes_with_the_error() -> None:
+    """``partial`` has the values of the outermost form that was cut, in order, at most a thousand."""
+    async with AgentFlow(provider=MeteredModel(), limits=Limits(tokens=2_000)) as flow:
+        flow.task_system.register_template(
+            {"name": "ask", "params": "n", "instructions": "Write {{n}}", "max_output_tokens": 300}
+        )
+        with pytest.raises(LimitExceeded) as caught:
+            await flow.run(
+                "(pmap (lambda (n) (map (lambda (m) (ask (n m)) m) (list n n))) (list 1 2 300 300 300 300 300))"
+            )
+        assert caught.value.partial[:2] == ([1, 1], [2, 2])
+    async with AgentFlow(limits=Limits(concurrency=1)) as flow:
+        for items, there in ((3_000, 1_000), (5, 4)):
+            with pytest.raises(AgentflowError) as failed:
+                await flow.run(f"(pmap (lambda (n) (if (= n {items - 1}) (raise 'no) n)) (range {items}))")
+            assert failed.value.partial == tuple(range(there))
+        with pytest.raises(LimitExceeded) as late:
+            await flow.run("(parallel 1 (while true 1))", limits=Limits(wall_s=0.2, steps=None))
+        assert late.value.limit == "wall_s" and late.value.partial == (1,)
+
+
+async def test_a_provider_error_keeps_its_text() -> None:
+    """The partial of a broken answer is its text, as it is outside of runs."""
+    async with AgentFlow(provider=ScriptedProvider([{"text": "half", "error": "broke"}])) as flow:
+        with pytest.raises(ProviderError) as caught:
+            await flow.run(f"{asking()} (pmap (lambda (n) (value-of (ask (n n)))) (list 1))")
+    assert caught.value.partial == "half" and caught.value.run_id
+
+
+async def test_a_lone_cancellation_is_left_as_it_is() -> None:
+    """A run whose task is cancelled raises CancelledError, with nothing added to it."""
+    async with AgentFlow(limits=Limits(steps=None)) as flow:
+        task = asyncio.create_task(flow.run("(while true 1)"))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+    assert not hasattr(caught.value, "run_id")
+
+
+async def test_a_stream_tells_what_it_has_cost_so_far() -> None:
+    """``account`` is live, and stands when the run has ended."""
+    async with AgentFlow(provider=MeteredModel(), prices=PRICES) as flow:
+        seen: list[int] = []
+        stream = flow.stream(f"{asking()} (ask (n 5)) (ask (n 6))", run_id="r")
+        assert stream.account.usage.requests == 0
+        async with stream as run:
+            async for event in run:
+                if isinstance(event, ModelFinished):
+                    await asyncio.sleep(0)
+                    seen.append(run.account.usage.requests)
+        result = await run.result()
+        assert seen[-1] == 2 and run.account.run_id == "r"
+        assert (run.account.usage, run.account.cost, run.account.steps) == (result.usage, result.cost, result.steps)
+
+
+async def test_a_stream_that_was_left_has_no_value() -> None:
+    """It raises RunCancelled, which says what the run had cost; it does not cancel whoever asks."""
+    model = ScriptedProvider(["a", {"text": "b", "delay_s": 60}])
+    async with AgentFlow(provider=model) as flow:
+        async with flow.stream(f"{asking()} (ask (n 1)) (ask (n 2))") as run:
+            async for event in run:
+                if isinstance(event, ModelFinished):
+                    break
+        with pytest.raises(RunCancelled) as caught:
+            await run.value()
+    assert (
+        caught.value.usage is not None
+        and caught.value.usage.requests >= 1
+        and caught.value.run_id == run.account.run_id
+    )
+
+
+async def test_a_stream_that_was_not_opened_says_so() -> None:
+    """Iterating over a stream, or asking for its value, outside of ``async with`` is an error at once."""
+    async with AgentFlow() as flow:
+        stream = flow.stream("1")
+        with pytest.raises(AgentflowError) as caught:
+            async for _ in stream:
+                pass
+        assert caught.value.code == "stream/not-open" and "async with" in (caught.value.hint or "")
+        with pytest.raises(AgentflowError, match="not been opened"):
+            await stream.value()
+
+
+@pytest.mark.parametrize("own", [Limits(), Limits(tokens=10_000, usd=10)])
+async def test_what_a_run_may_cost_can_be_lowered(own: Limits) -> None:
+    """``max_cost=`` and ``max_tokens=`` bound one run, in a stream too; they never raise a limit, nor leave a tool's run."""
+    model = MeteredModel()
+    program = f"{asking()} (while true (ask (n 5)))"
+    async with AgentFlow(provider=model, limits=own, prices={"scripted:*": Price(1_000, 1_000)}) as flow:
+        for asked, limit in (({"max_tokens": 300}, "tokens"), ({"max_cost": 0.2}, "usd")):
+            with pytest.raises(LimitExceeded) as caught:
+                await flow.run(program, **asked)  # type: ignore[arg-type]
+            assert caught.value.limit == limit and caught.value.allowed == next(iter(asked.values()))
+        with pytest.raises(LimitExceeded):
+            async with flow.stream(program, max_tokens=300) as run:
+                await run.value()
+        assert flow.limits == own and (await flow.run("1", max_cost=0)).value == 1
+        with pytest.raises(AgentflowError, match="usd=-1"):
+            await flow.run("1", max_cost=-1)
+
+        @flow.tool
+        async def nested(tokens: int) -> Any:
+            """Ask for as much as given."""
+            return (await flow.run(program, max_tokens=tokens)).value
+
+        for tokens, allowed in ((200, 200), (10**6, 500)):
+            with pytest.raises(LimitExceeded) as caught:
+                await flow.run(f"(nested (tokens {tokens}))", max_tokens=500)
+            assert caught.value.allowed == allowed
