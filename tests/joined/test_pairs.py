@@ -562,7 +562,9 @@ async def session_lasts(house: House) -> None:
     text = '(defatom say (params (q string)) (instructions "{{q}}")) (begin (say (q "one")) (say (q "two")))'
     for before in (0, 2):
         async with (
-            AgentFlow(provider=house.provider, root=house.root, durable=f"sqlite:///{house.root}/runs.db") as flow,
+            AgentFlow(
+                provider=ScriptedProvider(["one", "two"]), root=house.root, durable=f"sqlite:///{house.root}/runs.db"
+            ) as flow,
             flow.session("ada") as session,
         ):
             assert len(session.turns()) == before
