@@ -108,34 +108,45 @@ Piece = TextDelta | ThinkingDelta
 
 
 class PieceLine:
-    """Pieces of one stream that share a line: ``pieces`` holds number and text of each, ``last`` is the last of them.
+    """Pieces of one stream that share a line: the ``texts``, the number of the ``next`` one if it follows, the time ``until``.
 
-    A line spans no more time than the recorder's writer leaves between two looks, so that the times of the first and the
-    last piece are enough.
+    ``gaps`` holds, for each piece that did not follow the one before, its place and its number. A line spans no more time
+    than the recorder's writer leaves between two looks, so that the times of the first and the last piece are enough. The
+    recorder sets all this on the spot: a call for each piece would cost as much as the rest.
     """
 
-    __slots__ = ("_first", "kind", "last", "parent", "pieces", "run_id")
+    __slots__ = ("_first", "gaps", "kind", "next", "parent", "run_id", "texts", "until")
 
     def __init__(self, first: Piece) -> None:
-        self._first = self.last = first
+        self._first = first
         self.kind = type(first)
         self.run_id = first.run_id
         self.parent = first.parent
-        self.pieces: list[tuple[int, str]] = []
+        self.next = first.seq
+        self.until = first.time
+        self.texts: list[str] = []
+        self.gaps: list[tuple[int, int]] = []
 
     def entry(self) -> LogEntry:
         """The line."""
-        first, last = self._first, self.last
-        seqs, texts = zip(*self.pieces, strict=True)
+        first = self._first
         data = {
             **replace(first, text="").to_dict(),
             "type": PIECES_LINE,
             "of": first.type,
-            "seq": first.seq if last.seq - first.seq + 1 == len(seqs) else seqs,
-            "until": last.time,
-            "text": texts,
+            "seq": self._numbers() if self.gaps else first.seq,
+            "until": self.until,
+            "text": self.texts,
         }
-        return LogEntry(first.slice, last.seq, _encoded(data))
+        return LogEntry(first.slice, self.next - 1, _encoded(data))
+
+    def _numbers(self) -> list[int]:
+        numbers: list[int] = []
+        starts = [(0, self._first.seq), *self.gaps]
+        ends = [*[at for at, _ in self.gaps], len(self.texts)]
+        for (at, seq), end in zip(starts, ends, strict=True):
+            numbers += range(seq, seq + end - at)
+        return numbers
 
 
 def content_line(digest: str, body: bytes) -> bytes:

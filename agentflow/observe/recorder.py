@@ -84,9 +84,13 @@ class Recorder:
                     or kind is not line.kind
                 ):
                     line = self._line_of(piece)
-                line.pieces.append((piece.seq, piece.text))
-                line.last = piece
-                self._size = size = self._size + len(piece.text) + _PIECE_BYTES
+                seq, text = piece.seq, piece.text
+                if seq != line.next:
+                    line.gaps.append((len(line.texts), seq))
+                line.next = seq + 1
+                line.texts.append(text)
+                line.until = piece.time
+                self._size = size = self._size + len(text) + _PIECE_BYTES
                 if size >= self._urgent or self._thread is None:
                     self._hasten(size)
             return

@@ -120,9 +120,7 @@ def test_pieces_are_read_one_by_one(opener: Opener) -> None:
     """Deltas that share a line come back singly, and reading may begin within a line."""
     store = opener()
     line = PieceLine(TextDelta("r", 1, 2, "0", 1, None, 5.0, text="a"))
-    for seq in range(2, 7):
-        line.pieces.append((seq, chr(95 + seq)))
-        line.last = TextDelta("r", 1, seq, "0", 1, None, 3.0 + seq, text="?")
+    line.texts, line.next, line.until = [*"abcde"], 7, 9.0
     write(store, run_of("r")[:1], last=False)
     store.append("r", [line.entry()])
     assert [(e["type"], e["seq"], e["text"], e["time"]) for e in store.read("r", (1, 3))] == [
