@@ -144,6 +144,8 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
 
 
 def _key(key: object, text: Callable[[object], str] = str) -> str:
+    if type(key) is str:
+        return key
     return key.name if isinstance(key, Symbol) else text(key)
 
 
