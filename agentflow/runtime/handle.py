@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import html
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol
 
-from agentflow.core.errors import AgentflowError, RunCancelled
+from agentflow.core.errors import AgentflowError, RunCancelled, clip
 from agentflow.core.events import Event
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
+from agentflow.lang.printer import print_value
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
+
+_SHOWN = 20_000
 
 
 @frozen
@@ -25,6 +29,13 @@ class RunResult:
     cost: float | None
     run_id: str
     steps: int = 0
+
+    def _repr_html_(self) -> str:
+        """The value and the account, for notebooks."""
+        cost = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
+        tokens = f"{self.usage.input_tokens:,} tokens in, {self.usage.output_tokens:,} out"
+        value = self.value if isinstance(self.value, str) else print_value(self.value, limit=_SHOWN)
+        return f"<pre>{html.escape(clip(value, _SHOWN))}</pre><small>run {html.escape(self.run_id)}: {tokens}, {cost}, {self.steps:,} steps</small>"
 
 
 @frozen

@@ -150,7 +150,7 @@ async def test_the_timeline_folds_filters_and_zooms(browser: Any, events: list[d
     """Wide forms are one row with their counts; chips and words filter, with what is around; keys move and open."""
     shown = await Page.open(browser, tmp_path / "r.html", report_html(events))
     rows = await shown.text(".rows")
-    assert "pmap 30/30" in rows and "attempt 1" in rows
+    assert "pmap 30/30" in rows and "parallel [0]" in rows and "attempt" not in rows
     before = await shown.page.evaluate("report.rows.length")
     await shown.page.click("[data-chip=failed]")
     labels = await shown.page.eval_on_selector_all(".row .label", "all => all.map(each => each.textContent)")
@@ -181,6 +181,7 @@ async def test_a_model_call_is_shown_whole_and_inert(
         "report.choose([...report.run.nodes.values()].filter(n => n.kind === 'model' && n.end.stop_reason === 'end')[0], true)"
     )
     aside = await shown.text("aside")
+    assert "object HTML" not in aside and "stop reason" in aside
     assert "Review f" in aside and "<script>document.title" in aside and "Title" in aside
     assert (
         await shown.count("aside .link") == 1

@@ -479,3 +479,10 @@ def test_a_flow_works_in_one_loop_after_another(tmp_path: Path) -> None:
     assert run() == "x"
     assert run() == "x"
     asyncio.run(flow.aclose())
+
+
+async def test_a_result_shows_itself_in_a_notebook() -> None:
+    """Value and account as HTML, in which nothing of the value is markup."""
+    async with AgentFlow(provider=ScriptedProvider([])) as flow:
+        shown = (await flow.run('(list "<script>alert(1)</script>" 2)', run_id="r-1"))._repr_html_()
+    assert "&lt;script&gt;alert(1)" in shown and "<script" not in shown and "run r-1: 0 tokens in" in shown

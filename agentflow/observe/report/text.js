@@ -8,7 +8,7 @@ function element(name, attributes = {}, ...children) {
     else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined) made.append(child);
+  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined) made.append(child);
   return made;
 }
 

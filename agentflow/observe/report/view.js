@@ -232,7 +232,7 @@ class View {
     const begin = sum ? sum.begin : node.begin;
     const until = sum ? sum.until : node.until === null ? run.end : node.until;
     const state = sum ? sum.state : node.state;
-    const foldable = group || node.children.length > 0;
+    const foldable = group || groupsOf(node).length > 0;
     const open = group ? !this.closed.has(node.key) : !this.closed.has(node);
     const label = element("span", { class: "label", title: visible(group ? node.form : node.label) },
       element("span", { class: "fold" }, foldable ? (open ? "▾" : "▸") : ""),
@@ -298,7 +298,7 @@ class View {
   close() { this.aside.hidden = true; this.main.classList.remove("open"); this.later(); }
 
   show(...children) {
-    this.aside.replaceChildren(...children.flat().filter(Boolean));
+    this.aside.replaceChildren(...children.flat(Infinity).filter(Boolean));
     this.aside.hidden = false; this.aside.scrollTop = 0;
     this.main.classList.add("open");
     this.later();
@@ -407,6 +407,8 @@ function summed(group, run) {
 
 // The children of a node: runs of branches of one form together, everything else by itself.
 function groupsOf(node) {
+  // one attempt that went well says nothing that its call does not say
+  if (node.kind === "model" && node.children.length === 1 && node.children[0].kind === "attempt" && node.children[0].state === "ok") return [];
   if (!node.children.some((child) => child.kind === "branch")) return node.children.length ? [[null, node.children]] : [];
   const groups = [], forms = new Map();
   for (const child of node.children) {
