@@ -15,7 +15,7 @@ from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
-from agentflow.core.ports import CandidateSource, EventStore, MemoryPort, Observer, ProviderAdapter
+from agentflow.core.ports import CandidateSource, Embedder, EventStore, MemoryPort, Observer, ProviderAdapter
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.session import Session
 from agentflow.core.source import Source
@@ -43,6 +43,7 @@ from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recorder import Recorder
 from agentflow.providers.base import DEFAULT_GATE
+from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.table import Router
@@ -84,6 +85,9 @@ class AgentFlow:
         provider: a ready ProviderAdapter, instead of ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
+        embeddings: a model that finds files by what they mean, on the server with ``/embeddings`` at ``embeddings_url``
+            (default: OpenAI's); its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra ``embeddings``. Texts of the files
+            are sent there.
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
@@ -120,6 +124,8 @@ class AgentFlow:
         provider: ProviderAdapter | None = None,
         memory: MemoryPort | None = None,
         sources: Sequence[CandidateSource] = (),
+        embeddings: str | Embedder | None = None,
+        embeddings_url: str | None = None,
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
@@ -178,7 +184,15 @@ class AgentFlow:
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None
         cached = {"cache_dir": default_cache_dir() if index_cache is True else Path(index_cache)} if index_cache else {}
-        index = FileMemory(cached, files=self.files, ranker=ranker, sources=sources) if memory is None else None
+        embedder = (embeddings or settings.embeddings) if memory is None else None
+        if isinstance(embedder, str):
+            url = embeddings_url or settings.embeddings_url
+            embedder = Embeddings(embedder, base_url=url, prices=self.router.prices)
+        index = (
+            FileMemory(cached, files=self.files, ranker=ranker, sources=sources, embedder=embedder)
+            if memory is None
+            else None
+        )
         finder = index or finder_of(memory)
         templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
         for template in read_directory(_directory("tasks", where)) if (where := tasks or settings.tasks) else ():

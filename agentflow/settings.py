@@ -30,7 +30,10 @@ _ENVIRONMENT = {
     "AGENTFLOW_TASKS": "tasks",
     "AGENTFLOW_WORKFLOWS": "workflows",
     "AGENTFLOW_SANDBOX": "sandbox",
+    "AGENTFLOW_EMBEDDINGS": "embeddings",
+    "AGENTFLOW_EMBEDDINGS_URL": "embeddings_url",
 }
+_NOT_FROM_A_FILE = ("embeddings", "embeddings_url")
 
 
 def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
@@ -74,7 +77,8 @@ class Settings(BaseModel):
     operators; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``prices`` a table of models with tables of
     :class:`~agentflow.providers.prices.Price`, which cannot lower a price that is known; ``model_settings``
     native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
-    model re-rank what the index finds; ``decompose`` rounds in which a task that ran out of context or output is split
+    model re-rank what the index finds; ``embeddings`` a model on the server at ``embeddings_url`` that finds files by what
+    they mean, which no file may name, since it would be sent the files; ``decompose`` rounds in which a task that ran out of context or output is split
     up by a written program (0: never). The key never stands in the file.
     """
 
@@ -97,6 +101,8 @@ class Settings(BaseModel):
     system: str = ""
     concurrency: int | None = None
     rerank: bool = False
+    embeddings: str | None = None
+    embeddings_url: Annotated[str | None, _judged(check_base_url)] = None
     decompose: int = 0
 
     def make_limits(self) -> Limits:
@@ -141,6 +147,14 @@ def load_settings(
                 code="config/setting",
                 hint="it would be sent your key: pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
             )
+        for name in _NOT_FROM_A_FILE:
+            if name in read:
+                raise ConfigurationError(
+                    f"{path} may not set {name}",
+                    code="config/setting",
+                    hint=f"it would have the files sent away: pass {name}= or --{name.replace('_', '-')}, or set"
+                    f" AGENTFLOW_{name.upper()}",
+                )
         values.update(read)
         origin.update(dict.fromkeys(read, str(path)))
     for variable, name in _ENVIRONMENT.items():

@@ -13,7 +13,7 @@ from typing import Any
 from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.core.errors import AgentflowError
 
-_PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices")
+_PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices", "numpy")
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
 
@@ -50,6 +50,14 @@ def _fts5() -> bool:
     return True
 
 
+def _embeddings() -> str:
+    """Whether files can be found by what they mean, and by which model."""
+    model, url = os.environ.get("AGENTFLOW_EMBEDDINGS"), os.environ.get("AGENTFLOW_EMBEDDINGS_URL")
+    if _package("numpy") is None:
+        return "not usable: install agentflow[embeddings]"
+    return f"{model} at {url or 'api.openai.com'}" if model else "usable: name a model, --embeddings MODEL"
+
+
 async def _sandbox(name: str) -> str:
     from agentflow.executors.sandbox.selection import SandboxChoice
 
@@ -69,6 +77,7 @@ async def doctor(as_json: bool) -> int:
         "packages": {name: _package(name) for name in _PACKAGES},
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
         "fts5": _fts5(),
+        "embeddings": _embeddings(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
@@ -86,6 +95,7 @@ async def doctor(as_json: bool) -> int:
         for name, there in report["keys"].items():
             write_out(f"{name:<20}{'set' if there else 'not set'}\n")
         write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
+        write_out(f"{'embeddings':<20}{report['embeddings']}\n")
         for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:

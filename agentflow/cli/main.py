@@ -14,7 +14,10 @@ from agentflow.cli.memory import memory
 from agentflow.cli.options import (
     AsJson,
     DemoOptions,
+    Directory,
     DurableOptions,
+    EmbeddingModel,
+    EmbeddingUrl,
     FlowOptions,
     Programs,
     ResumeOptions,
@@ -183,8 +186,11 @@ def repl(options: FlowOptions) -> None:
 
 @app.command()
 def index(
-    root: Annotated[str, typer.Argument(metavar="DIR", help="The directory to index.")] = ".",
+    directory: Directory = None,
+    root: Root = None,
     history: Annotated[bool, typer.Option("--history/--no-history", help="Use git history for ranking.")] = True,
+    embeddings: EmbeddingModel = None,
+    embeddings_url: EmbeddingUrl = None,
     json: AsJson = False,
 ) -> None:
     """Index a directory, or update its index.
@@ -193,18 +199,23 @@ def index(
     """
     from agentflow.cli.search import index_command
 
-    sys.exit(run_async(lambda: index_command(root, history=history, as_json=json), as_json=json))
+    where = directory or root or "."
+    work = partial(index_command, where, history=history, embeddings=embeddings, embeddings_url=embeddings_url)
+    sys.exit(run_async(lambda: work(as_json=json), as_json=json))
 
 
 @app.command()
 def search(
     query: Annotated[str | None, typer.Argument(metavar="WORDS", help="What to look for.")] = None,
+    directory: Directory = None,
     root: Root = None,
     k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="At most so many matches.")] = 10,
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", metavar="KIND", help="What to find: file (the default), symbol, commit; repeatable."),
     ] = None,
+    embeddings: EmbeddingModel = None,
+    embeddings_url: EmbeddingUrl = None,
     json: AsJson = False,
     serve: Annotated[
         bool, typer.Option("--serve-jsonl", help="Answer requests, a JSON object a line, from standard input.")
@@ -215,11 +226,10 @@ def search(
 
     if serve:
         sys.exit(run_async(serve_jsonl, as_json=True))
-    sys.exit(
-        run_async(
-            lambda: search_command(query or "", root or ".", k=k, kinds=kind or ["file"], as_json=json), as_json=json
-        )
-    )
+    where = directory or root or "."
+    found = partial(search_command, query or "", where, k=k, kinds=kind or ["file"])
+    work = partial(found, embeddings=embeddings, embeddings_url=embeddings_url)
+    sys.exit(run_async(lambda: work(as_json=json), as_json=json))
 
 
 @app.command()

@@ -26,6 +26,16 @@ Root = Annotated[
     str | None,
     typer.Option("--root", metavar="DIR", help="What the index and the file tools may see. Default: this directory."),
 ]
+Directory = Annotated[
+    str | None, typer.Argument(metavar="DIR", help="The directory, which --root may name too. Default: this one.")
+]
+EmbeddingModel = Annotated[
+    str | None,
+    typer.Option("--embeddings", metavar="MODEL", help="A model that finds files by what they mean; it is sent them."),
+]
+EmbeddingUrl = Annotated[
+    str | None, typer.Option("--embeddings-url", metavar="URL", help="Its server. Default: OpenAI's.")
+]
 Tasks = Annotated[str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")]
 Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
 Database = Annotated[

@@ -22,20 +22,35 @@ from agentflow.lib.terminal import clean
 from agentflow.memory import FileIndex, FileMemory, UpdateReport
 from agentflow.memory.file_memory import default_cache_dir
 from agentflow.memory.index import absolute_root
+from agentflow.providers.embeddings import Embeddings
+from agentflow.settings import load_settings
 
 _MAX_LINE = 16 * 1024 * 1024
 _SHOWN_SKIPS = 20
 
 
+def _memory(root: str, config: dict[str, Any], embeddings: str | None, embeddings_url: str | None) -> FileMemory:
+    settings = load_settings(embeddings=embeddings, embeddings_url=embeddings_url)
+    embedder = Embeddings(settings.embeddings, base_url=settings.embeddings_url) if settings.embeddings else None
+    return FileMemory(config=config, roots=[root], embedder=embedder)
+
+
 async def index_command(
-    root: str = ".", *, history: bool = True, cache_dir: Path | None = None, as_json: bool = False
+    root: str = ".",
+    *,
+    history: bool = True,
+    cache_dir: Path | None = None,
+    embeddings: str | None = None,
+    embeddings_url: str | None = None,
+    as_json: bool = False,
 ) -> int:
     """Index ``root``, or update its index, and print what was done and what was left out. Returns the exit code.
 
-    Raises DataError (``memory/root``, ``memory/database``).
+    ``embeddings`` is a model that makes vectors of the files, on the server at ``embeddings_url``; both may stand in
+    the environment. Raises DataError (``memory/root``, ``memory/database``) and what the server's failure is.
     """
     config = {"cache_dir": str(cache_dir or default_cache_dir()), "history": history}
-    async with FileMemory(config=config, roots=[root]) as memory:
+    async with _memory(root, config, embeddings, embeddings_url) as memory:
         report = (await memory.update_global_index())[0]
     if as_json:
         write_json({"ok": True, **_counts(report)})
@@ -61,6 +76,8 @@ async def search_command(
     k: int = 10,
     kinds: Sequence[str] = ("file",),
     cache_dir: Path | None = None,
+    embeddings: str | None = None,
+    embeddings_url: str | None = None,
     as_json: bool = False,
 ) -> int:
     """Print the best ``k`` matches below ``root`` for ``query``, a row each: score, place, reason, and the line that
@@ -78,7 +95,7 @@ async def search_command(
         if kind not in known:
             raise UsageError(f"there is no kind '{kind}'", hint=f"the kinds are {', '.join(known)}")
     config = {"cache_dir": str(cache_dir or default_cache_dir())}
-    async with FileMemory(config=config, roots=[root]) as memory:
+    async with _memory(root, config, embeddings, embeddings_url) as memory:
         matches = await memory.search(query, k, kinds=cast(Sequence[MatchKind], kinds))
     if as_json:
         listed = [_match_json(match) for match in matches]

@@ -302,6 +302,26 @@ class CandidateSource(Protocol):
         ...
 
 
+class Embedder(Protocol):
+    """Turns texts into vectors that are near each other where the texts mean the like."""
+
+    @property
+    def model(self) -> str:
+        """The model, by which stored vectors are told from another's."""
+        ...
+
+    async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:
+        """A vector for each text, in order, paid for by the run of ``call``; None outside of a run.
+
+        Raises ProviderError and LimitExceeded.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        ...
+
+
 @frozen
 class FileText:
     """The contents of a file: ``path`` as requested, decoded ``text`` (empty if ``binary``), ``digest`` blake2b-16."""

@@ -17,11 +17,12 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, LimitExceeded, clip
 from agentflow.core.host_code import HostCode
-from agentflow.core.ports import Candidate, CandidateSource, FilePort, Ranker
+from agentflow.core.ports import Candidate, CandidateSource, Embedder, FilePort, Ranker
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tokens import Tokeniser
+from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.finds import FILES_OF_SYMBOLS, commit_items, symbol_items
 from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
 from agentflow.memory.matches import (
@@ -42,6 +43,8 @@ _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
 _BUSY_TRIES = 3
 """How often a question waits for another process to store the first files of an index."""
+_EMBEDDED_BY_A_QUESTION = 200
+"""A question has vectors made for so many changed files at most; indexing makes all."""
 _LOOK_SHARE = 10
 """Scanning for changes takes at most this fraction (1/n) of the time: very large roots are scanned less often."""
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
@@ -55,7 +58,7 @@ class FileMemory:
     scans for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``,
     ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first question or by
     :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates; ``sources`` add
-    candidates; ``files`` the flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory. Raises
+    candidates; ``embedder`` adds files that mean the like; ``files`` the flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory. Raises
     ConfigurationError for an unknown setting.
     """
 
@@ -66,6 +69,7 @@ class FileMemory:
         roots: Sequence[str | os.PathLike[str]] | None = None,
         ranker: Ranker | None = None,
         sources: Sequence[CandidateSource] = (),
+        embedder: Embedder | None = None,
         files: FilePort | None = None,
         weights: RankWeights | None = None,
     ) -> None:
@@ -85,6 +89,7 @@ class FileMemory:
         cache_dir = settings.get("cache_dir")
         database = database_path(Path(cache_dir), self._roots) if cache_dir else None
         self.index = FileIndex(database, cache=True, rules=rules, weights=weights, held=files)
+        self.embeddings = EmbeddingSource(self.index, embedder) if embedder is not None else None
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._next_look: dict[str, float] = {}
@@ -97,6 +102,11 @@ class FileMemory:
     def roots(self) -> tuple[str, ...]:
         """The indexed directories."""
         return tuple(self._roots)
+
+    @property
+    def asks_others(self) -> bool:
+        """Whether sources propose files."""
+        return bool(self.sources) or self.embeddings is not None
 
     @property
     def global_index(self) -> dict[str, str]:
@@ -129,6 +139,8 @@ class FileMemory:
             if not self._roots:
                 return []
         reports = [await self._look(root) for root in self._roots]
+        if self.embeddings is not None:
+            await self.embeddings.update(None)
         await self._describe()
         self._say_notices(None)
         return reports
@@ -207,8 +219,10 @@ class FileMemory:
         }
 
     async def aclose(self) -> None:
-        """Close the index and its thread."""
+        """Close the index and its thread, and the embedder's connections."""
         await self.index.aclose()
+        if self.embeddings is not None:
+            await self.embeddings.embedder.aclose()
 
     async def __aenter__(self) -> FileMemory:
         return self
@@ -288,7 +302,7 @@ class FileMemory:
     async def _found(self, input: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
         fields = _METADATA_FIELDS if input.matching_strategy == "metadata" else ()
         count = max(input.max_results, self._candidates if self.ranker else 0, FILES_OF_SYMBOLS)
-        count = max(count, DEPTH) if self.sources else count
+        count = max(count, DEPTH) if self.asks_others else count
         if input.target_files:
             count += 200
         ranked = await self.index.search(input.text, count, fields=fields)
@@ -308,10 +322,9 @@ class FileMemory:
         answers: list[list[Proposal]] = []
         left_out: list[tuple[str, str]] = []
         limit = max(DEPTH, question.max_results)
-        for source in self.sources:
+        for source in (*self.sources, *([self.embeddings] if self.embeddings else ())):
             try:
-                with HostCode(call.at(call.next_path("source"))) if call is not None else contextlib.nullcontext():
-                    candidates = await source.candidates(question, limit)
+                candidates = await self._asked(source, question, limit, call)
                 answer, unknown = await self._proposals(candidates[:limit])
             except LimitExceeded:
                 raise
@@ -321,6 +334,22 @@ class FileMemory:
                 answers.append(answer)
                 left_out += unknown
         return (fused(ranked, answers) if answers else ranked), left_out
+
+    async def _asked(
+        self, source: CandidateSource, question: ContextGenerationInput, limit: int, call: CallContext | None
+    ) -> Sequence[Candidate]:
+        if not isinstance(source, EmbeddingSource):
+            with HostCode(call.at(call.next_path("source"))) if call is not None else contextlib.nullcontext():
+                return await source.candidates(question, limit)
+        left = 0 if self.index.building else await source.update(call, most=_EMBEDDED_BY_A_QUESTION)
+        if left:
+            self._warn(
+                call,
+                "memory/embedding",
+                f"{left:,} files or more have no vectors yet, and are found by their words alone;"
+                " `agentflow index --embeddings MODEL` makes them all",
+            )
+        return await source.candidates(question, limit, call)
 
     async def _proposals(self, candidates: Sequence[Candidate]) -> tuple[list[Proposal], list[tuple[str, str]]]:
         split = {candidate.path: self._split(candidate.path) for candidate in candidates}

@@ -103,6 +103,11 @@ class FileIndex:
 
         return await self._write(work)
 
+    @property
+    def building(self) -> bool:
+        """Whether a root is being indexed for the first time by this index: what changes the store waits for its end."""
+        return self._building is not None
+
     async def is_partial(self, root: str | os.PathLike[str]) -> bool:
         """Whether ``root`` is being indexed for the first time by this index, and some of its files can be found already."""
         path = await asyncio.to_thread(self._absolute, root)
@@ -160,6 +165,20 @@ class FileIndex:
         """The indexed ones of ``(root, path)`` files."""
         requested = list(files)
         return await self._read(lambda store: store.rows_at(requested))
+
+    async def read_store(self, work: Callable[[Store], T]) -> T:
+        """What ``work`` reads of the store, on the worker thread."""
+        return await self._read(work)
+
+    async def change_store(self, work: Callable[[Store], T]) -> T:
+        """What ``work`` gives, which changes the store, in one transaction on the worker thread."""
+
+        def changed() -> T:
+            store = self._opened()
+            with store.transaction():
+                return work(store)
+
+        return await self._write(lambda check: changed())
 
     async def count(self) -> int:
         """Number of indexed files."""

@@ -78,7 +78,7 @@ class MemorySystem:
 
         A ranker or source is called within the executing run, or a new one.
         """
-        if self.service.ranker is None and not self.service.sources:
+        if self.service.ranker is None and not self.service.asks_others:
             return await self.service.find(input)
         async with in_run(self.joint.engine, "context") as call:
             return await self.service.find(input, call)

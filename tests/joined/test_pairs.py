@@ -33,10 +33,12 @@ from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sessions import SqliteSessions
 from agentflow.journal.sqlite import SqliteJournal
+from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
 from agentflow.memory.notes import Notes
 from agentflow.memory.rerank import LlmRanker
+from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.prices import Prices
@@ -54,6 +56,7 @@ from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
+from tests.support.embedding_server import EmbeddingServer
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}
 
@@ -340,6 +343,14 @@ async def memory_asks_a_source(house: House) -> None:
     assert {match.path: match.relevance for match in result.matches}[source.path] == "the host says so"
 
 
+async def memory_asks_for_vectors(house: House) -> None:
+    async with EmbeddingServer(meanings=[{"honey", "pelican"}]) as server:
+        embedder = Embeddings("toy", base_url=server.url)
+        async with FileMemory(roots=[house.root], embedder=embedder) as memory, house.call() as call:
+            result = await memory.find(ContextGenerationInput(query="honey"), call)
+    assert set(result.file_paths) == {house.bees, str(house.root / "fish.txt")}
+
+
 # -- files and commands -------------------------------------------------------------------------------------------------
 
 
@@ -602,6 +613,8 @@ PAIRS = [
     Pair("Ranker", "FileMemory", LlmRanker, one_bad_entry_does_not_void_the_others),
     Pair("Ranker", "FileMemory", LexicalRanker, memory_ranks_by_words),
     Pair("CandidateSource", "FileMemory", HostsSource, memory_asks_a_source),
+    Pair("CandidateSource", "FileMemory", EmbeddingSource, memory_asks_for_vectors),
+    Pair("Embedder", "EmbeddingSource", Embeddings, memory_asks_for_vectors),
     Pair("FilePort", "AtomicTaskExecutor", FileAccessManager, task_reads_files),
     Pair("FilePort", "SystemTools", FileAccessManager, tools_read_write_and_list),
     Pair("FilePort", "DataContexts", FileAccessManager, handler_primes_from_files),
