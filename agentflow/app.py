@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, overload
 
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.event_log import LogBounds
@@ -26,6 +26,7 @@ from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.system_tools import SystemTools
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.tools import tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import Sync
@@ -55,6 +56,7 @@ from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.handle import OwnReader, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.programs import ProgramCheck
+from agentflow.runtime.reuse import Reuse
 from agentflow.runtime.run import Approver
 from agentflow.settings import Settings, load_settings
 from agentflow.spec.evaluator import SexpEvaluator
@@ -171,7 +173,9 @@ class AgentFlow:
             gate=settings.concurrency or DEFAULT_GATE,
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
         )
-        self.tools = ToolRegistry({} if notes else dict.fromkeys(("remember", "recall"), _NO_NOTES))
+        store = None if durable is None else open_store(durable, sync)
+        reuse = None if store is None else Reuse(store.results, self.redactor)
+        self.tools = ToolRegistry({} if notes else dict.fromkeys(("remember", "recall"), _NO_NOTES), reuse)
         others = tuple(fallbacks) or tuple(settings.fallbacks)
         self.router.check(*others)
         prompts = TurnLoop(
@@ -194,7 +198,7 @@ class AgentFlow:
             else None
         )
         finder = index or finder_of(memory)
-        templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose)
+        templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse)
         for template in read_directory(_directory("tasks", where)) if (where := tasks or settings.tasks) else ():
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
@@ -218,9 +222,7 @@ class AgentFlow:
             redactor=self.redactor,
         )
         self._durable = (
-            None
-            if durable is None
-            else DurableRuns(self.engine, open_store(durable, sync), self.redactor, on_inflight=on_inflight)
+            None if store is None else DurableRuns(self.engine, store, self.redactor, on_inflight=on_inflight)
         )
         self._recorder = _recorder(record, durable, self.redactor) if record else None
         if self._recorder is not None:
@@ -269,10 +271,22 @@ class AgentFlow:
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
 
-    def tool(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register a typed function as a tool; usable as a decorator. Gives the function back."""
-        self.tools.add(function)
-        return function
+    @overload
+    def tool(self, function: Callable[..., Any], *, reuse: str | None = None) -> Callable[..., Any]: ...
+    @overload
+    def tool(self, *, reuse: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+    def tool(self, function: Callable[..., Any] | None = None, *, reuse: str | None = None) -> Any:
+        """Register a typed function as a tool; usable as a decorator. Gives the function back.
+
+        ``reuse="1d"`` gives the result of an equal call, of any run of a flow with the same ``durable=`` database, that is
+        not older than that. Raises ConfigurationError (``config/durable`` without a database).
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.tools.add(function if reuse is None else tool_from_function(function, reuse=reuse))
+            return function
+
+        return register if function is None else register(function)
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Give every event of every later run to ``observer``, plain or async; call what is returned to end that."""

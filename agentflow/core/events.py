@@ -282,11 +282,15 @@ class EffectReplayed(EventBase):
     """An effect of a resumed run was answered from its record instead of being carried out.
 
     ``kind`` is task, tool, model, context, host, timer, draw, solve or workflow; ``outcome`` that of the recorded effect.
+    With ``origin`` ``reuse`` an earlier run gave the result, which had cost it ``usage`` and ``cost_usd`` (None: unknown).
     """
 
     kind: str = ""
     name: str = ""
     outcome: Outcome = "ok"
+    origin: Literal["run", "reuse"] = "run"
+    usage: Usage | None = None
+    cost_usd: float | None = 0.0
 
 
 @frozen

@@ -66,6 +66,22 @@ class EffectRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResult:
+    """The result of a task or tool that other runs may use again.
+
+    ``value`` and ``turns`` are JSON data, ``usage`` and ``cost`` what it took, ``at`` when it was carried out (unix seconds).
+    """
+
+    kind: str
+    name: str
+    value: Any
+    turns: Any
+    usage: tuple[int, ...] | None
+    cost: float | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
     """What a run begins with: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
 
@@ -167,6 +183,7 @@ __all__ = [
     "RunRow",
     "RunStatus",
     "SessionChanges",
+    "StoredResult",
     "StoredSession",
     "effect_key",
     "session_held",

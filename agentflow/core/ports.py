@@ -34,6 +34,7 @@ from agentflow.core.journal import (
     RunRow,
     RunStatus,
     SessionChanges,
+    StoredResult,
     StoredSession,
 )
 from agentflow.core.messages import (
@@ -125,7 +126,7 @@ class Tool:
     SubtaskRequest that it returns run. ``read_only`` changes nothing; ``idempotent`` may be repeated, and False may not: a durable run that is
     interrupted in it does not repeat it unasked (``on_inflight``); ``sequential``
     never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
-    further attempts after a failure. ``approval`` asks the run's approver before each call made with granted (not host)
+    further attempts after a failure; ``reuse`` how old a result of an equal call may be that is used again (``1d``). ``approval`` asks the run's approver before each call made with granted (not host)
     authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
     arguments itself; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
     decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
@@ -141,6 +142,7 @@ class Tool:
     timeout_s: float | None = None
     retries: int = 0
     approval: bool = False
+    reuse: str | None = None
     builtin: bool = False
     validates: bool = False
     prepare: Prepare | None = None
@@ -553,6 +555,37 @@ class SessionStore(Protocol):
         ...
 
 
+class ResultStore(Protocol):
+    """Where results that other runs may use again are stored, by content. Raises JournalError as :class:`JournalStore`."""
+
+    async def find(self, content: bytes, since: float) -> StoredResult | None:
+        """The result of this content, unless it is older than the unix time ``since``."""
+        ...
+
+    async def keep(self, content: bytes, result: StoredResult) -> None:
+        """Store a result, in the place of an older one."""
+        ...
+
+
+class ReusePort(Protocol):
+    """Results that are used again: those of tasks and tools declared with ``reuse``."""
+
+    async def once(
+        self,
+        kind: str,
+        name: str,
+        content: object,
+        reuse: str,
+        call: CallContext,
+        work: Callable[[], Awaitable[TaskResult]],
+    ) -> TaskResult:
+        """The result of ``work``, which ``call`` is the call of, or that of an equal ``content`` not longer ago than ``reuse``.
+
+        Of equal calls at one time one is carried out. Only successes are kept. Raises what the work raises.
+        """
+        ...
+
+
 class JournalStore(Protocol):
     """Where durable runs are stored: rows, and nothing of what they mean.
 
@@ -565,6 +598,11 @@ class JournalStore(Protocol):
     @property
     def sessions(self) -> SessionStore:
         """The conversations that are stored beside the runs."""
+        ...
+
+    @property
+    def results(self) -> ResultStore:
+        """The results that are stored beside the runs for others to use."""
         ...
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agentflow.core.models import MappingModel
+from agentflow.core.reuse import seconds_of
 from agentflow.core.values import name_of, pairs_to_dict
 
 
@@ -77,7 +78,8 @@ class TaskTemplate(MappingModel):
     caller grants some); ``fallbacks`` models to try if ``model`` fails; ``decompose`` how many rounds a model may take
     to write a program for a task that ran out of context or output (0: never); ``is_function`` makes it a text
     function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
-    ``timeout_s`` (seconds) bound its prompt; ``settings`` are request fields native to the model's dialect.
+    ``timeout_s`` (seconds) bound its prompt; ``reuse`` how old a result of an equal call may be, in any run, to be used
+    again (``"1d"``); ``settings`` are request fields native to the model's dialect.
     """
 
     name: str
@@ -107,6 +109,7 @@ class TaskTemplate(MappingModel):
     max_turns: int | None = Field(default=None, ge=1)
     max_output_tokens: int | None = Field(default=None, ge=1)
     timeout_s: float | None = Field(default=None, gt=0)
+    reuse: str | None = None
     output_model: Any = Field(default=None, exclude=True)
 
     @field_validator("output_format", mode="before")
@@ -117,6 +120,13 @@ class TaskTemplate(MappingModel):
             return {"type": value} if value in ("json", "text") else {"type": "json", "schema": value}
         if isinstance(value, list):
             return pairs_to_dict(cast(list[Any], value)) or value  # pyright: ignore[reportUnknownVariableType]
+        return value
+
+    @field_validator("reuse")
+    @classmethod
+    def _check_reuse(cls, value: str | None) -> str | None:
+        if value is not None:
+            seconds_of(value)
         return value
 
     @field_validator("params", mode="before")

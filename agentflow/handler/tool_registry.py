@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from agentflow.core.call import ApprovalRequest, CallContext
@@ -18,9 +19,11 @@ from agentflow.core.host_code import HostCode
 from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.notes import Notes
-from agentflow.core.ports import Tool
+from agentflow.core.ports import ReusePort, Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_reason
+from agentflow.core.reuse import reuse_unavailable
+from agentflow.core.scope import Scope
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
@@ -48,11 +51,13 @@ class ToolRegistry:
     ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
     one dict to that executor; both are read-only. ``revision`` is another object after each change.
 
-    Parameters: ``absent`` says of tools that a host can switch on how to do so, by their names.
+    Parameters: ``absent`` says of tools that a host can switch on how to do so, by their names; ``reuse`` keeps the results of
+    those that are declared with it.
     """
 
-    def __init__(self, absent: Mapping[str, str] | None = None) -> None:
+    def __init__(self, absent: Mapping[str, str] | None = None, reuse: ReusePort | None = None) -> None:
         self._absent = absent or {}
+        self._reuse = reuse
         self.specs: ReadOnlyDict[str, dict[str, Any]] = ReadOnlyDict("the specs of tools", _REGISTER)
         self.executors: ReadOnlyDict[str, Callable[..., Any]] = ReadOnlyDict("the executors of tools", _REGISTER)
         self._tools: dict[str, Tool] = {}
@@ -67,6 +72,8 @@ class ToolRegistry:
         Raises ConfigurationError for a function that cannot be a tool.
         """
         registered = tool if isinstance(tool, Tool) else tool_from_function(tool)
+        if registered.reuse is not None and self._reuse is None:
+            raise reuse_unavailable(f"the tool '{registered.name}'")
         self._put(registered)
         self.executors.drop(registered.name)
         return registered
@@ -154,6 +161,19 @@ class ToolRegistry:
             tool = await _admitted(tool, arguments, inner)  # an approval is asked for before the tool starts
         if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
             tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
+        if isinstance(tool, Tool) and tool.reuse is not None and self._reuse is not None:
+            content = [arguments, tool.spec.input_schema, None if call.grants is None else sorted(call.grants)]
+            work = partial(self._run, tool, scope, arguments, name)
+            result = await self._reuse.once("tool", name, content, tool.reuse, inner, work)
+        else:
+            result = await self._run(tool, scope, arguments, name)
+        return await _continued(name, result, call) if result.status == "CONTINUATION" else result
+
+    async def _run(
+        self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any], name: str
+    ) -> TaskResult:
+        """Run a tool that may be run, between its events."""
+        inner = scope.call
         with scope:
             if isinstance(tool, Tool):
                 result = await (_with_retries if tool.retries else _once)(tool, arguments, inner)
@@ -166,7 +186,7 @@ class ToolRegistry:
                 result = tool
             if scope.watched:
                 scope.set(result=result)
-        return await _continued(name, result, call) if result.status == "CONTINUATION" else result
+        return result
 
     def _usable(self, name: str, arguments: dict[str, Any], call: CallContext) -> Tool | TaskResult:
         """The tool called ``name``; the FAILED result if there is none, or it may not be called so."""

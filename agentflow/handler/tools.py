@@ -18,6 +18,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
+from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
 from agentflow.handler.signature import Signature, ToolInputError
 from agentflow.lib.json_schema import Schema
@@ -42,6 +43,7 @@ class ToolOptions:
     timeout_s: float | None = None
     retries: int = 0
     approval: bool = False
+    reuse: str | None = None
 
 
 @overload
@@ -57,6 +59,7 @@ def tool(
     timeout_s: float | None = None,
     retries: int = 0,
     approval: bool = False,
+    reuse: str | None = None,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
@@ -70,7 +73,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     may be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
     ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
     one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
-    run's approver before every call that is not the host's own. Raises ConfigurationError for an option out of range.
+    run's approver before every call that is not the host's own. ``reuse="1d"`` gives the result of an equal call that is
+    not older than that, of any run of a flow with the same ``durable=`` database. Raises ConfigurationError for an option out of range.
     """
     chosen = ToolOptions(**options)
     _check_options(chosen)
@@ -88,6 +92,11 @@ def _check_options(options: ToolOptions) -> None:
         raise ConfigurationError(f"timeout_s={options.timeout_s!r}: must be above 0 seconds", code="tool/options")
     if isinstance(options.retries, bool) or not isinstance(options.retries, int) or options.retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"retries={options.retries!r}: must be 0 or more", code="tool/options")
+    if options.reuse is not None:
+        try:
+            seconds_of(options.reuse)
+        except (ValueError, AttributeError) as error:
+            raise ConfigurationError(f"reuse={options.reuse!r}: {error}", code="tool/options") from None
 
 
 def _is_number(value: object) -> bool:
@@ -122,6 +131,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         timeout_s=chosen.timeout_s,
         retries=chosen.retries,
         approval=chosen.approval,
+        reuse=chosen.reuse,
     )
 
 

@@ -22,7 +22,7 @@ from agentflow.core.journal import (
     RunStatus,
     SessionChanges,
 )
-from agentflow.journal import sessions
+from agentflow.journal import results, sessions
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import (
     CREATE,
@@ -67,6 +67,7 @@ class SqliteJournal:
         self._locks = OwnerLocks(path.with_name(f"{path.name}.owners"))
         self._writer = Writer(self._file, f"durable runs in {path}")
         self.sessions = sessions.SqliteSessions(self._writer, self._locks)
+        self.results = results.SqliteResults(self._writer)
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         def work(db: sqlite3.Connection) -> tuple[RunRow, bool]:
@@ -284,6 +285,7 @@ class _File:
                 db.execute(statement)
             db.execute("insert into af_meta values ('version', ?)", (str(VERSION),))
             sessions.make_tables(db)
+            results.make_tables(db)
         db.execute("commit")
         if not tables:
             return
@@ -305,6 +307,8 @@ class _File:
             )
         if "af_session" not in tables:
             sessions.make_tables(db)
+        if "af_result" not in tables:
+            results.make_tables(db)
         if self._path.stat().st_size <= CHECKED_BYTES:
             (said,) = db.execute("pragma quick_check(1)").fetchone()
             if said != "ok":
@@ -382,7 +386,7 @@ def _sweep(db: sqlite3.Connection) -> None:
     """Remove blobs that no value refers to."""
     columns = [("af_effect", name) for name in ("value", "turns")]
     columns += [("af_run", name) for name in ("input", "result", "error")]
-    columns += [("af_session", "state"), ("af_turn", "value")]
+    columns += [("af_session", "state"), ("af_turn", "value"), ("af_result", "value"), ("af_result", "turns")]
     used = " union ".join(
         f"select substr({name}, 8, 32) from {table} where {name} like '{{\"$b\":%'" for table, name in columns
     )

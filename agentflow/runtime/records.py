@@ -66,12 +66,15 @@ class Records:
         row = self.pool.take(path, content)
         if row is None:
             return None
-        usage, cost = self.pool.spent(row)
-        self.adopted_usage += usage
-        self.adopted_cost = None if cost is None or self.adopted_cost is None else self.adopted_cost + cost
+        self.saved(*self.pool.spent(row))
         row = self.pool.adopted(row, path, leaf)
         await self.commit(row)
         return row
+
+    def saved(self, usage: Usage, cost: float | None) -> None:
+        """Count what an effect had cost that another run paid for."""
+        self.adopted_usage += usage
+        self.adopted_cost = None if cost is None or self.adopted_cost is None else self.adopted_cost + cost
 
     def pin(self, kind: str, name: str, text: str | None) -> str | None:
         """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""

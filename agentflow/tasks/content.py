@@ -29,16 +29,22 @@ Find = Callable[[str], CompiledTemplate | None]
 
 
 def content_of(
-    compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, *, model: str, find: Find
+    compiled: CompiledTemplate,
+    request: SubtaskRequest,
+    call: CallContext,
+    *,
+    model: str,
+    find: Find,
+    settled: bool = True,
 ) -> list[Any]:
     """Template, model and what is sent of the conversation and of the steps before: as data that is equal for equal tasks.
 
     ``model`` is the whole name of the model that is asked, ``find`` gives the templates that its texts call. What files
-    hold and lookups find does not count, nor what was said before where host code does several things at once: who is
-    first there is another each time.
+    hold and lookups find does not count; nor, where ``settled`` asks for what is the same each time, what was said before in
+    host code that does several things at once: who is first there is another each time.
     """
     history = request.history_config or compiled.template.history_config or compiled.history
-    sends = history.use_session_history and "/~" not in call.path
+    sends = history.use_session_history and not (settled and "/~" in call.path)
     session = call.session
     return [
         definition_of(compiled, find),
@@ -65,11 +71,12 @@ def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
 
 
 def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
-    """A digest of a template's fields, and the templates that its texts call."""
+    """A digest of a template's fields, and the templates that its texts call. How long a result is used does not count."""
     known = compiled.memo.get("content")
     if known is None:
-        fields = [compiled.fields] if compiled.output.model is None else [compiled.fields, compiled.output.schema]
-        text = json.dumps(plain(fields), sort_keys=True)
+        fields = {name: value for name, value in compiled.fields.items() if name != "reuse"}
+        data = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
+        text = json.dumps(plain(data), sort_keys=True)
         digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
         known = compiled.memo["content"] = (digest, compiled.functions)
     return known

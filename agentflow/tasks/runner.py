@@ -13,8 +13,10 @@ from agentflow.core.errors import AgentflowError, TaskError, clip
 from agentflow.core.events import TaskStarted
 from agentflow.core.frozen import frozen
 from agentflow.core.names import narrowed
+from agentflow.core.ports import ReusePort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.reuse import reuse_unavailable
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
 from agentflow.tasks.content import NamesModels, content_of
@@ -31,12 +33,16 @@ from agentflow.tasks.template import text_of
 
 @frozen
 class TaskRunner:
-    """Runs compiled templates. Holds no state of a call. ``decompose`` applies to templates without their own."""
+    """Runs compiled templates. Holds no state of a call.
+
+    ``decompose`` applies to templates without their own; ``reuse`` keeps the results of those that are declared with it.
+    """
 
     registry: TemplateRegistry
     executor: AtomicTaskExecutor
     sources: ContextSources
     decompose: int = 0
+    reuse: ReusePort | None = None
 
     def find(self, request: SubtaskRequest, call: CallContext) -> CompiledTemplate | None:
         """The template of a request at ``call``: by ``name`` if it has one, else by ``type:subtype``."""
@@ -76,11 +82,12 @@ class TaskRunner:
         of nested tasks are not part of the conversation. In a durable run a nested task has a record of its own.
         """
         journal = call.run.journal
+        carry_out = self._run if compiled.template.reuse is None else self._reused
         if journal is None:
-            return self._run(compiled, request, call, options)
+            return carry_out(compiled, request, call, options)
         step = call.start(call.span, TaskStarted.__name__, {"name": compiled.name, "request": request})
         step.steps = call.steps
-        work = partial(self._run, compiled, request, step, options)
+        work = partial(carry_out, compiled, request, step, options)
         return journal.step(
             "task",
             compiled.name,
@@ -89,8 +96,41 @@ class TaskRunner:
             work,
         )
 
-    def content(
+    async def _reused(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
+    ) -> TaskResult:
+        """The result of an equal task that is not too old, else of this one. The content of the files it names counts."""
+        if self.reuse is None or compiled.template.reuse is None:
+            raise reuse_unavailable(f"the task '{compiled.name}'")
+        step = call.start(call.span, TaskStarted.__name__, {"name": compiled.name, "request": request})
+        step.steps = call.steps
+        content = [
+            request,
+            self.content(compiled, request, step, options, settled=False),
+            await self._file_digests(compiled, request),
+            None if call.grants is None else sorted(call.grants),
+        ]
+        work = partial(self._run, compiled, request, step, options)
+        return await self.reuse.once("task", compiled.name, content, compiled.template.reuse, step, work)
+
+    async def _file_digests(self, compiled: CompiledTemplate, request: SubtaskRequest) -> list[list[str]]:
+        files = self.sources.files
+        paths = [*(request.file_paths or ())]
+        try:
+            values, _ = resolve_inputs(compiled.name, compiled.template.params, request.inputs)
+            paths += [text.render(values) for text in compiled.file_paths]
+            return [] if files is None else [[path, (await files.read(path)).digest] for path in paths]
+        except TaskError as error:
+            return [[error.message]]  # which the task itself reports
+
+    def content(
+        self,
+        compiled: CompiledTemplate,
+        request: SubtaskRequest,
+        call: CallContext,
+        options: TaskOptions,
+        *,
+        settled: bool = True,
     ) -> list[Any]:
         """What a template asks for at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
         template, prompts = compiled.template, options.prompts or self.executor.prompts
@@ -99,7 +139,12 @@ class TaskRunner:
             model, _ = select_model(template, options.available_models)
         name = prompts.model_name(model) if isinstance(prompts, NamesModels) else model or ""
         return content_of(
-            compiled, request, call, model=name, find=lambda name: self.registry.find(name, call.definitions)
+            compiled,
+            request,
+            call,
+            model=name,
+            find=lambda name: self.registry.find(name, call.definitions),
+            settled=settled,
         )
 
     async def _run(

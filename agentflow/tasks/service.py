@@ -18,6 +18,7 @@ from agentflow.core.ports import (
     ContextFinder,
     FilePort,
     PromptRunner,
+    ReusePort,
 )
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -58,7 +59,7 @@ class TaskService:
 
     Parameters: ``executor`` runs bodies; ``memory`` answers context lookups; ``files`` and ``commands`` serve context
     sources; ``decompose`` how many rounds a model may take to write a program for a task that ran out of context or
-    output, for templates without their own value. It opens no run: every async method takes a call.
+    output, for templates without their own value; ``reuse`` keeps the results of tasks that are declared with it. It opens no run: every async method takes a call.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class TaskService:
         files: FilePort | None = None,
         commands: CommandPort | None = None,
         decompose: int = 0,
+        reuse: ReusePort | None = None,
     ) -> None:
         self.executor = executor
+        self._reuse = reuse
         self._test_mode = False
         self._registry = TemplateRegistry(self._builtin)
         self._decompose = decompose
@@ -78,7 +81,7 @@ class TaskService:
 
     def _connect(self, sources: ContextSources) -> None:
         self._sources = sources
-        self._runner = TaskRunner(self._registry, self.executor, sources, self._decompose)
+        self._runner = TaskRunner(self._registry, self.executor, sources, self._decompose, self._reuse)
         self._subtasks = Subtasks(self._registry, self._runner)
 
     def supply(self, prompts: PromptRunner, files: FilePort | None, commands: CommandPort | None) -> None:

@@ -1,0 +1,156 @@
+"""Results of tasks and tools that other runs use again: those declared with ``reuse="1d"``.
+
+They are found by the same contents as records. Of equal calls at one time in this flow one is carried out, and the others
+are given its result; other processes see it when it is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from agentflow.core.call import CallContext, RunPort
+from agentflow.core.events import EffectReplayed
+from agentflow.core.forwarding import ForwardingRun
+from agentflow.core.journal import StoredResult
+from agentflow.core.messages import Usage
+from agentflow.core.ports import ResultStore
+from agentflow.core.results import TaskResult
+from agentflow.core.reuse import seconds_of
+from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import redacted
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
+from agentflow.runtime.journal import Meter, RunJournal
+from agentflow.runtime.records import without_permit
+
+T = TypeVar("T", bound=TaskResult)
+
+
+class Reuse:
+    """The :class:`~agentflow.core.ports.ReusePort` of a flow. ``redactor`` takes secrets out of what is stored."""
+
+    def __init__(self, store: ResultStore, redactor: Redactor | None = None) -> None:
+        self._store = store
+        self._redactor = redactor
+        self._codec = Codec()
+        self._flights: dict[tuple[int, bytes], _Flight] = {}
+
+    async def once(
+        self, kind: str, name: str, content: object, reuse: str, call: CallContext, work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """The result of ``work``, or that of an equal call not longer ago than ``reuse``."""
+        digest = fingerprint("reuse", kind, name, content)
+        key = (id(asyncio.get_running_loop()), digest)
+        while (flight := self._flights.get(key)) is not None:
+            if any([each.contains(call) for each in self._flights.values()]):
+                return await self._result(None, kind, name, digest, reuse, call, work)  # it would wait for itself
+            budget = call.run.budget
+            async with without_permit(budget.permits if isinstance(budget, Budget) else None):
+                await flight.ended.wait()
+            if flight.result is not None:
+                return cast(T, self._answer(flight.result, call))
+        flight = self._flights[key] = _Flight(call)
+        try:
+            return await self._result(flight, kind, name, digest, reuse, call, work)
+        finally:
+            del self._flights[key]
+            flight.ended.set()
+
+    async def _result(
+        self,
+        flight: _Flight | None,
+        kind: str,
+        name: str,
+        digest: bytes,
+        reuse: str,
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
+    ) -> T:
+        stored = await self._store.find(digest, time.time() - seconds_of(reuse))
+        if stored is None:
+            value, stored = await self._carry_out(kind, name, call, work)
+            if stored is None:
+                return value
+            await self._store.keep(digest, stored)
+            answer = self._codec.decode(stored.value)
+        else:
+            answer = self._answer(stored, call)
+        if flight is not None:
+            flight.result = stored
+        return answer
+
+    async def _carry_out(
+        self, kind: str, name: str, call: CallContext, work: Callable[[], Awaitable[T]]
+    ) -> tuple[T, StoredResult | None]:
+        """The result of ``work``, and what is stored of it: nothing of a failure, or of what is no data."""
+        run = call.run = _MeteredRun(call.run)
+        session = call.session
+        if "/~" in call.path:
+            call.session = session.fork()  # what runs beside it commits to the same session
+        mark = call.session.mark()
+        value = await work()
+        changes = call.session.changes_since(mark)
+        if changes is not None and call.session is not session:
+            session.apply(changes)
+        if value.status != "COMPLETE" or value.problem() is not None:
+            return value, None
+        try:
+            data, turns = self._codec.encode(value), None if changes is None else self._codec.encode(changes)
+        except NotData:
+            return value, None
+        if self._redactor is not None:
+            data, turns = redacted(data, self._redactor), redacted(turns, self._redactor)
+        usage, cost = run.meter.usage, run.meter.cost
+        return value, StoredResult(
+            kind=kind, name=name, value=data, turns=turns, usage=usage, cost=cost, at=time.time()
+        )
+
+    def _answer(self, stored: StoredResult, call: CallContext) -> Any:
+        usage = read_usage(stored.usage)
+        if stored.turns is not None:
+            call.session.apply(self._codec.decode(stored.turns))
+        journal = call.run.journal
+        if isinstance(journal, RunJournal):
+            journal.records.replayed += 1
+            journal.records.saved(usage, stored.cost)
+        if call.run.watched:
+            call.emit(
+                EffectReplayed,
+                kind=stored.kind,
+                name=stored.name,
+                outcome="ok",
+                origin="reuse",
+                usage=usage,
+                cost_usd=stored.cost,
+            )
+        return self._codec.decode(stored.value)
+
+
+class _Flight:
+    """A call that is carried out now, for which equal ones wait. ``result`` is what it gave, if that can be used again."""
+
+    def __init__(self, call: CallContext) -> None:
+        self.ended = asyncio.Event()
+        self.result: StoredResult | None = None
+        self._run_id = call.run_id
+        self._path = f"{call.path}/"
+
+    def contains(self, call: CallContext) -> bool:
+        """Whether ``call`` is a part of what is carried out."""
+        return call.run_id == self._run_id and call.path.startswith(self._path)
+
+
+class _MeteredRun(ForwardingRun):
+    """The run as a call whose result is kept sees it: what it costs is stored with the result."""
+
+    def __init__(self, run: RunPort) -> None:
+        super().__init__(run)
+        self.meter = Meter(None)
+        self.charge_usage = self._charge
+
+    def _charge(self, usage: Usage, cost_usd: float | None) -> None:
+        self.meter.add(usage, cost_usd)
+        self._run.charge_usage(usage, cost_usd)

@@ -1,0 +1,172 @@
+"""Results that other runs use again: one request for equal calls, in this process and in others."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, CallContext, ConfigurationError, ScriptedProvider, tool
+from agentflow.core.reuse import seconds_of
+from agentflow.events import EffectReplayed, Event, TaskStarted
+from tests.durable.world import Flow, World
+
+ASK = """(defatom ask (params (q string)) (instructions "{{q}}") (reuse "1d") (history_config '((use_session_history false))))"""
+
+
+async def run(flow: Flow, text: str, **options: Any) -> Any:
+    async with flow(**options) as opened:
+        return await opened.run(text)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_equal_calls_are_one_request(world: World, flow: Flow, durable: bool) -> None:
+    """Ten at once in a pmap, again later in the run, and in other runs, durable or not: one request."""
+    text = (
+        f'{ASK} (list (pmap (lambda (i) (content (ask (q "one")))) \'(1 2 3 4 5 6 7 8 9 10)) (content (ask (q "one"))))'
+    )
+    events: list[Event] = []
+    for number in range(2):
+        async with flow() as opened:
+            opened.subscribe(events.append)
+            if durable:
+                handle = await opened.start(text, run_id=f"r{number}")
+                result = await handle.result()
+                assert handle.replayed == (11 if number else 10) and handle.saved.requests == handle.replayed
+            else:
+                result = await opened.run(text)
+        assert result.value == [["answer to one after 1"] * 10, "answer to one after 1"]
+        assert result.usage.requests == (0 if number else 1)
+    assert world.done == {"one": 1}
+    replayed = [event for event in events if isinstance(event, EffectReplayed)]
+    assert len(replayed) == 21 and {(each.kind, each.name, each.origin) for each in replayed} == {
+        ("task", "ask", "reuse")
+    }
+    assert all(each.usage is not None and each.usage.requests == 1 for each in replayed)
+    assert len([event for event in events if isinstance(event, TaskStarted)]) == 1
+
+
+async def test_what_is_asked_for_decides(world: World, flow: Flow, tmp_path: Path) -> None:
+    """Another argument, template, model, history or content of a file that is named is another result."""
+    (tmp_path / "a.txt").write_text("first")
+    told = ASK.replace("(history_config '((use_session_history false)))", "")
+    for text, asked in (
+        (f'{ASK} (ask (q "one"))', 1),
+        (f'{ASK} (ask (q "two"))', 1),
+        (f'{ASK.replace("{{q}}", "Say {{q}}")} (ask (q "one"))', 1),
+        (ASK.replace("(reuse", '(model "big") (reuse') + ' (ask (q "one"))', 1),
+        (f'{ASK.replace("1d", "2w")} (ask (q "one"))', 0),
+        (f'{told} (ask (q "one")) (ask (q "one"))', 2),
+        (f'{told} (ask (q "one")) (ask (q "one"))', 0),
+        (f'{told} (ask (q "one")) (ask (q "one")) (ask (q "one"))', 1),
+        (f'{ASK} (ask (q "one") (files (list "a.txt")))', 1),
+        (f'{ASK} (ask (q "one") (files (list "a.txt")))', 0),
+    ):
+        world.done.clear()
+        await run(flow, text)
+        assert sum(world.done.values()) == asked, text
+    (tmp_path / "a.txt").write_text("second")
+    world.done.clear()
+    await run(flow, f'{ASK} (ask (q "one") (files (list "a.txt")))')
+    assert sum(world.done.values()) == 1
+
+
+async def test_a_result_that_is_too_old_is_made_anew(world: World, flow: Flow, tmp_path: Path) -> None:
+    """``reuse`` says how old a result may be; what is not a success is not kept."""
+    text = f'{ASK} (content (ask (q "one")))'
+    await run(flow, text)
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        (age,) = db.execute("select at from af_result").fetchone()
+        assert abs(age - time.time()) < 60
+        db.execute("delete from af_result")
+    await run(flow, text)
+    assert world.done == {"one": 2}
+    assert [seconds_of(each) for each in ("90s", "1.5m", "12h", "1d", "2w")] == [90, 90, 43_200, 86_400, 1_209_600]
+    for wrong in ("1", "d", "0d", "-1d", "1 month"):
+        with pytest.raises(ValueError, match="length of time"):
+            seconds_of(wrong)
+
+
+async def test_tools_too(world: World, flow: Flow) -> None:
+    """A tool of a flow, or one marked with ``@tool``: called by programs and by models; failures are tried again."""
+    calls: list[str] = []
+
+    @tool(reuse="1h")
+    async def fetch(url: str) -> dict[str, Any]:
+        """Fetch a page."""
+        calls.append(url)
+        if len(calls) == 1:
+            raise ValueError("away")
+        return {"url": url, "number": len(calls)}
+
+    async with flow(tools=[fetch]) as opened:
+
+        @opened.tool(reuse="1d")
+        def lower(text: str) -> str:
+            """Lower a text."""
+            calls.append(text)
+            return text.lower()
+
+        text = '(list (status (fetch (url "u"))) (get-field (parsed-content (fetch (url "u"))) \'number) (content (lower (text "ABC"))))'
+        text = text.replace("parsed-content", "value-of")
+        assert await opened.eval(text) == ["FAILED", 2, "abc"]
+        assert await opened.eval(text) == ["COMPLETE", 2, "abc"]
+    assert calls == ["u", "u", "ABC"]
+
+
+async def test_who_waits_goes_on_when_the_first_is_cancelled(world: World, flow: Flow) -> None:
+    """One that is cancelled or fails gives nothing: the next carries it out. Nobody waits for itself."""
+    opened: list[AgentFlow] = []
+
+    @tool(reuse="1d")
+    async def nest(ctx: CallContext, depth: int) -> str:
+        """Call itself."""
+        await asyncio.sleep(0)
+        world.done[f"nest {depth}"] += 1
+        if world.done["nest 1"] < 2:
+            return str((await opened[0].run("(content (nest (depth 1)))")).value) + "!"
+        return "innermost"
+
+    async with flow(tools=[nest, world.look]) as each:
+        opened.append(each)
+        each.tool(world.carry_out, reuse="1d")
+        async with asyncio.timeout(20):
+            assert await each.eval("(content (nest (depth 1)))") == "innermost!"
+            world.hold.add("x")
+            first = asyncio.create_task(each.eval('(content (carry_out (what "x")))'))
+            await world.reached.wait()
+            others = [asyncio.create_task(each.eval('(content (carry_out (what "x")))')) for _ in range(3)]
+            await asyncio.sleep(0.01)
+            world.hold.clear()
+            first.cancel()
+            assert await asyncio.gather(*others) == ["<x>"] * 3
+    assert world.done["x"] == 1
+
+
+async def test_waiting_leaves_its_permit(world: World, flow: Flow) -> None:
+    """Under a concurrency of one, calls that wait for an equal one do not keep it from running."""
+    from agentflow import Limits
+
+    text = f'{ASK} (pmap (lambda (i) (content (ask (q "one")))) \'(1 2 3 4))'
+    async with flow() as opened, asyncio.timeout(20):
+        assert len((await opened.run(text, limits=Limits(concurrency=1))).value) == 4
+    assert world.done == {"one": 1}
+
+
+async def test_without_a_database_it_is_an_error(world: World, tmp_path: Path) -> None:
+    """``reuse`` without ``durable=`` says so: for a tool when it is registered, for a task when it is called."""
+    async with AgentFlow(provider=ScriptedProvider(world.answer), root=tmp_path) as opened:
+        with pytest.raises(ConfigurationError) as caught:
+            opened.tool(world.look, reuse="1d")
+        assert caught.value.code == "config/durable"
+        opened.compile(f'{ASK} (ask (q "one"))')
+        with pytest.raises(ConfigurationError) as caught:
+            await opened.run(f'{ASK} (ask (q "one"))')
+        assert caught.value.code == "config/durable"
+        with pytest.raises(ConfigurationError, match="length of time"):
+            tool(reuse="1 month")(world.look)
+    assert world.done == {}
