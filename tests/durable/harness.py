@@ -1,6 +1,8 @@
 """Kills durable runs at random, as often as asked, and checks what is promised of them.
 
     python -m tests.durable.harness --kills 300
+    python -m tests.durable.harness --failpoints 20
+    python -m tests.durable.harness --replays 100
 
 For each run: no effect is carried out again after its record was acknowledged; the value is the undisturbed one; replayed
 from its records, nothing is carried out and value and usage are the same; of two outcomes of a race with time, only one was ever
@@ -69,28 +71,42 @@ class Nursery:
         self._process.wait(TIMEOUT_S)
         self._process.stdout.close()
 
-    def run(self, job: dict[str, Any], kill_after: float | None) -> int:
-        """Run a job to its end, or kill its process after some seconds. Gives its exit status."""
+    def begin(self, job: dict[str, Any]) -> int:
+        """Start a job. Gives the number of its process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        pid = int(self._process.stdout.readline())
+        return int(self._process.stdout.readline())
+
+    def status(self) -> int:
+        """Wait for the job that was started, and give its exit status."""
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+    def run(self, job: dict[str, Any], kill_after: float | None) -> int:
+        """Run a job to its end, or kill its process after some seconds. Gives its exit status."""
+        pid = self.begin(job)
         if kill_after is not None:
             time.sleep(kill_after)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return int(self._process.stdout.readline())
+        return self.status()
 
 
-def one_run(nursery: Nursery, directory: Path, program: str, dice: random.Random, kills: int, report: Report) -> Any:
-    """Kill a run ``kills`` times at most, let it end, check it, and give its value."""
-    job = {
+def job_of(directory: Path, program: str) -> dict[str, Any]:
+    """The job that runs a program in a directory."""
+    return {
         "db": str(directory / "runs.db"),
         "run": "r",
         "program": program,
         "log": str(directory / "log"),
         "replay": False,
     }
+
+
+def one_run(nursery: Nursery, directory: Path, program: str, dice: random.Random, kills: int, report: Report) -> Any:
+    """Kill a run ``kills`` times at most, let it end, check it, and give its value and what was said in its session."""
+    job = job_of(directory, program)
     took = 1.2
     status = -9
     for _ in range(kills):
@@ -102,15 +118,20 @@ def one_run(nursery: Nursery, directory: Path, program: str, dice: random.Random
             report.wrong.append(f"{program}: exit {status}")
     if status != 0:
         status = nursery.run(job, None)
+    return checked(nursery, directory, job, status, report)
+
+
+def checked(nursery: Nursery, directory: Path, job: dict[str, Any], status: int, report: Report) -> Any:
+    """Check a run that ended with ``status``, and give its value and what was said in its session."""
     report.runs += 1
     end = directory / "log.end"
     if status != 0 or not end.exists():
-        report.wrong.append(f"{program}: ended with {status}")
+        report.wrong.append(f"{job['program']}: ended with {status}")
         return None
     first = json.loads(end.read_text())
-    check_log(directory / "log", report, program)
+    check_log(directory / "log", report, job["program"])
     replay(nursery, directory, job, first, report)
-    return first["value"]
+    return first["value"], first["said"]
 
 
 def check_log(path: Path, report: Report, program: str) -> None:
@@ -156,9 +177,12 @@ def replay(nursery: Nursery, directory: Path, job: dict[str, Any], first: Any, r
             report.wrong.append(f"{job['program']}: replayed, its {name} is {second[name]}, not {first[name]}")
 
 
-def comparable(value: Any) -> Any:
-    """A value without what a race with time decides."""
-    return [each for each in value if not (isinstance(each, list) and each and each[0] == "edge")] if value else value
+def comparable(end: Any) -> Any:
+    """A value, and what was said in the session, without what a race with time, chance or host code decides."""
+    if end is None:
+        return None
+    value, said = end
+    return [each for each in value if not (isinstance(each, list) and each and each[0] == "edge")], sorted(said)
 
 
 def campaign(kills: int, seed: int, *, per_run: int = 4, programs: list[str] | None = None) -> Report:
@@ -180,14 +204,67 @@ def campaign(kills: int, seed: int, *, per_run: int = 4, programs: list[str] | N
     return report
 
 
+FAILPOINTS = ("before", "unwritten", "undelivered", "finish")
+"""Where a process kills itself: when an effect has started, when it has ended and nothing is written, when its record is
+written and nobody knows, and at the end of the run."""
+
+
+def failpoint_campaign(times: int, seed: int, *, programs: list[str] | None = None) -> Report:
+    """Let runs kill themselves at each failpoint, as often as asked, at effects drawn at random."""
+    dice = random.Random(seed)
+    report = Report()
+    with Nursery() as nursery:
+        for number in range(times):
+            for point in FAILPOINTS:
+                name = dice.choice(programs or list(PROGRAMS))
+                with tempfile.TemporaryDirectory() as directory:
+                    job = job_of(Path(directory), name)
+                    nth = 1 if point == "finish" else dice.randrange(1, 30)
+                    status = nursery.run({**job, "failpoint": point, "nth": nth}, None)
+                    report.kills += status == -signal.SIGKILL
+                    if status != -signal.SIGKILL:
+                        report.wrong.append(f"{name}: {point} {nth} of round {number} ended with {status}")
+                    checked(nursery, Path(directory), job, nursery.run(job, None), report)
+    return report
+
+
+def replay_campaign(times: int, program: str, seed: int) -> Report:
+    """One run, replayed as often as asked under other timings: with other concurrency, and a loop that is held at random."""
+    dice = random.Random(seed)
+    report = Report()
+    with Nursery() as nursery, tempfile.TemporaryDirectory() as directory:
+        job = job_of(Path(directory), program)
+        checked(nursery, Path(directory), job, nursery.run(job, None), report)
+        first = json.loads((Path(directory) / "log.end").read_text())
+        for _ in range(times):
+            other = {"concurrency": dice.choice([1, 2, 3, 8, 256]), "unrest": dice.choice([0.0, 0.3, 2.0])}
+            replay(nursery, Path(directory), {**job, **other}, first, report)
+    return report
+
+
 def main() -> None:
     """The campaign from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--program", action="append", choices=list(PROGRAMS))
+    parser.add_argument("--failpoints", type=int, default=0, help="instead: each of them so often")
+    parser.add_argument("--replays", type=int, default=0, help="instead: one run of each program, so often")
     options = parser.parse_args()
-    report = campaign(options.kills, options.seed, programs=options.program)
+    if options.failpoints:
+        reports = [failpoint_campaign(options.failpoints, options.seed, programs=options.program)]
+    elif options.replays:
+        names = options.program or list(PROGRAMS)
+        reports = [replay_campaign(options.replays, name, options.seed) for name in names]
+    else:
+        reports = [campaign(options.kills, options.seed, programs=options.program)]
+    for report in reports:
+        show(report)
+    sys.exit(any([report.faults for report in reports]))
+
+
+def show(report: Report) -> None:
+    """Print what was seen."""
     print(
         f"{report.kills} kills, {report.runs} runs, {report.stored} effects stored: {len(report.repeated)} repeated after"
         f" that, {report.in_flight} that were in flight, {report.unstored} done and not yet stored;"
@@ -195,7 +272,6 @@ def main() -> None:
     )
     for fault in report.faults[:20]:
         print(" ", fault[:2_000])
-    sys.exit(bool(report.faults))
 
 
 if __name__ == "__main__":

@@ -52,4 +52,36 @@ WORKFLOW = r"""
 (parallel (content (look (at (string-append x "1")))) (begin (content (look (at (string-append x "2"))))))
 """
 
-PROGRAMS = {"forms": FORMS, "tasks": TASKS}
+MIXED = r"""
+(defatom quiet (params (q string)) (instructions "say: {{q}}") (history_config '((use_session_history false))))
+(defatom ask (params (q string)) (instructions "say: {{q}}"))
+(defatom team (params (q string)) (instructions "team: {{q}}") (tools (look delegate)))
+(define (see at) (content (look (at at))))
+(define (slow at) (content (look (at at) (ms 20000))))
+(define (say q) (content (ask (q q))))
+(define drawn (list (now) (random) (uuid)))
+(define paid (content (pay (to "p1"))))
+(define nested
+  (timeout 60
+    (race (try (slow "n-slow") (finally (quiet (q "n-tidy"))))
+          (pmap (lambda (i) (list (see (string-append "n" i)) (timeout 60 (content (quiet (q (string-append "nq" i)))))))
+                '("1" "2" "3")))))
+(define teams (pmap (lambda (q) (content (team (q q)))) '("t1" "t2")))
+(define delegated (content (delegate (q "d1"))))
+(define called (call-back (lambda (x) (content (quiet (q (string-append "cb-" x)))))))
+(define ran (eval-program '(list (content (quiet (q "ev"))) (parallel (content (look (at "e1"))) (content (look (at "e2"))))) (allow quiet look)))
+(sleep 0.02)
+(define timed (try (timeout 0.06 (try (begin (see "tm1") (slow "tm2")) (finally (content (quiet (q "tm-tidy")))))) (catch (e) (get-field e 'code))))
+(define edge (try (timeout 0.02 (see "edge")) (catch (e) "late")))
+(define followed (see (if (eq? edge "late") "edge-late" "edge-in-time")))
+(define attempts 0)
+(define retried
+  (content
+    (retry 3 (begin (set! attempts (+ attempts 1)) (quiet (q (string-append "r" (number->string attempts))))
+                    (flaky (at (string-append "rf" (number->string attempts))) (works (> attempts 1)))))))
+(define talked (list (say "first") (parallel (say "left") (say "right")) (say "last")))
+(list paid nested teams delegated called ran timed retried talked (content (pay (to "p2"))) (list "edge" edge followed drawn))
+"""
+
+PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED}
+"""Each is run, killed and gone on with; ``mixed`` in a session that lasts."""
