@@ -325,7 +325,7 @@ class _File:
                 row = db.execute("select epoch from af_run where run = ?", (job.run,)).fetchone()
                 epochs[job.run] = row[0] if row is not None else None
             if epochs[job.run] != job.epoch:
-                job.error = _owned(job.run)
+                job.error = _unknown(job.run) if epochs[job.run] is None else _owned(job.run)
                 continue
             try:
                 values += [effect_values(job.run, row, blobs) for row in job.rows]
@@ -348,11 +348,7 @@ class _File:
 def _row(db: sqlite3.Connection, run: str) -> RunRow:
     found = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
     if found is None:
-        raise JournalError(
-            f"there is no durable run '{run}'",
-            code="durable/unknown-run",
-            hint="agentflow runs --durable lists those there are",
-        )
+        raise _unknown(run)
     return run_of(found, db)
 
 
@@ -398,6 +394,14 @@ def _unusable(path: Path, error: Exception) -> JournalError:
         f"the database of durable runs at {path} cannot be opened: {error}",
         code="durable/database",
         hint="name a file that can be written to: durable='sqlite:///runs.db'",
+    )
+
+
+def _unknown(run: str) -> JournalError:
+    return JournalError(
+        f"there is no durable run '{run}'",
+        code="durable/unknown-run",
+        hint="agentflow runs --durable lists those there are",
     )
 
 

@@ -7,18 +7,62 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.harness import Report, campaign, check_log
+from tests.durable.harness import (
+    FAILPOINTS,
+    Nursery,
+    Report,
+    campaign,
+    check_log,
+    failpoint_campaign,
+    job_of,
+    replay_campaign,
+)
+from tests.durable.programs import PROGRAMS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed by signal")
 
 
-@pytest.mark.parametrize("program", ["forms", "tasks"])
+@pytest.mark.parametrize("program", list(PROGRAMS))
 def test_a_killed_run_repeats_nothing_that_was_stored(program: str) -> None:
     """SIGKILL at random moments: the value is the undisturbed one, no stored effect is carried out again, and replayed from
     its records the run is the same without carrying anything out."""
-    report = campaign(5, seed=len(program), programs=[program])
-    assert report.kills >= 5 and report.stored > 50 and report.replays == report.runs
+    report = campaign(3, seed=len(program), programs=[program])
+    assert report.kills >= 3 and report.stored > 50 and report.replays == report.runs
     assert report.faults == []
+
+
+def test_a_process_may_end_at_any_point() -> None:
+    """Before an effect, when it has ended, when its record is written, at the end of the run: the same holds."""
+    report = failpoint_campaign(1, seed=4)
+    assert report.kills == len(FAILPOINTS) and report.replays == report.runs
+    assert report.faults == []
+
+
+def test_a_replay_does_not_depend_on_timing() -> None:
+    """With any concurrency and on a loop that is held at random, a run from its records is the same and carries nothing out."""
+    report = replay_campaign(3, "forms", seed=2)
+    assert report.replays == 4 and report.faults == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_many_kills(seed: int) -> None:
+    """The same over all programs, more often."""
+    reports = [campaign(20, seed), failpoint_campaign(2, seed), *(replay_campaign(8, each, seed) for each in PROGRAMS)]
+    assert [fault for report in reports for fault in report.faults] == []
+
+
+@pytest.mark.parametrize("program", ["tasks", pytest.param("mixed", marks=pytest.mark.slow)])
+def test_two_processes_start_one_run(tmp_path: Path, program: str) -> None:
+    """Started in two processes at once a run is carried out once: the other is told that it is owned, or given the result."""
+    job = job_of(tmp_path, program)
+    with Nursery() as one, Nursery() as other:
+        one.begin(job)
+        other.begin({**job, "log": str(tmp_path / "log")})
+        statuses = sorted([one.status(), other.status()])
+    assert statuses in ([0, 0], [0, 1])
+    started = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("started")]
+    assert len(started) > 20 and len(set(started)) == len(started)
 
 
 def test_the_harness_sees_what_may_not_be(tmp_path: Path) -> None:
