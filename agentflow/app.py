@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar, get_args, overload
 
 from agentflow.core.errors import ConfigurationError, JournalError
-from agentflow.core.event_log import LogBounds
+from agentflow.core.event_log import FIRST, LogBounds
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
@@ -224,7 +225,8 @@ class AgentFlow:
         self._durable = (
             None if store is None else DurableRuns(self.engine, store, self.redactor, on_inflight=on_inflight)
         )
-        self._recorder = _recorder(record, durable, self.redactor) if record else None
+        self._events = _event_store(record, durable) if record else None
+        self._recorder = None if self._events is None else _recorder(self._events, self.redactor)
         if self._recorder is not None:
             self.engine.subscribe(self._recorder)
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
@@ -567,7 +569,16 @@ class AgentFlow:
             if own is not None:
                 own.run = run
             value = await self.engine.evaluate(compiled, environment, call, fitted=True)
-        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used)
+        records = self._recorded if self._events is not None else None
+        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, records)
+
+    async def _recorded(self, run_id: str) -> list[dict[str, Any]]:
+        """The recorded events of a run."""
+        store, recorder = self._events, self._recorder
+        if store is None or recorder is None:
+            return []
+        await recorder.flush()
+        return await asyncio.to_thread(lambda: list(store.read(run_id, FIRST)))
 
     async def _compiled(
         self,
@@ -584,13 +595,14 @@ class AgentFlow:
         return await self.engine.compiled(source, env=env, grants=grants, limits=limits, defined=defined)
 
 
-def _recorder(record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor) -> Recorder:
-    """What records the runs of a flow: in a directory, else beside its durable runs, else in the state directory."""
-    store: EventStore
-    if isinstance(record, bool):
-        store = EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
-    else:
-        store = EventFiles(Path(record))
+def _event_store(record: bool | str | os.PathLike[str], durable: str | None) -> EventStore:
+    """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
+    if not isinstance(record, bool):
+        return EventFiles(Path(record))
+    return EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
+
+
+def _recorder(store: EventStore, redactor: Redactor) -> Recorder:
     return Recorder(store, text=lambda value: redactor.redact(str(value)), trim=lambda: store.gc(LogBounds()))
 
 

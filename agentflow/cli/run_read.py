@@ -24,7 +24,7 @@ _POLL_S = 0.2
 async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
     """Print one run; the last one without an id."""
     async with open_catalogue(directory, db) as catalogue:
-        summary, events = await _read(catalogue, run)
+        summary, events = await read_run(catalogue, run)
         row = await catalogue.row(summary.run_id)
     show_run(summary, events, as_json=as_json, text=row.program if row is not None and not events else "")
     return Exit.OK
@@ -33,8 +33,8 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
 async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
     """Print what two runs did differently."""
     async with open_catalogue(directory, db) as catalogue:
-        first, events = await _read(catalogue, one)
-        second, more = await _read(catalogue, other)
+        first, events = await read_run(catalogue, one)
+        second, more = await read_run(catalogue, other)
     for summary, read in ((first, events), (second, more)):
         if not read:
             raise UsageError(
@@ -74,7 +74,7 @@ async def _find(catalogue: RunCatalogue, run: str | None) -> RunSummary:
     return runs[0]
 
 
-async def _read(catalogue: RunCatalogue, run: str | None) -> tuple[RunSummary, list[dict[str, Any]]]:
+async def read_run(catalogue: RunCatalogue, run: str | None) -> tuple[RunSummary, list[dict[str, Any]]]:
     """A run by its id, by the beginning of it, or by a file of events."""
     if run is not None and (run.endswith(SUFFIX) or "/" in run):
         return await asyncio.to_thread(_read_file, Path(run))

@@ -127,3 +127,42 @@ def fork(
     from agentflow.cli.durable import fork_run
 
     sys.exit(run_async(partial(fork_run, run, options), as_json=options.as_json or options.events))
+
+
+@runs.command()
+def report(
+    run: Run = None,
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="An earlier run, to show the difference to.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it. Default: RUN.html here.")
+    ] = None,
+    directory: Directory = None,
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Write a run as an HTML page: its program, its timeline and every model call."""
+    from agentflow.cli.report import report_runs
+
+    sys.exit(run_async(partial(report_runs, run, other, output, directory, db, as_json=json), as_json=json))
+
+
+@runs.command()
+def export(
+    run: Run = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="chrome (Perfetto, speedscope) or otlp (OpenTelemetry collectors)."
+        ),
+    ] = "chrome",
+    content: Annotated[bool, typer.Option("--content", help="With what models and tools were told and gave.")] = False,
+    directory: Directory = None,
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Print a run as spans, for tools that show traces."""
+    from agentflow.cli.report import export_run
+
+    sys.exit(run_async(partial(export_run, run, form, directory, db, content=content, as_json=json), as_json=json))

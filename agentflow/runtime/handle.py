@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import html
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from agentflow.core.errors import AgentflowError, RunCancelled, clip
+from agentflow.core.errors import AgentflowError, ConfigurationError, RunCancelled, clip
 from agentflow.core.events import Event
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
 from agentflow.lang.printer import print_value
 from agentflow.lib.event_loop import running_loop
+from agentflow.lib.private_files import write_private
 from agentflow.observe.stream import Subscriber
 
 _SHOWN = 20_000
@@ -22,13 +25,33 @@ _SHOWN = 20_000
 
 @frozen
 class RunResult:
-    """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id."""
+    """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id.
+
+    ``records`` reads its recorded events, where they are kept.
+    """
 
     value: Any
     usage: Usage
     cost: float | None
     run_id: str
     steps: int = 0
+    records: Callable[[str], Awaitable[list[dict[str, Any]]]] | None = field(default=None, repr=False, compare=False)
+
+    async def report(self, path: str | Path) -> None:
+        """Write the run as an HTML page, which only its owner may read.
+
+        Raises ConfigurationError (``report/not-recorded``) for a run of a flow that records none, OSError.
+        """
+        if self.records is None:
+            raise ConfigurationError(
+                f"run {self.run_id} was not recorded, so there is nothing to report",
+                code="report/not-recorded",
+                hint="AgentFlow(record=True), or subscribe a Report before the run",
+            )
+        from agentflow.observe.report.build import report_html
+
+        events = await self.records(self.run_id)
+        await asyncio.to_thread(lambda: write_private(Path(path), report_html(events)))
 
     def _repr_html_(self) -> str:
         """The value and the account, for notebooks."""
