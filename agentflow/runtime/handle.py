@@ -105,7 +105,7 @@ class RunStream:
     that, at the end of the block.
     """
 
-    def __init__(self, main: Callable[[Subscriber], Awaitable[RunResult]]) -> None:
+    def __init__(self, main: Callable[[OwnReader], Awaitable[RunResult]]) -> None:
         self._main = main
         self._events = OwnReader()
         self._group = asyncio.TaskGroup()
