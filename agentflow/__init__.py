@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
-    from agentflow.core.call import ApprovalRequest, CallContext
+    from agentflow.core.approval import ApprovalRequest
+    from agentflow.core.call import CallContext
     from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
     from agentflow.core.errors import (
         AgentflowError,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentFlow": "app",
     "AgentflowError": "core.errors",
-    "ApprovalRequest": "core.call",
+    "ApprovalRequest": "core.approval",
     "AssociativeMatchResult": "core.context",
     "BaseHandler": "spec.handler",
     "CallContext": "core.call",

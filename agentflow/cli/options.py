@@ -14,7 +14,7 @@ import typer
 
 from agentflow.cli.common import UsageError
 from agentflow.cli.state import can_record
-from agentflow.core.call import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest
 from agentflow.core.limits import Limits
 from agentflow.settings import Settings, load_settings, read_limits
 

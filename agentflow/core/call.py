@@ -2,298 +2,38 @@
 
 A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
 variable, :data:`current_call`, is set around code of the host only (:class:`~agentflow.core.host_code.HostCode`), so that
-public entries called from inside a tool join the run that the tool belongs to.
+public entries called from inside a tool join the run that the tool belongs to. The run and its journal are ports, which
+pass calls on without knowing what a call is: ``core/run_port.py``, ``core/journal_port.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time as _time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
 from functools import partial
 from hashlib import blake2b
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.context import InheritedContext
 from agentflow.core.events import (
     MAX_PROGRAM_BYTES,
-    Event,
     EventBase,
     Log,
     ProgramLoaded,
     ToolProgress,
     Warning,
 )
-from agentflow.core.frozen import frozen
-from agentflow.core.limits import Limits
-from agentflow.core.messages import Usage
-from agentflow.core.names import Definitions, Template, narrowed
+from agentflow.core.journal_port import JournalPortOf
+from agentflow.core.names import Definitions, narrowed
 from agentflow.core.paths import content_mark, label_mark
+from agentflow.core.run_port import RunPortOf, RunServicesOf
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
-from agentflow.core.spending import Purse
 from agentflow.core.steps import StepLog
-
-if TYPE_CHECKING:
-    from agentflow.core.errors import AgentflowError
-    from agentflow.core.requests import SubtaskRequest
-    from agentflow.core.results import TaskResult
-    from agentflow.core.templates import TaskTemplate
-
-T = TypeVar("T")
-
-
-@frozen
-class ApprovalRequest:
-    """What an approver is asked: which tool or command, with what, and why approval is needed.
-
-    ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
-    ``run_id`` and ``path`` say who asks; ``call_id`` is the model's tool call, if a model asked for it.
-    """
-
-    tool: str
-    text: str
-    digest: str
-    reason: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    run_id: str = ""
-    path: str = ""
-    call_id: str | None = None
-
-
-class RunServices(Protocol):
-    """What things inside a run may ask it to start. The engine that opened the run does it."""
-
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run what a CONTINUATION asks for, nested under ``call``."""
-        ...
-
-    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
-        """Call a Closure or Python callable within this run."""
-        ...
-
-    async def take_over(
-        self,
-        template: TaskTemplate,
-        request: SubtaskRequest,
-        goal: str,
-        failed: TaskResult,
-        call: CallContext,
-        *,
-        rounds: int,
-    ) -> TaskResult | None:
-        """Have a model write a program for ``goal``, the work of a task that ran out of context or output, and run it.
-
-        Gives its result, ``failed`` with the attempts when none worked within ``rounds``, or None when nothing here
-        writes programs.
-        """
-        ...
-
-    async def check_program(
-        self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
-    ) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
-        ``names`` bound; empty when it may run within ``call``."""
-        ...
-
-    async def run_program(
-        self,
-        text: str,
-        allow: frozenset[str] | None,
-        inputs: Mapping[str, Any],
-        call: CallContext,
-        *,
-        steps: int | None = None,
-    ) -> Any:
-        """Run a program text within ``call``, ``inputs`` bound as its variables.
-
-        ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. Raises what
-        the program raises.
-        """
-        ...
-
-
-class Verdict(Protocol):
-    """Which branch of a form settles it, when not all of them end by themselves: the recorded one, or the first."""
-
-    async def begins(self, index: int) -> None:
-        """Branch ``index`` begins. Never returns when the form was settled before it did."""
-        ...
-
-    async def settles(self, index: int, error: Exception | None) -> bool:
-        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form. Recorded before it does."""
-        ...
-
-    async def ends(self, index: int) -> None:
-        """Branch ``index`` has ended without settling the form."""
-        ...
-
-
-class Clock(Protocol):
-    """The time-out of a form, as its records have it. A context manager around its body."""
-
-    async def __aenter__(self) -> object: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        """Raise TimeoutError if the time was up, now or when it was recorded."""
-        ...
-
-
-class JournalPort(Protocol):
-    """The records of a durable run, as seen from a call in it."""
-
-    @property
-    def suspending(self) -> bool:
-        """Whether the run is given up without an end, to be gone on with later: nothing is cleaned up then."""
-        ...
-
-    async def step(
-        self,
-        kind: str,
-        name: str,
-        content: object,
-        call: CallContext,
-        work: Callable[[], Awaitable[T]],
-        *,
-        write: Callable[[T], Any] | None = None,
-        read: Callable[[Any], T] | None = None,
-    ) -> T:
-        """Do ``work``, which ``call`` is the call of, or answer it from its record; ``content`` is what it asks for, or
-        a function that gives it.
-
-        ``write`` and ``read`` turn its result into a value of programs and back, where it is none. Raises what the work
-        raised, also when that is recorded.
-        """
-        ...
-
-    def template(self, template: Template) -> Template:
-        """A task that a program defines, as this run has it: some of its fields may be overridden."""
-        ...
-
-    async def begin(self, call: CallContext) -> bool:
-        """Record that what cannot be repeated begins at ``call``. False if it began before an interruption, and shall fail.
-
-        Never returns where somebody has to decide whether it is repeated.
-        """
-        ...
-
-    async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
-        """What :meth:`keep` stored at ``call``; None when it is to be done."""
-        ...
-
-    async def keep(
-        self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
-    ) -> Any:
-        """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
-        ...
-
-    def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
-        """The text that the run was given when it first asked for this ``kind`` and ``name``, ``text`` if that is now.
-
-        A text with a secret is not kept.
-        """
-        ...
-
-    def verdict(self, path: str, prefix: str, count: int, budget: object) -> Verdict:
-        """Who settles the form at ``path``, run under ``budget``, whose ``count`` branches are at ``prefix`` and their index."""
-        ...
-
-    def clock(self, path: str, seconds: float) -> Clock:
-        """The time-out of the form at ``path``."""
-        ...
-
-
-class RunPort(RunServices, Protocol):
-    """What calls below the language need of the run they belong to. The runtime implements it."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def services(self) -> RunServices:
-        """Who does what the run is asked to start: the engine that opened it."""
-        ...
-
-    @property
-    def budget(self) -> object:
-        """What the run may still use of steps, effects and branches: the runtime's own affair, None without one."""
-        ...
-
-    @property
-    def journal(self) -> JournalPort | None:
-        """The records of the run; None when it is not durable."""
-        ...
-
-    @property
-    def slice(self) -> int:
-        """Which stretch of a run that is resumed this is, from 1."""
-        ...
-
-    @property
-    def watched(self) -> bool:
-        """Whether anybody takes events. Nothing that only they carry need be made when nobody does."""
-        ...
-
-    @property
-    def streaming(self) -> bool:
-        """Whether anybody takes deltas too: a model call is streamed for them alone."""
-        ...
-
-    @property
-    def programs(self) -> set[str]:
-        """The digests of the texts whose loading was published."""
-        ...
-
-    @property
-    def congested(self) -> bool:
-        """Whether a delta producer must await :meth:`room` before going on."""
-        ...
-
-    def next_seq(self) -> int: ...
-    def publish(self, event: Event) -> None:
-        """Hand an event to all observers. Never waits, never raises."""
-        ...
-
-    async def room(self) -> None:
-        """Wait until the caller's own stream has taken enough deltas."""
-        ...
-
-    @property
-    def purse(self) -> Purse | None:
-        """Where a model call sets aside what it may cost before it is made; None when tokens and money are unlimited."""
-        ...
-
-    def charge_model_call(self) -> None:
-        """Count one model call before it is made. Raises LimitExceeded."""
-        ...
-
-    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add what a model call cost. Raises LimitExceeded when the run is over its tokens or money."""
-        ...
-
-    def charge_text(self, characters: int) -> None:
-        """Count text that the run holds from now on: a prompt, an answer, a result. Raises LimitExceeded (``memory``)."""
-        ...
-
-    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the run's approver. False without one."""
-        ...
-
-    async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
-        """The results of all of ``work``, in order, done side by side as the run's concurrency allows.
-
-        ``call`` is what they are part of, which waits for them. The first failure cancels the others and is raised when
-        they have ended, a limit of the run before any other.
-        """
-        ...
-
 
 Mark: TypeAlias = "str | Callable[[], str]"
 """One link of a subtask chain: its text, or what works the text out when somebody reads the chain, which is rare."""
@@ -590,6 +330,14 @@ class CallContext:
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) of the program from inside a tool, within the same run."""
         return await self.run.call_value(function, arguments, self)
+
+
+RunServices: TypeAlias = RunServicesOf[CallContext]
+"""What things inside a run may ask it to start."""
+RunPort: TypeAlias = RunPortOf[CallContext]
+"""The run that a call belongs to."""
+JournalPort: TypeAlias = JournalPortOf[CallContext]
+"""The records of a durable run."""
 
 
 class _ThreadCall(CallContext):

@@ -23,7 +23,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentflow.core.call import ApprovalRequest, CallContext
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.call import ApprovalRequest, CallContext
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext
 from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.host_code import HostCode

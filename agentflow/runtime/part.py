@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from agentflow.core.call import ApprovalRequest, CallContext, RunPort, RunServices
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext, RunPort, RunServices
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage

@@ -14,7 +14,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
-from agentflow.core.call import ApprovalRequest, CallContext, JournalPort, RunServices
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext, JournalPort, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, ProviderError, clip
 from agentflow.core.events import Event, WaitStarted
 from agentflow.core.limits import Limits

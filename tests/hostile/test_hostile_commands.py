@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from agentflow.cli.options import abridged
-from agentflow.core.call import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest
 from agentflow.core.ports import CommandResult
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy

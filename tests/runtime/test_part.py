@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider
-from agentflow.core.call import ApprovalRequest, CallContext
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext
 from agentflow.core.messages import Usage
 from agentflow.events import Event, RunStarted, TaskFinished, TaskStarted, TextDelta
 from agentflow.handler.tools import subtask_tool, tool

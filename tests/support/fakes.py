@@ -7,7 +7,8 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from agentflow.core.call import ApprovalRequest, CallContext
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event, FinishedBase
 from agentflow.core.limits import Limits

@@ -1,0 +1,161 @@
+"""What is below the language needs of the run it belongs to: a port, which the runtime implements.
+
+``C`` is the type of a call, which these Protocols only pass on; :class:`~agentflow.core.call.CallContext` is the one there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.errors import AgentflowError
+from agentflow.core.events import Event
+from agentflow.core.journal_port import JournalPortOf
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.spending import Purse
+from agentflow.core.templates import TaskTemplate
+
+C = TypeVar("C", contravariant=True)
+T = TypeVar("T")
+
+
+class RunServicesOf(Protocol[C]):
+    """What things inside a run may ask it to start. The engine that opened the run does it."""
+
+    async def run_subtask(self, request: SubtaskRequest, call: C) -> TaskResult:
+        """Run what a CONTINUATION asks for, nested under ``call``."""
+        ...
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: C) -> Any:
+        """Call a Closure or Python callable within this run."""
+        ...
+
+    async def take_over(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: C,
+        *,
+        rounds: int,
+    ) -> TaskResult | None:
+        """Have a model write a program for ``goal``, the work of a task that ran out of context or output, and run it.
+
+        Gives its result, ``failed`` with the attempts when none worked within ``rounds``, or None when nothing here
+        writes programs.
+        """
+        ...
+
+    async def check_program(
+        self, text: str, allow: frozenset[str], names: frozenset[str], call: C
+    ) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
+        ``names`` bound; empty when it may run within ``call``."""
+        ...
+
+    async def run_program(
+        self,
+        text: str,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: C,
+        *,
+        steps: int | None = None,
+    ) -> Any:
+        """Run a program text within ``call``, ``inputs`` bound as its variables.
+
+        ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. Raises what
+        the program raises.
+        """
+        ...
+
+
+class RunPortOf(RunServicesOf[C], Protocol[C]):
+    """What calls below the language need of the run they belong to. The runtime implements it."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def services(self) -> RunServicesOf[C]:
+        """Who does what the run is asked to start: the engine that opened it."""
+        ...
+
+    @property
+    def budget(self) -> object:
+        """What the run may still use of steps, effects and branches: the runtime's own affair, None without one."""
+        ...
+
+    @property
+    def journal(self) -> JournalPortOf[C] | None:
+        """The records of the run; None when it is not durable."""
+        ...
+
+    @property
+    def slice(self) -> int:
+        """Which stretch of a run that is resumed this is, from 1."""
+        ...
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody takes events. Nothing that only they carry need be made when nobody does."""
+        ...
+
+    @property
+    def streaming(self) -> bool:
+        """Whether anybody takes deltas too: a model call is streamed for them alone."""
+        ...
+
+    @property
+    def programs(self) -> set[str]:
+        """The digests of the texts whose loading was published."""
+        ...
+
+    @property
+    def congested(self) -> bool:
+        """Whether a delta producer must await :meth:`room` before going on."""
+        ...
+
+    def next_seq(self) -> int: ...
+    def publish(self, event: Event) -> None:
+        """Hand an event to all observers. Never waits, never raises."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until the caller's own stream has taken enough deltas."""
+        ...
+
+    @property
+    def purse(self) -> Purse | None:
+        """Where a model call sets aside what it may cost before it is made; None when tokens and money are unlimited."""
+        ...
+
+    def charge_model_call(self) -> None:
+        """Count one model call before it is made. Raises LimitExceeded."""
+        ...
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Add what a model call cost. Raises LimitExceeded when the run is over its tokens or money."""
+        ...
+
+    def charge_text(self, characters: int) -> None:
+        """Count text that the run holds from now on: a prompt, an answer, a result. Raises LimitExceeded (``memory``)."""
+        ...
+
+    async def approve(self, request: ApprovalRequest, call: C) -> bool:
+        """Ask the run's approver. False without one."""
+        ...
+
+    async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: C) -> list[T]:
+        """The results of all of ``work``, in order, done side by side as the run's concurrency allows.
+
+        ``call`` is what they are part of, which waits for them. The first failure cancels the others and is raised when
+        they have ended, a limit of the run before any other.
+        """
+        ...
