@@ -119,7 +119,7 @@ def _row(match: MatchItem) -> Text:
         (sum(term in line.lower() for term in terms), -at, line) for at, line in enumerate(match.content.splitlines())
     ]
     row = Text(f"{match.score:.3f}  ", style="dim")
-    row.append(_one_line(_place(match)), style="bold cyan")
+    row.append(_one_line(_place(match)), style="not dim bold cyan")
     row.append(f"  {_one_line(match.relevance)}", style="not dim")
     if held and match.kind != "commit":
         excerpt = Text(_one_line(max(held)[2]), style="not dim italic")

@@ -51,7 +51,7 @@ class Protection:
     protected.
     """
 
-    __slots__ = ("_exact", "_free", "_globs", "_rows")
+    __slots__ = ("_ends", "_exact", "_free", "_globs", "_rows")
 
     def __init__(self, patterns: Iterable[str] = PROTECTED, *, except_for: Iterable[str] = UNPROTECTED) -> None:
         folded = [pattern.casefold() for pattern in patterns]
@@ -60,6 +60,7 @@ class Protection:
         globs = [pattern for pattern in single if set(pattern) & set("*?[")]
         self._globs = re.compile("|".join(map(translate, globs))) if globs else None
         self._rows = tuple(tuple(pattern.split("/")) for pattern in folded if "/" in pattern)
+        self._ends = frozenset(row[-1] for row in self._rows)
         self._free = frozenset(name.casefold() for name in except_for)
 
     def covers(self, name: str) -> bool:
@@ -68,6 +69,10 @@ class Protection:
         if folded in self._exact:
             return True
         return self._globs is not None and self._globs.match(folded) is not None and folded not in self._free
+
+    def ends(self, name: str) -> bool:
+        """Whether ``name`` may be the last of consecutive components that are protected."""
+        return _folded(name) in self._ends
 
     def find(self, parts: Sequence[str]) -> str | None:
         """The protected component, or consecutive components, of a path; None if there are none."""

@@ -50,14 +50,25 @@ class IndexRules:
 
     def refuse(self, path: str) -> str | None:
         """The reason to leave out the file ``path`` by its name alone, or None."""
-        parts = path.split("/")
-        if any(part in self.skip_directories for part in parts[:-1]):
-            return "in a directory that is never indexed"
-        if _protection(self.protected).find(parts) is not None:
+        directory, _, name = path.rpartition("/")
+        refused = _refused_directory(self.protected, self.skip_directories, directory) if directory else None
+        if refused is not None:
+            return refused
+        protection = _protection(self.protected)
+        if protection.covers(name) or (protection.ends(name) and protection.find(path.split("/")) is not None):
             return "a protected name"
         if _GENERATED.search(path):
             return "generated"
         return None
+
+
+@lru_cache(maxsize=4096)
+def _refused_directory(protected: tuple[str, ...], skipped: frozenset[str], directory: str) -> str | None:
+    """Why nothing in a directory is indexed, or None: asked for each of its files."""
+    parts = directory.split("/")
+    if not skipped.isdisjoint(parts):
+        return "in a directory that is never indexed"
+    return None if _protection(protected).find(parts) is None else "a protected name"
 
 
 @lru_cache(maxsize=8)

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agentflow.cli.common import UsageError
+from agentflow.cli.main import app
 from agentflow.cli.search import index_command, search_command, serve_jsonl
 from tests.support.repository import git, repository, write
+from tests.support.terminal import in_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"src/pelican.py": "def pelican():\n    return 'fish'\n", "b.py": "heron = 1\n", "x.pem": "secret"}
@@ -150,3 +153,26 @@ async def test_a_match_is_one_row_whatever_it_holds(tmp_path: Path, capsys: pyte
         assert all(line[:5].replace(".", "").isdigit() for line in shown.splitlines()), shown
     with pytest.raises(UsageError, match="no kind 'walrus'"):
         await search_command("pelican", str(root), kinds=["walrus"])
+
+
+@pytest.mark.parametrize("words", [["{root}"], ["--root", "{root}"]], ids=["argument", "option"])
+def test_index_and_search_take_their_directory_the_same_way(
+    tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an argument or by ``--root``."""
+    write(tmp_path / "root", FILES)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    where = [word.format(root=tmp_path / "root") for word in words]
+    indexed = CliRunner().invoke(app, ["index", *where])
+    found = CliRunner().invoke(app, ["search", "pelican", *where])
+    assert indexed.exit_code == found.exit_code == 0
+    assert indexed.stdout.startswith("2 files indexed") and "src/pelican.py" in found.stdout
+
+
+async def test_rows_have_colours_on_a_terminal(tmp_path: Path) -> None:
+    """The place, and the words that matched; one row a match, cut to the width."""
+    write(tmp_path / "root", {"pelican.py": "pelican = 1 # " + "long " * 60 + "\n"})
+    environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    code, terminal = await in_terminal("search", "pelican", str(tmp_path / "root"), environment=environment, columns=99)
+    assert code == 0 and b"\x1b[1;36m" in terminal.raw and b"\x1b[1;3;33mpelican" in terminal.raw
+    assert len([line for line in terminal.lines if line.strip()]) == 1
