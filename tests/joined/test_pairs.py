@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CommandExecutor, FileAccessManager, Limits, MemorySystem, Price, ScriptedProvider
-from agentflow.core import call as call_module
-from agentflow.core import ports
+from agentflow.core import journal_port, ports, run_port
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.effects import CallWorkflow, Solve
@@ -664,16 +663,23 @@ def ports_of(module: Any) -> dict[str, type]:
     }
 
 
+PORTS = {
+    name.removesuffix("Of"): port
+    for module in (ports, run_port, journal_port)
+    for name, port in ports_of(module).items()
+}
+"""All ports; those that are generic in what a call is, by their names for a CallContext."""
+
+
 def test_every_port_has_a_pair() -> None:
     """A new port needs a row that says who meets there."""
-    assert {*ports_of(ports), *ports_of(call_module)} == {pair.port for pair in PAIRS}
+    assert PORTS.keys() == {pair.port for pair in PAIRS}
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_the_callee_takes_what_the_port_says(pair: Pair) -> None:
     """Each method of the port exists with the port's parameters, under its names and in its order."""
-    port = {**ports_of(ports), **ports_of(call_module)}[pair.port]
-    for name, wanted in vars(port).items():
+    for name, wanted in vars(PORTS[pair.port]).items():
         if name.startswith("_") or not inspect.isfunction(wanted):
             continue
         method = getattr(pair.callee, name, None)
