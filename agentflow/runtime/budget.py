@@ -27,7 +27,7 @@ class Budget:
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
     ``slices`` how long they keep the loop, ``memory`` what the run allocates (``beside``: the accounts of other runs);
     ``pausing`` is the number of strands that are just letting others run.
-    ``met`` is the error with which a limit of this budget ended what it bounds.
+    ``met`` is the error with which a limit of this budget ended what it bounds: nothing more of that is done.
     """
 
     __slots__ = (
@@ -98,6 +98,8 @@ class Budget:
         return granted
 
     def _grant(self, wanted: int, span: Span | None) -> int:
+        if self.met is not None:
+            raise self.met
         allowed = self.steps
         if allowed is not None:
             left = allowed - self._steps_granted
@@ -105,7 +107,7 @@ class Budget:
                 left = self._reclaim()
             if left <= 0:
                 message = f"the run has used its {allowed:,} steps"
-                raise self._met(LimitExceeded(message, limit="steps", allowed=allowed, used=allowed, span=span))
+                raise self.meet(LimitExceeded(message, limit="steps", allowed=allowed, used=allowed, span=span))
             wanted = min(wanted, left)
         if self.parent is not None:
             wanted = self.parent._grant(wanted, span)
@@ -168,10 +170,12 @@ class Budget:
 
     def charge_effect(self, span: Span | None) -> None:
         """Count one effect before it is carried out. Raises LimitExceeded."""
+        if self.met is not None:
+            raise self.met
         allowed = self.limits.effects
         if allowed is not None and self.effects_used >= allowed:
             message = f"the run has made its {allowed:,} effects"
-            raise self._met(LimitExceeded(message, limit="effects", allowed=allowed, used=allowed, span=span))
+            raise self.meet(LimitExceeded(message, limit="effects", allowed=allowed, used=allowed, span=span))
         self.effects_used += 1
         if self.parent is not None:
             self.parent.charge_effect(span)
@@ -184,26 +188,33 @@ class Budget:
         if allowed is not None and self.branches_used + count > allowed:
             used = self.branches_used + count
             message = f"the run has forked its {allowed:,} branches"
-            raise self._met(LimitExceeded(message, limit="branches", allowed=allowed, used=used, span=span))
+            raise self.meet(LimitExceeded(message, limit="branches", allowed=allowed, used=used, span=span))
         self.branches_used += count
         if self.parent is not None:
             self.parent.charge_branches(count, span)
 
-    def _met(self, error: LimitExceeded) -> LimitExceeded:
-        """Keep ``error`` as the one that a limit of this budget raised, and of those around it that are used up with it."""
+    def meet(self, error: LimitExceeded) -> LimitExceeded:
+        """Keep ``error`` as the one that a limit of this budget raised, and of those around it that are met with it.
+
+        From then on what they bound is over, whoever caught the error; a part with narrower limits ends alone.
+        """
         at: Budget | None = self
         while at is not None:
-            whole = at.steps if error.limit == "steps" else getattr(at.limits, error.limit)
+            whole = {"steps": at.steps, "wall_s": at.wall_s}.get(error.limit, getattr(at.limits, error.limit, None))
             if whole is None or whole > error.allowed:
                 break
             at.met = error
             at = at.parent
         return error
 
-    def check_met(self) -> None:
-        """Raise LimitExceeded if steps, effects or branches have been used up, or the time."""
+    def check_over(self) -> None:
+        """Raise the LimitExceeded of a limit that was met, if one was."""
         if self.met is not None:
             raise self.met
+
+    def check_met(self) -> None:
+        """Raise LimitExceeded if a limit was met, or the time is up."""
+        self.check_over()
         if self.deadline is not None:
             self.check_time(None)
 

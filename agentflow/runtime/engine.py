@@ -266,11 +266,13 @@ class Engine:
         ``fitted`` says that it was compiled for this environment just now, so that its names need no second look.
         """
         budget = budget_of(call)
-        return await plain_result(
+        value = await plain_result(
             await run_program(
                 program, env, performer=self._performer(call), call=call, budget=budget, publish=publish, fitted=fitted
             )
         )
+        budget.check_over()
+        return value
 
     async def define(
         self, program: str | Source | Program, bindings: Mapping[str, Any] | None, call: CallContext

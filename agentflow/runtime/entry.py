@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from agentflow.core.call import CallContext
+from agentflow.core.errors import LimitExceeded
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
@@ -85,6 +86,8 @@ async def call_closure(
         return await apply(strand, function, arguments, strand.first_depth)
     except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
         final = place_error(error)
+        if isinstance(final, LimitExceeded):
+            budget.meet(final)
         raise final from final.__cause__
     finally:
         strand.end()

@@ -147,7 +147,10 @@ class Run:
 
     def charge_text(self, characters: int) -> None:
         """Count text that the run holds from now on. Raises LimitExceeded (``limits/memory``)."""
-        self.budget.memory.add(characters * BYTES_PER_CHARACTER)
+        try:
+            self.budget.memory.add(characters * BYTES_PER_CHARACTER)
+        except LimitExceeded as error:
+            raise self.budget.meet(error) from None
 
     def _check_spent(self, *, exceeded: bool = False) -> None:
         tokens, usd = self.limits.tokens, self.limits.usd

@@ -156,6 +156,8 @@ class Strand(Naming):
             return await bounce(self, d) if result is TAIL else result
         except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
             final = place_error(error)
+            if isinstance(final, LimitExceeded):
+                self.budget.meet(final)
             self.steps.explain(final, self.grants)
             raise final from final.__cause__
         finally:

@@ -237,7 +237,45 @@ LIMITED = {
     "steps": ("(loop 100000 1)", Limits(steps=2_000)),
     "effects": ("(while true (step))", Limits(effects=20)),
     "branches": ("(while true (parallel 1 2))", Limits(branches=20)),
+    "depth": ("(define (f n) (+ 1 (f n))) (f 1)", Limits(depth=500)),
+    "collection": ("(length (range 1000))", Limits(collection=100)),
+    "string": ('(let go ((s "abc")) (go (string-append s s)))', Limits(string=1_000)),
+    "integer_bits": ("(let go ((n 3)) (go (* n n)))", Limits(integer_bits=1_000)),
+    "memory": ("(map (lambda (i) (range 100000)) (range 400))", Limits(memory=4 * 2**20)),
 }
+
+
+@pytest.mark.parametrize("end", LIMITED)
+async def test_a_run_whose_limit_the_host_caught_is_over(end: str, ground: Ground) -> None:
+    """Nothing more of it is done: no effect, no call of a procedure, and it has no value."""
+    program, limits = LIMITED[end]
+    after: list[str] = []
+
+    async def stubborn(f: Any, ctx: CallContext) -> str:
+        """Meet the limit, and try to go on."""
+        with pytest.raises(LimitExceeded) as caught:
+            await ground.flow.eval(program)
+        for way in (ground.flow.eval("(attempt (what 1))"), ctx.call(f, 1)):
+            with pytest.raises(LimitExceeded):
+                after.append(str(await way))
+        return caught.value.code
+
+    async def part() -> str:
+        """Meet the limit of a part, and go on."""
+        with pytest.raises(LimitExceeded) as caught:
+            await ground.flow.eval(program, limits=limits)
+        return caught.value.code
+
+    for tool in (stubborn, part):
+        ground.flow.tool(tool)
+    for text in (
+        "(stubborn (f (lambda (x) (attempt (what x)))))",
+        "(parallel (stubborn (f (lambda (x) (attempt (what x))))) 1)",
+    ):
+        with pytest.raises(LimitExceeded) as caught:
+            await ground.flow.run(text, limits=limits)
+        assert caught.value.limit == end and after == [] and ground.attempts == []
+    assert (await ground.flow.eval("(part)")).content == f"limits/{end.replace('_', '-')}"
 
 
 @pytest.mark.parametrize("way", HOST)
