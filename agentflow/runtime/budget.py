@@ -8,6 +8,7 @@ from typing import Protocol
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
+from agentflow.runtime.cleanup import CleanupTime
 from agentflow.runtime.memory import BYTES_PER_STEP, MemoryAccount, MemoryAccounts
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.slices import Slices
@@ -26,13 +27,15 @@ class Budget:
     the parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
     ``slices`` how long they keep the loop, ``memory`` what the run allocates (``beside``: the accounts of other runs);
-    ``pausing`` is the number of strands that are just letting others run.
+    ``cleanup`` is how long ``finally`` forms may take when it is stopped, ``pausing`` the number of strands that are just
+    letting others run.
     ``met`` is the error with which a limit of this budget ended what it bounds: nothing more of that is done.
     """
 
     __slots__ = (
         "_steps_granted",
         "branches_used",
+        "cleanup",
         "deadline",
         "effects_used",
         "limits",
@@ -56,6 +59,7 @@ class Budget:
         steps: int | None = None,
         wall_s: float | None = None,
         beside: MemoryAccounts | None = None,
+        cleanup: CleanupTime | None = None,
     ) -> None:
         self.limits = limits
         self.parent = parent
@@ -72,8 +76,8 @@ class Budget:
             MemoryAccount(limits.memory, beside) if parent is None else parent.memory.within(limits.memory)
         )
         self.slices: Slices = Slices() if parent is None else self.root.slices
-        self.wall_s = wall_s
-        self.deadline = None if wall_s is None else time.monotonic() + wall_s
+        self.cleanup = cleanup or (CleanupTime() if parent is None else parent.cleanup)
+        self.start_part_clock(wall_s)
         self.strands: set[Fuelled] = set()
         self.met: LimitExceeded | None = None
 
@@ -159,6 +163,11 @@ class Budget:
         left = max(0.0, self.wall_s - spent_s)
         self.deadline = time.monotonic() + left
         return left
+
+    def start_part_clock(self, seconds: float | None) -> None:
+        """Start the time of what this budget bounds, which has so many ``seconds``; None: as much as what is around it."""
+        self.wall_s = seconds
+        self.deadline: float | None = None if seconds is None else time.monotonic() + seconds
 
     def check_time(self, span: Span | None) -> None:
         """Raise LimitExceeded past the deadline."""

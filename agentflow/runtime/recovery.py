@@ -23,8 +23,6 @@ from agentflow.runtime.strand import Strand
 
 CLEANUP_STEPS = 1_000
 """Steps a ``finally`` has that runs because of a limit or a cancellation."""
-CLEANUP_S = 1.0
-"""Seconds it has."""
 _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 30.0
 
@@ -111,7 +109,8 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     """Run a ``finally`` because of ``error``, which is raised on afterwards.
 
     After a program error it runs as any code does, and an error of its own takes over. After a limit or a cancellation
-    it has little time and few steps, may start no model call, and an error of its own becomes a note.
+    it has little time (:class:`~agentflow.runtime.cleanup.CleanupTime`) and few steps, may start no model call, and an
+    error of its own becomes a note.
     """
     journal = rt.call.run.journal
     if isinstance(error, GeneratorExit) or (journal is not None and journal.suspending):
@@ -121,7 +120,7 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
         await _to_end(rt, final, d)
         return
     budget, fuel, call = rt.budget, rt.fuel, rt.call
-    rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, wall_s=CLEANUP_S)
+    rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, cleanup=budget.cleanup)
     rt.budget.strands.add(rt)
     rt.call = rt.cleanup_call()
     rt.call.run = stopping = StoppingRun(call.run, lambda: True)
@@ -129,8 +128,9 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
         stopping.journal = None  # With a higher limit the run goes on as if it had not been met.
     rt.fuel = 0
     try:
-        with anyio.CancelScope(shield=True):
-            async with asyncio.timeout(CLEANUP_S):
+        with anyio.CancelScope(shield=True), budget.cleanup.form(trusted=rt.grants is None) as seconds:
+            rt.budget.start_part_clock(seconds)
+            async with asyncio.timeout(seconds):
                 await _to_end(rt, final, d)
     except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - the first error goes on; this is a note on it
         shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
