@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -67,25 +66,21 @@ class LlmRanker:
                 hint="ask through get_context, flow.executors or flow.task_system, which open one",
             )
         parts = shards(candidates, self._budget)
-        gate = asyncio.Semaphore(self._concurrency)
         failures: dict[int, RerankFailed] = {}
         answers: list[dict[str, float]] = [{} for _ in parts]
 
-        async def ask(index: int, shard: dict[str, str], call: CallContext) -> None:
-            async with gate:
+        # Numbered before any runs, so that paths do not depend on how the shards overlap.
+        numbered = [(index, shard, call.at(call.next_path("shard", index))) for index, shard in enumerate(parts)]
+        pending = iter(numbered)
+
+        async def ask() -> None:
+            for index, shard, place in pending:
                 try:
-                    answers[index] = await self._ask(question, shard, call)
+                    answers[index] = await self._ask(question, shard, place)
                 except RerankFailed as failure:
                     failures[index] = failure
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for index, shard in enumerate(parts):
-                    # numbered before any runs, so that paths do not depend on how the shards overlap
-                    inner = call.at(call.next_path("shard", index))
-                    group.create_task(ask(index, shard, inner))
-        except BaseExceptionGroup as ended:
-            raise ended.exceptions[0] from None
+        await call.run.together([ask] * min(self._concurrency, len(parts)), call)
         if failures:
             raise failures[min(failures)]
         scores = {path: score for answer in answers for path, score in answer.items()}

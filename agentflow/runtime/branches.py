@@ -25,7 +25,6 @@ from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
 from agentflow.runtime.crew import Crew
 from agentflow.runtime.definitions import Overlay
-from agentflow.runtime.permits import depth_of
 from agentflow.runtime.strand import Strand
 
 MAX_PARTIAL = 1_000
@@ -129,7 +128,7 @@ class _Fork:
     def crew(self, width: int | None = None) -> Crew[int]:
         """Who runs the branches, begun in index order, at most ``width`` at once."""
         count = len(self.values)
-        return Crew(self.rt.budget, range(count), min(width or count, count), depth_of(self.rt.call))
+        return Crew(self.rt.budget, range(count), min(width or count, count), self.rt.call)
 
 
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from agentflow.core.call import CallContext
 from agentflow.core.errors import LimitExceeded
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.permits import depth_of
+from agentflow.runtime.permits import depth_of, waiting
 
 T = TypeVar("T")
 
@@ -26,15 +26,15 @@ class Crew(Generic[T]):
     wait for something, so items that wait for nothing are done by few. Between two items it passes its permit on if
     somebody waits for one, and lets others have the loop when the run's slice of it is used up.
 
-    ``depth`` is that of :func:`~agentflow.runtime.permits.depth_of`.
+    ``call`` is what they are part of.
     """
 
-    def __init__(self, budget: Budget, items: Iterable[T], width: int, depth: int) -> None:
+    def __init__(self, budget: Budget, items: Iterable[T], width: int, call: CallContext) -> None:
         self._permits = budget.permits
         self._slices = budget.root.slices
         self._items = iter(items)
         self._width = width
-        self._depth = depth
+        self._call = call
         self._tasks: list[asyncio.Task[None]] = []
         self._held = 1
         self._working = 0
@@ -105,8 +105,9 @@ class Crew(Generic[T]):
 
     async def _queue(self) -> bool:
         """Wait for a permit for another worker; False when no more are to begin."""
-        self._waiter = self._permits.queue(self._depth)
-        return await self._permits.wait(self._waiter)
+        self._waiter = self._permits.queue(depth_of(self._call))
+        with waiting(self._call):
+            return await self._permits.wait(self._waiter)
 
     async def _work(self, step: Callable[[T], Awaitable[object]]) -> None:
         permits, slices = self._permits, self._slices
@@ -133,7 +134,7 @@ class Crew(Generic[T]):
                     holding = False
                     permits.give()
                     try:
-                        await permits.take(self._depth)
+                        await permits.take(self._call)
                     finally:
                         self._away -= 1
                     self._working += 1
@@ -160,5 +161,5 @@ async def together(budget: Budget, work: Sequence[Callable[[], Awaitable[T]]], c
     async def one(index: int) -> None:
         results[index] = await work[index]()
 
-    await Crew(budget, range(len(work)), len(work), depth_of(call)).run(one)
+    await Crew(budget, range(len(work)), len(work), call).run(one)
     return results

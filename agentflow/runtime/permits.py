@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from agentflow.core.call import CallContext
+from agentflow.core.events import WaitStarted
 
 
 def depth_of(call: CallContext) -> int:
@@ -22,6 +24,11 @@ def depth_of(call: CallContext) -> int:
     What was begun is so brought to an end before more is begun, and a nest of forms holds few strands that wait.
     """
     return call.path.count("/")
+
+
+def waiting(call: CallContext) -> AbstractContextManager[object]:
+    """A block in which what ``call`` does waits for a permit, as a pair of events where somebody watches."""
+    return call.scope(WaitStarted, path=call.path, reason="permit") if call.run.watched else nullcontext()
 
 
 class Permits:
@@ -109,10 +116,11 @@ class Permits:
                 self.give()
             raise
 
-    async def take(self, depth: int) -> None:
-        """Take a permit, waiting for it if need be."""
+    async def take(self, call: CallContext) -> None:
+        """Take a permit for what ``call`` does, waiting for it if need be: that publishes a pair of Wait events."""
         if not self.take_free():
-            await self.wait(self.queue(depth))
+            with waiting(call):
+                await self.wait(self.queue(depth_of(call)))
 
     def give(self) -> None:
         """Give a permit back."""
@@ -124,12 +132,12 @@ class Permits:
         if root.waiting:
             root._serve()
 
-    async def settle(self, depth: int) -> None:
+    async def settle(self, call: CallContext) -> None:
         """Wait until no more permits are held than the limit, without one's own."""
         while self._over:
             self.give()
             try:
-                await self.take(depth)
+                await self.take(call)
             except asyncio.CancelledError:
                 self.take_anyway()
                 raise
@@ -193,7 +201,7 @@ class CallBack:
         host.count += 1
         if host.count > 1:
             try:
-                await self._permits.take(depth_of(self._call))
+                await self._permits.take(self._call)
             except asyncio.CancelledError:
                 host.count -= 1
                 if not host.count:

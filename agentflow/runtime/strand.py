@@ -38,7 +38,6 @@ from agentflow.runtime.calls import (
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.leaving import carries_data, leaving
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
-from agentflow.runtime.permits import depth_of
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
 
 SLICE = 1_000
@@ -341,7 +340,7 @@ class Strand(Naming):
         if carries_data(effect):
             effect = await self.work(leaving(effect, self.limits.string, call.span))
         if self.budget.permits.root.excess:
-            await self.budget.permits.settle(depth_of(call))
+            await self.budget.permits.settle(call)
         return await self.performer.perform(effect, call)
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import LimitExceeded
+from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.memory import LlmRanker, RerankFailed
 from agentflow.memory.sharding import estimated_tokens, shards
@@ -82,6 +83,15 @@ async def test_shares_are_asked_at_the_same_time() -> None:
     order = await rank(model, *paths, limit=4, budget_tokens=400, concurrency=3)
     assert len(model.asked) > 3 and model.most == 3
     assert order == [("x" * n, n / 10) for n in (9, 8, 7, 6)]
+
+
+async def test_shares_are_within_the_permits_of_the_run() -> None:
+    """``concurrency`` of the run bounds them too, with whatever else is in flight."""
+    model = Model(by_length)
+    question = ContextGenerationInput(query="q", max_results=4)
+    call = FakeRun(limits=Limits(concurrency=2)).call()
+    await LlmRanker(model, budget_tokens=400).rank(question, described(*("x" * n for n in range(1, 10))), call)
+    assert len(model.asked) > 3 and model.most == 2
 
 
 @pytest.mark.parametrize("bad", ["not json", '{"files": 3}', '[{"path": "a"}]', '["a"]', '[{"path":"a","score":true}]'])

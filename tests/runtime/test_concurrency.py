@@ -23,6 +23,7 @@ from agentflow import (
     TaskError,
     TaskResult,
 )
+from agentflow.core.events import WaitFinished, WaitStarted
 from agentflow.runtime.crew import BEGUN_AT_ONCE
 
 
@@ -129,6 +130,21 @@ async def test_nested_pmap_shares_the_limit() -> None:
         flow.tool(meet)
         assert await flow.eval("(length (pmap (lambda (i) (pmap (lambda (j) (meet)) (range 60))) (range 60)))") == 60
     assert gauge.most == 256
+
+
+@pytest.mark.parametrize("limit", [1, 2, 256])
+async def test_a_wait_for_a_permit_is_a_pair_of_events(limit: int) -> None:
+    """Where there is none free; where there are enough nobody waits, and nothing is published."""
+    gauge = Gauge(limit)
+    waits: list[WaitStarted | WaitFinished] = []
+    nest = "(parallel (leaf (n 1)) (leaf (n 2)))"
+    async with gauge.flow as flow, flow.stream(f"(parallel {nest} {nest} {nest})") as run:
+        async for event in run:
+            if isinstance(event, WaitStarted | WaitFinished):
+                waits.append(event)
+    started = [each for each in waits if isinstance(each, WaitStarted)]
+    assert {each.reason for each in waits} == ({"permit"} if limit < 256 else set())
+    assert len(started) * 2 == len(waits) and bool(started) is (limit < 256)
 
 
 async def test_tool_calls_of_answers_share_the_limit() -> None:
