@@ -10,11 +10,20 @@ from agentflow.core.forwarding import ForwardingRun
 
 
 class StoppingRun(ForwardingRun):
-    """A run as code sees it that may be stopped: once ``stopping()``, no model call begins."""
+    """A run as code sees it that may be stopped: once ``stopping()``, no model call begins.
 
-    def __init__(self, run: RunPort, stopping: Callable[[], bool]) -> None:
+    ``budget`` is what that code may still use; None: what the run may.
+    """
+
+    def __init__(self, run: RunPort, stopping: Callable[[], bool], budget: object = None) -> None:
         super().__init__(run)
         self._stopping = stopping
+        self._budget = budget
+
+    @property
+    def budget(self) -> object:
+        """What may still be used."""
+        return self._run.budget if self._budget is None else self._budget
 
     def charge_model_call(self) -> None:
         """Count a model call on the run. Raises SexpEvaluationError (``finally/model-call``) once it is being stopped."""

@@ -123,7 +123,8 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, cleanup=budget.cleanup)
     rt.budget.strands.add(rt)
     rt.call = rt.cleanup_call()
-    rt.call.run = stopping = StoppingRun(call.run, lambda: True)
+    # Programs that its tools run are part of the clean-up, not of what is over.
+    rt.call.run = stopping = StoppingRun(call.run, lambda: True, rt.budget)
     if isinstance(error, LimitExceeded):
         stopping.journal = None  # With a higher limit the run goes on as if it had not been met.
     rt.fuel = 0
