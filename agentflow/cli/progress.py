@@ -1,16 +1,17 @@
-"""Progress for people: a line per effect, what is running below them, and totals at the end."""
+"""Progress for people: a line per effect, the tree of what is running below them, and totals at the end."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.text import Text
 
-from agentflow.cli.terminal import LiveLine, is_interactive, print_line, same_screen, screen
+from agentflow.cli.run_show import cost_table
+from agentflow.cli.terminal import LiveRows, is_interactive, is_utf8, print_line, print_text, same_screen, screen
+from agentflow.cli.tree import RunTree
 from agentflow.core.events import (
     ENDINGS,
     AttemptFinished,
@@ -34,9 +35,13 @@ from agentflow.core.events import (
     WaitStarted,
     Warning,
 )
+from agentflow.core.messages import Usage
 from agentflow.core.results import TaskResult
 from agentflow.core.values import as_text, plain
+from agentflow.observe.run_view import Tally
 
+_STREAMED_LINES = 3
+_STREAMED_CHARACTERS = 1_000
 _STYLES = {">": "dim", "<": "green", "x": "bold red", "!": "yellow", "-": "cyan"}
 
 
@@ -101,13 +106,14 @@ class _Effect:
 class Progress:
     """A plain observer that shows people how a run goes.
 
-    On a terminal each effect is a line when it ends, and one live line below says what is running. Elsewhere (pipes,
+    On a terminal each effect is a line when it ends, but for one of many side by side, and below them a tree says what is
+    running, with the text that a model is streaming; at the end a table has the costs by task. Elsewhere (pipes,
     files, ``TERM=dumb``, ``CI``) each effect is a plain line when it starts and one when it ends. Lines wait while the
     answer is being written to the same screen, and while somebody is asked for an approval.
 
     Parameters: ``stream`` takes the lines; ``clean`` is applied to everything that came from a model, a tool or a file
     (it strips control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no
-    live line on a terminal either.
+    tree on a terminal either.
     """
 
     def __init__(
@@ -123,17 +129,22 @@ class Progress:
         self._answer = answer
         self._answer_paths: set[str] = set()
         self._shared = answer is not None and same_screen(stream, answer.out)
-        self.deltas = answer is not None
+        self._live = LiveRows(self._screen, self._rows) if live and is_interactive(stream) else None
+        self.deltas = answer is not None or self._live is not None
+        self._tree = RunTree()
+        self._streamed: dict[str, str] = {}
+        self._tallies: dict[str, Tally] = {}
         self._began = time.monotonic()
         self._open: dict[int, _Effect] = {}
         self._answering = False
         self._questions = 0
         self._held_lines: list[Text] = []
         self._held_text = ""
-        self._live = LiveLine(self._screen, self._running) if live and is_interactive(stream) else None
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
+        if self._live is not None and self._in_tree(event):
+            return
         match event:
             case TextDelta():
                 if any(event.path.startswith(path) for path in self._answer_paths):
@@ -145,6 +156,8 @@ class Progress:
             case RunFinished():
                 self._end_answer()
                 self._stop_live()
+                if self._answer is None and self._live is not None and self._tallies:
+                    print_text(self._screen, cost_table(self._tallies))
             case TaskStarted():
                 if self._answer is not None and event.name == self._answer.task:
                     self._answer_paths.add(event.path)
@@ -189,6 +202,7 @@ class Progress:
         effect = self._open.pop(event.started, None)
         if effect is None:
             return
+        self._tally(event)
         if isinstance(event, TaskFinished) and event.path in self._answer_paths:
             self._answer_paths.discard(event.path)
             self._end_answer()
@@ -236,11 +250,49 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def _running(self) -> str:
-        """What the live line says: the time, and what runs, counted."""
-        counts = Counter(effect.what for effect in self._open.values())
-        what = ", ".join(name if count == 1 else f"{count}x {name}" for name, count in counts.items())
-        return f"{time.monotonic() - self._began:.1f} s  {self._clean(what)}"
+    def _in_tree(self, event: Event) -> bool:
+        """Show an event in the tree; gives whether that is all that is to be shown of it."""
+        folded = isinstance(event, FinishedBase) and event.outcome == "ok" and self._tree.folds(event)
+        self._tree(event)
+        self._stream(event)
+        if folded and isinstance(event, FinishedBase):
+            self._open.pop(event.started, None)
+            self._tally(event)
+        return folded
+
+    def _rows(self, spinner: str, height: int) -> list[Text]:
+        """What runs, and below it the end of what a model streams."""
+        rows = self._tree.rows(spinner, height - _STREAMED_LINES, ascii_only=not is_utf8(self._screen))
+        for row in rows:
+            row.plain = self._clean(row.plain)
+        if len(self._streamed) == 1:  # the texts of several would take turns
+            (text,) = self._streamed.values()
+            rows += [Text(f"  {line}", "dim italic") for line in self._clean(text).splitlines()[-_STREAMED_LINES:]]
+        return rows or [Text(f"{spinner} {time.monotonic() - self._began:.1f} s")]
+
+    def _stream(self, event: Event) -> None:
+        """Keep the end of what models are streaming."""
+        if isinstance(event, TextDelta) and self._answer is None:
+            self._streamed[event.path] = (self._streamed.get(event.path, "") + event.text)[-_STREAMED_CHARACTERS:]
+        elif isinstance(event, ModelFinished):
+            self._streamed.pop(event.path, None)
+
+    def _tally(self, event: FinishedBase) -> None:
+        """Count the end of a task for the closing table."""
+        if isinstance(event, TaskFinished):
+            tally = self._tallies.setdefault(f"task {event.name}", Tally(event.name))
+            tally.calls += 1
+            tally.running += 1
+            tally.end(event.to_dict() if event.outcome != "ok" else _totals(event))
+
+
+def _totals(event: TaskFinished) -> dict[str, Any]:
+    usage = event.usage or Usage()
+    return {
+        "duration_s": event.duration_s,
+        "cost_usd": event.cost_usd,
+        "usage": {name: getattr(usage, name) for name in ("input_tokens", "cache_read_tokens", "output_tokens")},
+    }
 
 
 def _ending(event: FinishedBase) -> list[str]:

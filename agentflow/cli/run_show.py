@@ -39,7 +39,12 @@ def show_run(summary: RunSummary, events: Sequence[Mapping[str, Any]], *, as_jso
         write_json(run_data(summary, view))
         return
     console = screen(sys.stdout)
-    for part in (head(summary, view), *[program(name, view) for name in view.texts], costs(view), remarks(view)):
+    for part in (
+        head(summary, view),
+        *[program(name, view) for name in view.texts],
+        cost_table(view.tasks),
+        remarks(view),
+    ):
         if part:
             print_text(console, part)
 
@@ -120,11 +125,11 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
     return shown
 
 
-def costs(view: RunView) -> Text:
-    """The tasks and tools, the dearest first."""
-    if not view.tasks:
+def cost_table(tasks: Mapping[str, Tally]) -> Text:
+    """The tasks and tools, the dearest first; nothing when there are none."""
+    if not tasks:
         return Text()
-    rows = sorted(view.tasks.items(), key=lambda each: (-(each[1].cost_usd or 0.0), -each[1].seconds))
+    rows = sorted(tasks.items(), key=lambda each: (-(each[1].cost_usd or 0.0), -each[1].seconds))
     shown = Text(f"\n{'':<32} {'calls':>7} {'failed':>7} {'time':>9} {'tokens':>12} {'cached':>7} {'cost':>9}\n", "dim")
     for name, tally in rows:
         used = tally.input_tokens + tally.output_tokens

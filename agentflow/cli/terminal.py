@@ -1,4 +1,4 @@
-"""What the command writes to: encodings, colours, widths, and the live line. Rich knows terminals; this says what for."""
+"""What the command writes to: encodings, colours, widths, and the live lines. Rich knows terminals; this says what for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import codecs
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rich.console import Console, OverflowMethod
+from rich.console import Console, Group, OverflowMethod
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
@@ -18,6 +19,7 @@ from rich.text import Text
 _PLAIN_WIDTH = 120
 """Columns of a progress line where there is no terminal to say."""
 _TICK_S = 0.1
+_SHARE = 50
 _ESCAPES = "agentflow-escapes"
 
 
@@ -77,24 +79,25 @@ def error_text(rendered: str) -> Text:
     return text
 
 
-class LiveLine:
-    """The last line of a terminal, drawn anew while things run. Used on the event loop.
+class LiveRows:
+    """The last lines of a terminal, drawn anew while things run. Used on the event loop.
 
-    Parameters: ``console`` the terminal; ``describe`` gives the text of the line.
+    Parameters: ``console`` the terminal; ``describe`` gives the lines, from the spinner's frame and how many there may be.
+    Drawing takes at most a fiftieth of the time: what is slow to draw is drawn less often.
     """
 
-    def __init__(self, console: Console, describe: Callable[[], str]) -> None:
+    def __init__(self, console: Console, describe: Callable[[str, int], list[Text]]) -> None:
         self._console = console
         self._describe = describe
-        self._spinner = Spinner("dots" if _is_utf8(console) else "line")
+        self._spinner = Spinner("dots" if is_utf8(console) else "line")
         self._live: Live | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Show the line, until :meth:`stop`."""
+        """Show the lines, until :meth:`stop`."""
         if self._live is None:
             self._live = Live(
-                get_renderable=self._line,
+                get_renderable=self._rows,
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
@@ -104,7 +107,7 @@ class LiveLine:
             self._tick(self._live)
 
     def stop(self) -> None:
-        """Take the line away."""
+        """Take the lines away."""
         live, self._live = self._live, None
         if self._timer is not None:
             self._timer.cancel()
@@ -112,18 +115,23 @@ class LiveLine:
             live.stop()
 
     def _tick(self, live: Live) -> None:
+        began = time.process_time()
         live.refresh()
-        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick, live)
+        taken = time.process_time() - began
+        self._timer = asyncio.get_running_loop().call_later(max(_TICK_S, taken * _SHARE), self._tick, live)
 
-    def _line(self) -> Text:
+    def _rows(self) -> Group:
         frame = self._spinner.render(self._console.get_time())
-        assert isinstance(frame, Text)
-        return Text.assemble(frame, " ", self._describe(), no_wrap=True, overflow=_overflow(self._console))
+        rows = self._describe(str(frame), max(1, self._console.height - 2))
+        for row in rows:
+            row.no_wrap, row.overflow = True, _overflow(self._console)
+        return Group(*rows)
 
 
-def _is_utf8(console: Console) -> bool:
+def is_utf8(console: Console) -> bool:
+    """Whether a terminal shows every character."""
     return console.encoding.startswith("utf")
 
 
 def _overflow(console: Console) -> OverflowMethod:
-    return "ellipsis" if _is_utf8(console) else "crop"
+    return "ellipsis" if is_utf8(console) else "crop"

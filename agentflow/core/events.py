@@ -148,10 +148,14 @@ class ProgramLoaded(EventBase):
 
 @frozen
 class BranchStarted(EventBase):
-    """A branch of ``parallel``, ``pmap`` or ``race`` began; ``index`` counts from 0; ``span`` is that of the form."""
+    """A branch of ``parallel``, ``pmap`` or ``race`` began, one of ``count``; ``index`` counts from 0.
+
+    ``span`` is that of the form.
+    """
 
     form: str = ""
     index: int = 0
+    count: int | None = None
 
 
 @frozen

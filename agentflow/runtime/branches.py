@@ -54,7 +54,8 @@ class _Fork:
         rt = self.rt
         if self.verdict is not None:
             await self.verdict.begins(index)
-        scope = rt.call.scope(BranchStarted, path=f"{self.prefix}{index}", form=self.form, index=index)
+        count = len(self.values)
+        scope = rt.call.scope(BranchStarted, path=f"{self.prefix}{index}", form=self.form, index=index, count=count)
         session = scope.call.session = rt.call.session.fork()
         strand = rt.child(scope.call, branch=True)
         try:

@@ -21,6 +21,7 @@ from tests.support.terminal import Terminal, in_terminal
 
 __all__ = ["repository"]
 LINE = re.compile(r" *\d+\.\d\ds [<>x!-] ")
+ROW = re.compile(r"^ *[⠀-⣿\-\\|/] [a-z]")
 ANSWER = "A cut off stream lacks its terminal event."
 
 
@@ -46,19 +47,21 @@ async def demo(tmp_path: Path, root: Path, answer: Any = slowly, **options: Any)
 
 
 @pytest.mark.parametrize("columns", [30, 80, 200])
-async def test_a_live_line_says_what_runs_and_leaves_nothing_behind(
-    columns: int, repository: Path, tmp_path: Path
-) -> None:
-    """While models answer a line counts them; in the end there are the lines of ended effects, none wider than the
+async def test_a_tree_says_what_runs_and_leaves_nothing_behind(columns: int, repository: Path, tmp_path: Path) -> None:
+    """While models answer a tree shows them under their form; in the end there are the lines of ended effects, none wider than the
     terminal, and the answer whole, with no line of progress in its lines.
     """
     code, terminal = await demo(tmp_path, repository, columns=columns)
     assert code == 0, "\n".join(terminal.lines)
-    assert terminal.ever_showed("3x task summ" if columns == 30 else "3x task summarise-file, 3x model")
+    rows = next(rows for rows in terminal.shown if sum(bool(ROW.match(line)) for line in rows) == 4)
+    form, *tasks = [line for line in rows if ROW.match(line)]
+    assert "pmap  line" in form and (columns == 30 or "0/3" in form)
+    assert all(line.startswith("  ") and "summarise-file" in line for line in tasks)
+    assert columns == 30 or all(MODEL.partition(":")[2] in line for line in tasks)
     lines = terminal.lines
-    assert not any("3x task" in line for line in lines), "the live line is gone"
+    assert not any(ROW.match(line) for line in lines), "the tree is gone"
     progress = [line for line in lines if LINE.match(line)]
-    assert not [line for line in progress if " > " in line], "what starts is in the live line only"
+    assert not [line for line in progress if " > " in line], "what starts is in the tree only"
     assert sum("< task summ" in line for line in progress) == 3
     rest = "\n".join(line for line in lines if not LINE.match(line))
     assert ANSWER in (rest if columns > 60 else rest.replace("\n", ""))
@@ -176,11 +179,26 @@ async def test_a_stream_without_utf8_gets_everything_it_can(encoding: str, tmp_p
 
 
 async def test_a_narrow_terminal_without_utf8_draws_ascii(repository: Path, tmp_path: Path) -> None:
-    """The live line and cut lines need no character that the terminal has not."""
+    """The tree and cut lines need no character that the terminal has not."""
     code, terminal = await demo(tmp_path, repository, columns=40, extra={"PYTHONIOENCODING": "ascii"})
     assert code == 0
     assert terminal.raw.isascii()
-    assert terminal.ever_showed("3x task summarise-file")
+    assert terminal.ever_showed(" pmap  line")
+
+
+async def test_run_shows_the_answer_as_it_comes_and_what_tasks_cost(tmp_path: Path) -> None:
+    """The text being streamed stands below the tree; in the end there are a table of the tasks and the value, once."""
+    program = tmp_path / "p.sexp"
+    program.write_text('(defatom ask (params (q string)) (instructions "{{q}}")) (value-of (ask (q "why?")))')
+    async with ModelServer(slowly) as server:
+        code, terminal = await in_terminal(
+            "run", str(program), *model_options(MODEL, server.url), environment=terminal_environment(tmp_path)
+        )
+    assert code == 0, "\n".join(terminal.lines)
+    coming = {line.strip() for lines in terminal.shown for line in lines if line.startswith("  A")}
+    assert any(ANSWER.startswith(line) and line != ANSWER for line in coming), coming
+    assert any(line.startswith("task ask") for line in terminal.lines)
+    assert sum(ANSWER in line for line in terminal.lines) == 1
 
 
 async def test_one_bad_answer_does_not_end_the_demo(repository: Path, tmp_path: Path) -> None:

@@ -1,0 +1,215 @@
+"""What a run is doing, as a tree by expression: its forms with branches, the tasks and tools at work, what they wait for.
+
+Fed with every event, drawn some times a second: an event costs the same however many branches there are, and drawing looks
+at no more of them than it shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from agentflow.core.events import (
+    BranchStarted,
+    ContextStarted,
+    Event,
+    FinishedBase,
+    ModelStarted,
+    RunFinished,
+    RunStarted,
+    SubtaskStarted,
+    TaskStarted,
+    ToolProgress,
+    ToolStarted,
+    WaitStarted,
+)
+
+SHOWN = 4
+"""Rows shown of what runs side by side in one form."""
+_BAR = 20
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """Something at work: the run, a form with branches, a branch, or a task, tool or lookup.
+
+    ``children`` run within it; ``ended`` counts those that have ended well by their names, ``failed`` the others.
+    ``model`` and ``waits`` say what a task is at, ``share`` how far a tool is.
+    """
+
+    kind: str
+    label: str
+    key: int = 0
+    line: int | None = None
+    parent: Node | None = None
+    began: float = 0.0
+    children: dict[int, Node] = field(default_factory=dict["int", "Node"])
+    ended: Counter[str] = field(default_factory=Counter[str])
+    failed: Counter[str] = field(default_factory=Counter[str])
+    count: int | None = None
+    done: int = 0
+    model: str = ""
+    waits: str = ""
+    share: str = ""
+
+
+class RunTree:
+    """The tree of one run; a plain observer."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.root = Node("run", "")
+        self._open: dict[int, Node] = {}
+        self._forms: dict[str, Node] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        match event:
+            case RunStarted():
+                self.root = Node("run", event.name, began=self._clock())
+                self._open = {event.seq: self.root}
+                self._forms.clear()
+            case BranchStarted():
+                self._add(event, Node("branch", f"branch {event.index}"), self._form(event))
+            case TaskStarted():
+                self._add(event, Node("unit", event.name))
+            case ToolStarted():
+                self._add(event, Node("unit", event.name))
+            case ContextStarted():
+                self._add(event, Node("unit", "context"))
+            case SubtaskStarted():
+                self._add(event, Node("unit", "subtask"))
+            case ModelStarted():
+                self._at(event).model = event.model or "model"
+                self._open[event.seq] = self._at(event)
+            case WaitStarted():
+                self._at(event).waits = event.reason
+                self._open[event.seq] = self._at(event)
+            case ToolProgress():
+                share = f"{event.progress:g}" + (f"/{event.total:g}" if event.total else "")
+                self._at(event).share = f"{share} {event.message}".rstrip()
+            case RunFinished():
+                self._open.clear()
+                self._forms.clear()
+                self.root.children.clear()
+            case FinishedBase():
+                self._end(event)
+            case _:
+                pass
+
+    def folds(self, event: FinishedBase) -> bool:
+        """Whether what ended is one of many that run side by side, and is told by their counts."""
+        node: Node | None = self._open.get(event.started)
+        while node is not None:
+            if node.kind == "form" and (node.count or 0) > 2 * SHOWN:
+                return True
+            node = node.parent
+        return False
+
+    def _at(self, event: Event) -> Node:
+        return self._open.get(event.parent or 0, self.root)
+
+    def _add(self, event: Event, node: Node, parent: Node | None = None) -> None:
+        at = parent or self._at(event)
+        if node.kind != "branch":  # what runs on a strand is one after the other: a form before this is over
+            for before in [child for child in at.children.values() if child.kind == "form" and not child.children]:
+                del at.children[before.key]
+        node.key = -event.seq if node.kind == "form" else event.seq
+        node.parent, node.began = at, self._clock()
+        node.line = event.span.line if event.span is not None else None
+        at.children[node.key] = node
+        if node.kind != "form":
+            self._open[event.seq] = node
+
+    def _form(self, event: BranchStarted) -> Node:
+        """The form that a branch belongs to: its branches have one path up to their numbers."""
+        path = event.path.rpartition(".")[0]
+        form = self._forms.get(path)
+        if form is None:
+            form = self._forms[path] = Node("form", event.form, count=event.count)
+            self._add(event, form)
+        return form
+
+    def _end(self, event: FinishedBase) -> None:
+        node = self._open.pop(event.started, None)
+        if node is None:
+            return
+        if event.type == "model_finished":
+            node.model = ""
+        elif event.type == "wait_finished":
+            node.waits = ""
+        elif node.parent is not None:
+            node.parent.children.pop(event.started, None)
+            if node.kind == "branch":
+                self._end_branch(node.parent, event)
+            else:
+                self._count(node, event)
+
+    def _end_branch(self, form: Node, event: FinishedBase) -> None:
+        form.done += 1
+        if not form.children and form.done == form.count and form.parent is not None:
+            self._forms.pop(event.path.rpartition(".")[0], None)
+            form.parent.children.pop(form.key, None)
+            self._count(form, event)
+
+    def _count(self, node: Node, event: FinishedBase) -> None:
+        at = node.parent
+        while at is not None and at.kind not in ("form", "run"):
+            at = at.parent
+        if at is not None:
+            (at.ended if event.outcome == "ok" else at.failed)[node.label] += 1
+
+    # -- drawing --------------------------------------------------------------------------------------------------
+
+    def rows(self, spinner: str, height: int, *, ascii_only: bool = False) -> list[Text]:
+        """At most ``height`` lines that say what is running."""
+        drawn = list(itertools.islice(self._rows(self.root, 0, spinner, ascii_only), height + 1))
+        if len(drawn) > height:
+            drawn[height - 1 :] = [Text(" ...", "dim")]
+        return drawn
+
+    def _rows(self, node: Node, depth: int, spinner: str, ascii_only: bool) -> Iterator[Text]:
+        shown = 0
+        for child in itertools.islice(node.children.values(), SHOWN):
+            shown += 1
+            while child.kind == "branch" and len(child.children) == 1:
+                (child,) = child.children.values()
+            yield self._row(child, depth, spinner, ascii_only)
+            yield from self._rows(child, depth + 1, spinner, ascii_only)
+        more = len(node.children) - shown
+        if more:
+            yield Text(f"{'  ' * (depth + 1)}and {more:,} more running", "dim")
+        if node.kind == "form" and (counts := _counts(node)):
+            yield Text(f"{'  ' * (depth + 1)}{counts}", "dim")
+
+    def _row(self, node: Node, depth: int, spinner: str, ascii_only: bool) -> Text:
+        row = Text("  " * depth).append(f"{spinner} ", "green").append(node.label)
+        if node.line is not None:
+            row.append(f"  line {node.line}", "dim")
+        if node.kind == "form":
+            return row.append(f"  {_bar(node, ascii_only)}", "cyan")
+        if node.model:
+            row.append(f"  {node.model}", "cyan")
+        row.append(f"  {self._clock() - node.began:.1f} s")
+        if node.waits:
+            row.append(f"  waits for {node.waits}", "yellow")
+        return row.append(f"  {node.share}") if node.share else row
+
+
+def _bar(form: Node, ascii_only: bool) -> str:
+    if form.count is None:
+        return f"{form.done:,} done"
+    full = _BAR * form.done // max(1, form.count)
+    on, off = ("#", ".") if ascii_only else ("━", "╌")
+    return f"{on * full}{off * (_BAR - full)} {form.done:,}/{form.count:,}"
+
+
+def _counts(node: Node) -> str:
+    ended = [f"{count:,} {name}" for name, count in node.ended.most_common(SHOWN)]
+    failed = [f"{count:,} {name} failed" for name, count in node.failed.most_common(SHOWN)]
+    return ", ".join([*([f"ended: {', '.join(ended)}"] if ended else []), *failed])

@@ -1,0 +1,134 @@
+"""The tree of what runs: readable however much there is, and cheap to draw."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import time
+from typing import Any
+
+from rich.console import Console, Group
+
+from agentflow import AgentFlow, ScriptedProvider
+from agentflow.cli.tree import RunTree
+from agentflow.core.call import CallContext
+from agentflow.core.events import (
+    BranchStarted,
+    Event,
+    FinishedBase,
+    ModelStarted,
+    RunStarted,
+    TaskStarted,
+    ToolProgress,
+    WaitStarted,
+)
+from agentflow.core.source import Source
+from tests.support.fakes import FakeRun
+
+SPAN = Source("p.sexp", "\n(pmap f (range 1000))").span(1, 22)
+
+
+class Watched(FakeRun):
+    """A run whose events go to a tree."""
+
+    def __init__(self, tree: RunTree) -> None:
+        super().__init__()
+        self.tree = tree
+
+    def publish(self, event: Event) -> None:
+        self.tree(event)
+
+
+def rows(tree: RunTree, height: int = 20) -> list[str]:
+    return [row.plain for row in tree.rows("*", height)]
+
+
+def branches(tree: RunTree, count: int) -> list[Any]:
+    """The scopes of the branches of a pmap, each with a task that asks a model."""
+    call: Any = CallContext(Watched(tree), span=SPAN)
+    call.scope(RunStarted, path="0", name="p").__enter__()
+    scopes: list[Any] = []
+    for index in range(count):
+        branch = call.scope(BranchStarted, path=f"0/1.{index}", form="pmap", index=index, count=count)
+        branch.__enter__()
+        task = branch.call.scope(TaskStarted, name="ask")
+        task.__enter__()
+        model = task.call.scope(ModelStarted, model="gpt-9")
+        model.__enter__()
+        scopes.append((model, task, branch))
+    return scopes
+
+
+def end(scopes: Any) -> None:
+    for scope in scopes:
+        scope.__exit__(None, None, None)
+
+
+def test_a_thousand_branches_are_a_few_lines() -> None:
+    """One row for the form with its bar, a few for what runs in it, and counts for the rest and for what has ended."""
+    tree = RunTree(lambda: 1.0)
+    scopes = branches(tree, 1_000)
+    assert rows(tree)[0].startswith("* pmap  line 2") and rows(tree)[0].endswith("0/1,000")
+    assert rows(tree)[1:] == ["  * ask  line 2  gpt-9  0.0 s"] * 4 + ["    and 996 more running"]
+    for each in scopes[:700]:
+        end(each)
+    drawn = rows(tree)
+    assert drawn[0].endswith("700/1,000") and drawn[-1].strip() == "ended: 700 ask" and "296 more" in drawn[-2]
+    for each in scopes[700:]:
+        end(each)
+    assert rows(tree) == []
+
+
+def test_what_is_waited_for_and_how_far_a_tool_is() -> None:
+    """A task says its model and what it waits for, a tool its progress."""
+    tree = RunTree(lambda: 2.0)
+    ((_, task, _),) = branches(tree, 1)
+    with task.call.scope(WaitStarted, reason="rate"):
+        task.call.emit(ToolProgress, progress=3.0, total=10.0, message="third")
+        assert "  gpt-9  0.0 s  waits for rate  3/10 third" in rows(tree)[1]
+    assert "waits" not in rows(tree)[1]
+
+
+def test_drawing_a_thousand_branches_costs_as_little_as_ten() -> None:
+    """Events and rows are looked at in constant time: the tree of 1,000 branches is not dearer to draw than that of 20."""
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+
+    def cost(count: int) -> float:
+        tree = RunTree()
+        branches(tree, count)
+        taken: list[float] = []
+        for _ in range(20):
+            began = time.process_time()
+            console.print(Group(*tree.rows("*", 20)))
+            taken.append(time.process_time() - began)
+        return min(taken)
+
+    assert cost(1_000) < 3 * cost(20)
+
+
+async def test_no_row_is_left_of_what_has_ended() -> None:
+    """After each event the tree shows nothing that has ended, and in the end nothing at all, whatever the program did."""
+    tree = RunTree()
+    open_: dict[int, str] = {}
+
+    def watch(event: Event) -> None:
+        tree(event)
+        if isinstance(event, TaskStarted):
+            open_[event.seq] = event.name
+        elif isinstance(event, FinishedBase):
+            open_.pop(event.started, None)
+        shown = sum(row.plain.strip().startswith("* ask") for row in tree.rows("*", 200))
+        assert shown <= len(open_) <= shown + 20
+
+    program = """
+    (defatom ask (params (q string)) (instructions "{{q}}"))
+    (race (ask (q "a")) (ask (q "b")) (ask (q "c")))
+    (parallel (pmap (lambda (n) (ask (q n))) (list "1" "2" "3")) (ask (q "d")) (retry 2 (value-of (ask (q "e")))))
+    (timeout 5 (ask (q "f")))
+    """
+    replies = [json.dumps(random.random()) for _ in range(40)]
+    async with AgentFlow(provider=ScriptedProvider(replies)) as flow:
+        flow.subscribe(watch)
+        await flow.run(program)
+    assert tree.rows("*", 20) == [] and not open_
