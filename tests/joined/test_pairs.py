@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sessions import SqliteSessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.embeddings import EmbeddingSource
@@ -37,11 +38,14 @@ from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
 from agentflow.memory.notes import Notes
 from agentflow.memory.rerank import LlmRanker
+from agentflow.observe.files import EventFile, EventFiles
+from agentflow.observe.recorder import Recorder
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.table import Router
+from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.journal import RunJournal
@@ -567,6 +571,24 @@ async def durable_run_goes_on(house: House) -> None:
     assert len(hanging) == 5 and handle.replayed == 1
 
 
+async def run_is_recorded(house: House) -> None:
+    """What a run publishes is written once, and found again by its id; its effects wait while too much is unwritten."""
+    files, tables = EventFiles(house.root / "logs"), SqliteEvents(house.root / "logs.db")
+    recorders = [Recorder(files, buffer=1), Recorder(tables, buffer=1)]
+    async with AgentFlow(provider=house.provider, root=house.root, tools=[shout]) as flow:
+        for recorder in recorders:
+            flow.subscribe(recorder)
+        value = (await flow.run('(map (lambda (x) (shout (text x))) (list "a" "b"))', run_id="r")).value
+    for recorder in recorders:
+        await recorder.aclose()
+    assert [each.content for each in value] == ["A", "B"]
+    async with aclosing(RunCatalogue([files, tables])) as catalogue:
+        (run,) = await catalogue.list()
+        events = await catalogue.events("r")
+    assert (run.run_id, run.state) == ("r", "ok") and events == list(tables.read("r"))
+    assert sum(event["type"] == "tool_finished" for event in events) == 2
+
+
 async def session_lasts(house: House) -> None:
     """What a run adds to a session that lasts is in the database, and in the session when it is opened again."""
     text = '(defatom say (params (q string)) (instructions "{{q}}")) (begin (say (q "one")) (say (q "two")))'
@@ -642,6 +664,10 @@ PAIRS = [
     Pair("RunPort", "TurnLoop", Run, turn_loop_calls_a_tool),
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
     Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
+    Pair("Pacer", "Paced", Recorder, run_is_recorded),
+    Pair("EventSink", "Recorder", EventFile, run_is_recorded),
+    Pair("EventStore", "RunCatalogue", EventFiles, run_is_recorded),
+    Pair("EventStore", "RunCatalogue", SqliteEvents, run_is_recorded),
     Pair("SessionStore", "Conversations", SqliteSessions, session_lasts),
     Pair("Verdict", "branches", JournalVerdict, durable_run_goes_on),
     Pair("Clock", "recovery", JournalClock, durable_run_goes_on),
