@@ -52,8 +52,12 @@ async def index_command(
     config = {"cache_dir": str(cache_dir or default_cache_dir()), "history": history}
     async with _memory(root, config, embeddings, embeddings_url) as memory:
         report = (await memory.update_global_index())[0]
+        there = await memory.index.count() if report.busy else 0
     if as_json:
         write_json({"ok": True, **_counts(report)})
+        return Exit.OK
+    if report.busy:
+        write_out(f"another process is indexing {clean(report.root)}: {there:,} files so far\n")
         return Exit.OK
     write_out(
         f"{report.files:,} files indexed below {clean(report.root)} in {report.duration_s:.2f} s: "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentflow.cli.search import index_command
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.events import Warning
 from agentflow.memory import FileMemory
@@ -64,8 +65,10 @@ async def test_a_cancelled_build_is_taken_over_by_the_next_question(tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_a_reader_does_not_fail_while_another_process_writes_the_whole_index(tmp_path: Path) -> None:
-    """Where nothing is stored yet the answer is empty and says that the root is being indexed."""
+async def test_a_reader_does_not_fail_while_another_process_writes_the_whole_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing is stored yet the answer is empty and says that the root is being indexed; so does ``index``."""
     write(tmp_path / "root", {"a.py": "flamingo"})
     config = {"cache_dir": tmp_path / "cache"}
     database = database_path(tmp_path / "cache", [str(tmp_path / "root")])
@@ -74,6 +77,8 @@ async def test_a_reader_does_not_fail_while_another_process_writes_the_whole_ind
         other = sqlite3.connect(database, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         result = await ask(memory)
+        await index_command(str(tmp_path / "root"), cache_dir=tmp_path / "cache")
+        assert "another process is indexing" in capsys.readouterr().out
         other.execute("ROLLBACK")
         other.close()
         assert result.matches == [] and result.error is None
