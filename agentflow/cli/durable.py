@@ -32,9 +32,10 @@ from agentflow.lib.terminal import clean
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.core.journal import OnInflight
+    from agentflow.core.session import Session
     from agentflow.runtime.durable import DurableRun
 
-_OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow")
+_OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow", "session")
 """The options that belong to what a command asks for."""
 
 
@@ -49,11 +50,11 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
         try:
             run_id = options.run_id or await _run_id(flow, name, options)
             found = await flow.find_run(run_id)
-            async with _kept(run_id):
+            async with _kept(run_id), _session(flow, options.session) as session:
                 if found is not None and found.base is not None and found.program == program.source.digest:
                     handle = await flow.resume(run_id)
                 else:
-                    handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow)
+                    handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow, session=session)
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id, bindings=None)
                 return await _end(flow, handle, options)
@@ -172,6 +173,10 @@ async def _run_id(flow: AgentFlow, name: str, options: DurableOptions) -> str:
         if found is None or found.status not in ("done", "cancelled"):
             return run_id if found is None else found.run_id
         number += 1
+
+
+def _session(flow: AgentFlow, name: str | None) -> contextlib.AbstractAsyncContextManager[Session | None]:
+    return contextlib.nullcontext() if name is None else flow.session(name)
 
 
 def _base_id(name: str, options: DurableOptions) -> str:

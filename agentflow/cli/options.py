@@ -204,6 +204,12 @@ class DurableOptions(DatabaseOptions, RunOptions):
         str | None,
         typer.Option("--run-id", metavar="ID", help="The durable run of this id; one that is done gives its result."),
     ] = None
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session", metavar="NAME", help="The conversation to go on with, which is stored; with --durable."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

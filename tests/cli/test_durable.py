@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +131,18 @@ def test_a_failed_run_is_resumed(tmp_path: Path) -> None:
     assert (code, "here now" in out) == (0, True), err
     code, _, err = ended(agentflow(tmp_path, "resume", "nobody", "--db", "sqlite:///mine.db"))
     assert code == 1 and "durable/unknown-run" in err
+
+
+def test_a_conversation_goes_on_from_the_command_line(tmp_path: Path) -> None:
+    """``--session``: what was said by one command is history to the next, and another name is another conversation."""
+    (tmp_path / "chat.sexp").write_text(
+        '(defatom chat (params (text string)) (instructions "{{text}}")) (content (chat (text text)))'
+    )
+    for name, text in (("ada", "one"), ("ada", "two"), ("eve", "three")):
+        process = agentflow(tmp_path, "run", "chat.sexp", "-b", f"text={text}", "--session", name, "--model", "offline")
+        code, _, err = ended(process)
+        assert code == 0, err
+    database = tmp_path / "state" / "agentflow" / "runs.db"
+    with sqlite3.connect(database) as db:
+        assert dict(db.execute("select name, turns from af_session")) == {"ada": 2, "eve": 1}
+    db.close()
