@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import IncompleteStream, ProtocolError
-from agentflow.core.events import ModelStarted
+from agentflow.core.events import ModelStarted, WaitStarted
 from agentflow.core.messages import (
     Message,
     ModelDelta,
@@ -21,17 +21,21 @@ from agentflow.core.messages import (
     TextPart,
     Usage,
 )
+from agentflow.core.spending import Reservation
 from agentflow.lib.redact import Secret
 from agentflow.providers import faults
 from agentflow.providers.decoding import count
 from agentflow.providers.exchange import HttpCall
 from agentflow.providers.openai import OpenAIProvider
 from agentflow.providers.openai_wire import check_key
+from agentflow.providers.prices import Prices
 from agentflow.providers.table import check_base_url
-from agentflow.providers.wire import ToolNames, record, records
+from agentflow.providers.wire import ToolNames, estimate_tokens, record, records
 
 _DIALECT = "openai.embeddings"
 _MODEL_TURN = 1
+_ANSWER_TOKENS = 1
+"""Vectors are no tokens; a reservation is of one at least."""
 
 
 KEY_VARIABLE = "AGENTFLOW_EMBEDDINGS_KEY"
@@ -54,6 +58,7 @@ class Embeddings:
         if options.get("transport") is None:
             check_key(base_url, key)
         self.model = model
+        self._prices: Prices = options.setdefault("prices", Prices())
         self._adapter = _EmbeddingsAdapter(base_url=base_url, api_key=key, **options)
 
     async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:
@@ -65,13 +70,31 @@ class Embeddings:
         request = ModelRequest(messages, model=self.model, stream=False)
         if call is None:
             return _vectors(await self._answer(request), len(texts))
-        call.run.charge_model_call()
-        # the texts are those of the files, which no event repeats
-        with call.scope(ModelStarted, turn=_MODEL_TURN, model=self.model) as scope:
-            response = await self._answer(request)
-            scope.set(model=response.model, cost_usd=response.cost_usd, usage=response.usage, stop_reason="end")
-        call.run.charge_usage(response.usage, response.cost_usd)
+        reserved = await self._reserve(request, call)
+        try:
+            call.run.charge_model_call()
+            # the texts are those of the files, which no event repeats
+            with call.scope(ModelStarted, turn=_MODEL_TURN, model=self.model) as scope:
+                response = await self._answer(request)
+                scope.set(model=response.model, cost_usd=response.cost_usd, usage=response.usage, stop_reason="end")
+            call.run.charge_usage(response.usage, response.cost_usd)
+        finally:
+            if reserved is not None:
+                reserved.free()
         return _vectors(response, len(texts))
+
+    async def _reserve(self, request: ModelRequest, call: CallContext) -> Reservation | None:
+        """Set aside what the call may cost, where the run's tokens or money are bounded."""
+        purse = call.run.purse
+        if purse is None:
+            return None
+        tokens = estimate_tokens(request)
+        quote = await self._prices.quote(self._adapter, self.model, tokens) if purse.priced else None
+        reserved = purse.reserve(tokens, _ANSWER_TOKENS, quote, self.model)
+        if reserved.waits:
+            with call.scope(WaitStarted, path=call.path, reason="budget"):
+                await reserved.granted()
+        return reserved
 
     async def aclose(self) -> None:
         """Close connections."""

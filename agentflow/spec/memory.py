@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.ports import CandidateSource, FilePort, Ranker
+from agentflow.core.ports import CandidateSource, Embedder, FilePort, Ranker
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.ranking import RankWeights
@@ -23,7 +23,7 @@ class MemorySystem:
     """Finds relevant files below some roots.
 
     Parameters: ``handler`` is the specification's back-reference; it is stored, and ranking uses ``ranker`` instead;
-    ``config``, ``roots``, ``ranker``, ``sources``, ``files`` and ``weights`` as for
+    ``config``, ``roots``, ``ranker``, ``sources``, ``embedder``, ``files`` and ``weights`` as for
     :class:`~agentflow.memory.file_memory.FileMemory`; ``service`` and ``engine`` are the flow's. Raises
     ConfigurationError for an unknown setting.
     """
@@ -36,6 +36,7 @@ class MemorySystem:
         roots: Sequence[str | os.PathLike[str]] | None = None,
         ranker: Ranker | None = None,
         sources: Sequence[CandidateSource] = (),
+        embedder: Embedder | None = None,
         files: FilePort | None = None,
         weights: RankWeights | None = None,
         service: FileMemory | None = None,
@@ -43,7 +44,7 @@ class MemorySystem:
     ) -> None:
         self.handler = handler
         self.service = service or FileMemory(
-            config, roots=roots, ranker=ranker, sources=sources, files=files, weights=weights
+            config, roots=roots, ranker=ranker, sources=sources, embedder=embedder, files=files, weights=weights
         )
         self._engine = engine
 

@@ -14,6 +14,7 @@ from agentflow.core.errors import ProviderError
 from agentflow.core.events import ModelFinished, Warning
 from agentflow.memory import FileMemory
 from agentflow.providers.embeddings import Embeddings
+from agentflow.providers.prices import Price, Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.settings import load_settings
 from tests.support.embedding_server import EmbeddingServer
@@ -154,6 +155,24 @@ async def test_a_run_pays_for_vectors(tmp_path: Path, server: EmbeddingServer) -
         assert [call.model for call in calls] == ["toy", "toy"] and result.usage.requests == 2
         with pytest.raises(LimitExceeded):
             await flow.run(program, limits=Limits(model_calls=0))
+
+
+async def test_money_is_set_aside_before_texts_are_sent(tmp_path: Path, server: EmbeddingServer) -> None:
+    """A run with bounded money sends nothing to a model without a price, and nothing that it cannot pay."""
+    write(tmp_path, FILES)
+    program = '(get_context (query "stream"))'
+    for prices, code in (({}, "limits/unpriced"), ({"openai:toy": Price(input=1e6, output=0)}, "limits/usd")):
+        toy = Embeddings("toy", base_url=server.url, prices=Prices(prices, lookup=False))
+        async with AgentFlow("offline", root=tmp_path, embeddings=toy) as flow:
+            with pytest.raises(LimitExceeded) as caught:
+                await flow.run(program, limits=Limits(usd=1.0))
+            assert caught.value.code == code and server.asked == []
+    cheap = Embeddings(
+        "toy", base_url=server.url, prices=Prices({"openai:toy": Price(input=1, output=0)}, lookup=False)
+    )
+    async with AgentFlow("offline", root=tmp_path, embeddings=cheap) as flow:
+        result = await flow.run(program, limits=Limits(usd=1.0))
+    assert result.cost == pytest.approx(result.usage.input_tokens / 1e6)
 
 
 async def test_the_command_makes_vectors_and_searches_by_them(
