@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         UnboundSymbolError,
     )
     from agentflow.core.events import Event
-    from agentflow.core.limits import Limits
+    from agentflow.core.limits import Limits, Rate
     from agentflow.core.messages import ModelDelta, ModelRequest, Usage
     from agentflow.core.ports import Candidate, ProviderAdapter
     from agentflow.core.requests import FunctionCallNode, SubtaskRequest
@@ -82,6 +82,7 @@ _HOMES = {
     "Price": "providers.prices",
     "ProviderAdapter": "core.ports",
     "ProviderError": "core.errors",
+    "Rate": "core.limits",
     "Report": "observe.report.observer",
     "RunResult": "runtime.handle",
     "RunStream": "runtime.handle",
@@ -134,6 +135,7 @@ __all__ = [
     "Program",
     "ProviderAdapter",
     "ProviderError",
+    "Rate",
     "Report",
     "RunResult",
     "RunStream",

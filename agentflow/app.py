@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, overload
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.event_log import FIRST, LogBounds
 from agentflow.core.journal import OnInflight
-from agentflow.core.limits import Limits
+from agentflow.core.limits import Limits, Rate
 from agentflow.core.names import Definitions
 from agentflow.core.ports import CandidateSource, Embedder, EventStore, MemoryPort, Observer, ProviderAdapter
 from agentflow.core.remembered import NoteSharing
@@ -48,6 +48,7 @@ from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
+from agentflow.providers.rates import ProcessRates, read_rates
 from agentflow.providers.table import Router
 from agentflow.runtime.compiling import is_small
 from agentflow.runtime.conversations import LastingSession
@@ -93,6 +94,7 @@ class AgentFlow:
             are sent there.
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
+        rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``.
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db``; see :meth:`start`. sync: ``normal`` survives a killed
             process, ``full`` a power cut too. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
@@ -132,6 +134,7 @@ class AgentFlow:
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
+        rates: Mapping[str, Rate] | None = None,
         durable: str | None = None,
         sync: Sync = "normal",
         on_inflight: OnInflight = "retry",
@@ -165,6 +168,7 @@ class AgentFlow:
             programs=dict.fromkeys(("python", "python3"), sys.executable) if sys.executable else None,
             sandbox=sandbox or settings.sandbox,
         )
+        paces = read_rates({**settings.rates, **(rates or {})})
         self.router = Router(
             model or settings.model,
             provider=provider,
@@ -173,6 +177,7 @@ class AgentFlow:
             settings=settings.model_settings,
             gate=settings.concurrency or DEFAULT_GATE,
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
+            rates=ProcessRates(paces) if paces else None,
         )
         store = None if durable is None else open_store(durable, sync)
         reuse = None if store is None else Reuse(store.results, self.redactor)
@@ -185,6 +190,7 @@ class AgentFlow:
             base_system=settings.system,
             fallback=FallbackProvider,
             pricing=self.router.prices,
+            rated=any([rate.tokens_per_min is not None for rate in paces.values()]),
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None
@@ -331,6 +337,7 @@ class AgentFlow:
         labels: Mapping[str, str] | None = None,
         max_cost: float | None = None,
         max_tokens: int | None = None,
+        priority: int = 0,
     ) -> RunResult:
         """Run a program to its end.
 
@@ -338,13 +345,15 @@ class AgentFlow:
         conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
         named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
         of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
-        ``max_tokens`` lower the limits in force, and never raise them. Called from inside a
+        ``max_tokens`` lower the limits in force, and never raise them; where
+        runs wait for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first. Called from inside a
         tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
         result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
-        limits = self._lowered(limits, max_cost, max_tokens)
-        return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None)
+        if max_cost is not None or max_tokens is not None:
+            limits = self._lowered(limits, max_cost, max_tokens)
+        return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority)
 
     def stream(
         self,
@@ -360,14 +369,18 @@ class AgentFlow:
         labels: Mapping[str, str] | None = None,
         max_cost: float | None = None,
         max_tokens: int | None = None,
+        priority: int = 0,
     ) -> RunStream:
         """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
-        limits = self._lowered(limits, max_cost, max_tokens)
+        if max_cost is not None or max_tokens is not None:
+            limits = self._lowered(limits, max_cost, max_tokens)
         return RunStream(
-            lambda own: self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, own)
+            lambda own: self._main(
+                program, bindings, env, session, limits, allow, approve, run_id, labels, own, priority
+            )
         )
 
     async def start(
@@ -514,8 +527,6 @@ class AgentFlow:
 
     def _lowered(self, limits: Limits | None, usd: float | None, tokens: int | None) -> Limits | None:
         """``limits``, or those in force where this is called, with no more money and tokens than this."""
-        if usd is None and tokens is None:
-            return limits
         outer = executing_call()
         return (limits or (self.limits if outer is None else outer.run.limits)).lowered(usd, tokens)
 
@@ -531,6 +542,7 @@ class AgentFlow:
         run_id: str | None,
         labels: Mapping[str, str] | None,
         own: OwnReader | None,
+        priority: int,
     ) -> RunResult:
         grants = None if allow is None else frozenset(allow)
         outer = executing_call()
@@ -565,6 +577,7 @@ class AgentFlow:
             approver=approve,
             run_id=run_id,
             labels=labels,
+            priority=priority,
         ) as (run, call):
             if own is not None:
                 own.run = run

@@ -19,6 +19,7 @@ from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
 from agentflow.providers.prices import read_prices
+from agentflow.providers.rates import read_rates
 from agentflow.providers.table import check_base_url, check_model
 
 FILE_NAME = "agentflow.toml"
@@ -75,7 +76,8 @@ class Settings(BaseModel):
     of saved workflows; ``sandbox`` the command back-end (bubblewrap, landlock, auto, none); ``allow_commands`` and
     ``deny_commands`` patterns of commands (``git log *``, ``python *``); ``shell`` grants command texts with shell
     operators; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``prices`` a table of models with tables of
-    :class:`~agentflow.providers.prices.Price`, which cannot lower a price that is known; ``model_settings``
+    :class:`~agentflow.providers.prices.Price`, which cannot lower a price that is known;
+    ``rates`` a table of models with tables of :class:`~agentflow.core.limits.Rate`; ``model_settings``
     native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
     model re-rank what the index finds; ``embeddings`` a model on the server at ``embeddings_url`` that finds files by what
     they mean, which no file may name, since it would be sent the files; ``decompose`` rounds in which a task that ran out of context or output is split
@@ -96,6 +98,7 @@ class Settings(BaseModel):
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
     shell: bool = False
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
+    rates: Annotated[dict[str, Any], _judged(read_rates)] = {}
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     model_settings: dict[str, Any] = {}
     system: str = ""

@@ -72,3 +72,24 @@ class Limits:
 def _least(one: Any, other: Any) -> Any:
     """The lower of two limits; None is no limit."""
     return one if other is None else other if one is None else min(one, other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How much a model is sent a minute: ``requests_per_min`` and ``tokens_per_min``, input and output. None is unlimited.
+
+    Raises ConfigurationError (``config/rate``) for what is no positive number.
+    """
+
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+                raise ConfigurationError(
+                    f"Rate({f.name}={value!r}): a rate is a positive number a minute, or None",
+                    code="config/rate",
+                    hint="for example Rate(requests_per_min=60)",
+                )

@@ -189,7 +189,8 @@ class ModelRequest:
     ``model`` is the bare model name in the adapter's dialect. ``tool_choice`` is ``auto``, ``none``, ``required`` or a
     tool's name. ``output_schema`` is a JSON Schema the answer must meet. ``settings`` are native request fields of the
     dialect, merged over ours, except that none makes an answer longer than a ``max_output_tokens`` allows. ``stream`` false says that nobody watches the progress: the adapter may make a plain call.
-    ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one.
+    ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one. Where
+    calls wait, the highest ``priority`` goes first; ``input_tokens`` is what the request was estimated at (0: nobody has).
     """
 
     messages: tuple[Message, ...]
@@ -204,6 +205,8 @@ class ModelRequest:
     timeout_s: float | None = None
     idempotency_key: str | None = None
     cache_system: bool = False
+    priority: int = 0
+    input_tokens: int = 0
 
 
 @frozen
@@ -302,12 +305,20 @@ class Notice:
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+@frozen
+class Waiting:
+    """A call waits before it is sent: for its ``rate`` or at the adapter's ``gate``; ``over`` says that it has waited."""
+
+    reason: Literal["rate", "gate"]
+    over: bool = False
+
+
 @dataclass(slots=True)
 class ModelDelta:
     """One step of a streamed model call. Exactly one thing is set:
 
     ``text``; ``thinking``; ``tool_name`` with ``tool_call_id`` (a tool call begins); ``arguments`` with
-    ``tool_call_id`` (more of its argument text); ``attempt`` (a try began or ended); ``notice``; ``response`` (the last
+    ``tool_call_id`` (more of its argument text); ``attempt`` (a try began or ended); ``wait`` (waiting began or ended); ``notice``; ``response`` (the last
     delta of every complete stream: the whole answer). Not frozen: one is built per chunk, and freezing it would cost more
     than reading the chunk's JSON.
     """
@@ -320,6 +331,7 @@ class ModelDelta:
     attempt: Attempt | None = None
     response: ModelResponse | None = None
     notice: Notice | None = None
+    wait: Waiting | None = None
 
 
 @frozen

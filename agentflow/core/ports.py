@@ -96,6 +96,30 @@ class Pricing(Protocol):
         ...
 
 
+class RateLimiter(Protocol):
+    """Spreads calls over time, so that no model gets more than its rate. ``key`` is the ``dialect:model`` of a call."""
+
+    def ready(self, key: str, tokens: int) -> bool:
+        """Whether a call of about ``tokens`` may go now; if so, it is counted."""
+        ...
+
+    async def take(self, key: str, tokens: int, priority: int = 0) -> None:
+        """Wait until a call may go, and count it. The highest priority first, then the first come."""
+        ...
+
+    def correct(self, key: str, tokens: int) -> None:
+        """Count ``tokens`` more (or fewer) than a call was estimated at."""
+        ...
+
+    def hold(self, key: str, seconds: float) -> None:
+        """Let no call go for ``seconds``: the server has refused one."""
+        ...
+
+    def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
+        """Lower the rate to what the headers of an answer say is allowed."""
+        ...
+
+
 class ModelRouter(Protocol):
     """Resolves a model name, as users write it, to an adapter and the adapter's own name for the model."""
 

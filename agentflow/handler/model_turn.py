@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import (
@@ -26,14 +26,26 @@ from agentflow.core.events import (
     TextDelta,
     ThinkingDelta,
     ToolArgumentsDelta,
+    WaitStarted,
 )
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice, Usage
+from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice, Usage, Waiting
 from agentflow.core.ports import ProviderAdapter
 from agentflow.core.scope import Scope
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
-Broken = Callable[[ModelRequest, int], Usage]
-"""Told of a call that was cancelled or broke after it was sent, and of how many characters had arrived; gives its usage."""
+
+class Account(Protocol):
+    """Who makes a model call, and accounts for it."""
+
+    def broken(self, request: ModelRequest, arrived: int) -> Usage:
+        """A call was cancelled or broke after it was sent, when ``arrived`` characters had come. Gives its usage."""
+        ...
+
+    def waits(self, over: bool) -> None:
+        """The call begins to wait for its turn, or has waited."""
+        ...
+
+
 _UNSENT = (ConnectionRefused, ConnectTimeout)
 _UNDERWAY = (FirstByteTimeout, IdleTimeout, CallTimeout, ConnectionLost, IncompleteStream, ProtocolError)
 
@@ -44,17 +56,17 @@ def model_turn(
     call: CallContext,
     turn: int,
     shape: OutputSchema | None,
-    broken: Broken,
+    account: Account,
 ) -> Coroutine[Any, Any, ModelResponse]:
     """Make one model call within ``call`` (to be awaited); gives the complete answer, which ``shape`` describes.
 
-    ``broken`` accounts for a call without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
+    ``account`` is told of waits, and of a call without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
     provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
     """
     if call.run.watched:
-        return _watched(adapter, request, call, turn, shape, broken)
+        return _watched(adapter, request, call, turn, shape, account)
     call.next_path()  # paths do not depend on whether anybody watches
-    return _answer(adapter, request, None, broken)
+    return _answer(adapter, request, None, account)
 
 
 async def _watched(
@@ -63,12 +75,12 @@ async def _watched(
     call: CallContext,
     turn: int,
     shape: OutputSchema | None,
-    broken: Broken,
+    account: Account,
 ) -> ModelResponse:
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
         progress = _Progress(scope.call, shape)
         try:
-            response = await _answer(adapter, request, progress, broken)
+            response = await _answer(adapter, request, progress, account)
         except BaseException as error:
             progress.ended(error)
             scope.set(usage=progress.usage)
@@ -87,7 +99,7 @@ async def _watched(
 
 
 async def _answer(
-    adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, broken: Broken
+    adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, account: Account
 ) -> ModelResponse:
     """The answer with which a model call ends; ``progress`` is shown what comes before it."""
     response: ModelResponse | None = None
@@ -99,7 +111,10 @@ async def _answer(
             if delta.response is not None:
                 response = delta.response
                 continue
-            if delta.notice is None:
+            if delta.wait is not None:
+                sent = delta.wait.over
+                account.waits(delta.wait.over)
+            elif delta.notice is None:
                 sent = True
                 arrived += len(delta.text) + len(delta.thinking) + len(delta.arguments)
             if progress is not None:
@@ -112,7 +127,7 @@ async def _answer(
             )
     except BaseException as error:
         if response is None and sent and (arrived or _is_charged(error)):
-            usage = broken(request, arrived)
+            usage = account.broken(request, arrived)
             if progress is not None:
                 progress.usage = usage
         raise
@@ -131,7 +146,7 @@ def _is_charged(error: BaseException) -> bool:
 class _Progress:
     """Publishes a provider's deltas as events."""
 
-    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "run", "usage")
+    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "_wait", "run", "usage")
 
     def __init__(self, call: CallContext, shape: OutputSchema | None) -> None:
         self.run = call.run
@@ -140,6 +155,7 @@ class _Progress:
         self._names: dict[str, str] = {}
         self._attempt: Scope[CallContext] | None = None
         self._began: float | None = None
+        self._wait: Scope[CallContext] | None = None
         self.usage: Usage | None = None
 
     async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
@@ -166,6 +182,8 @@ class _Progress:
         call = self._call
         if delta.attempt is not None:
             self._show_attempt(delta.attempt)
+        elif delta.wait is not None:
+            self._show_wait(delta.wait)
         elif delta.notice is not None:
             self._show_notice(delta.notice)
         elif not self.run.streaming:
@@ -191,6 +209,18 @@ class _Progress:
         else:
             self._call.log(notice.message, "debug")
 
+    def _show_wait(self, wait: Waiting) -> None:
+        if wait.over:
+            self._waited()
+        else:
+            self._wait = self._call.scope(WaitStarted, path=self._call.path, reason=wait.reason)
+            self._wait.__enter__()
+
+    def _waited(self, error: BaseException | None = None) -> None:
+        scope, self._wait = self._wait, None
+        if scope is not None:
+            scope.__exit__(type(error) if error is not None else None, error, None)
+
     def _show_attempt(self, attempt: Attempt) -> None:
         if attempt.outcome is None:
             if self._began is None:
@@ -207,6 +237,8 @@ class _Progress:
             self.ended()
 
     def ended(self, error: BaseException | None = None) -> None:
+        if self._wait is not None:
+            self._waited(error)
         scope, self._attempt = self._attempt, None
         if scope is not None:
             scope.__exit__(type(error) if error is not None else None, error, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -22,3 +23,36 @@ async def waiting(call: CallContext, reason: WaitReason, *, code: str, message: 
             yield
         finally:
             late.cancel()
+
+
+class PromptClock:
+    """The time of one prompt, which stands still while its calls wait for their turn.
+
+    Parameters: ``seconds`` the prompt may take; ``timer`` is what ends it.
+    """
+
+    __slots__ = ("_deadline", "_since", "timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._since: float | None = None
+        self.timer: asyncio.Timeout | None = None
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return max(0.001, self._deadline - time.monotonic())
+
+    def stop(self) -> None:
+        """Stand still."""
+        self._since = time.monotonic()
+        if self.timer is not None:
+            self.timer.reschedule(None)
+
+    def go_on(self) -> None:
+        """Go on, later by what was waited."""
+        if self._since is not None:
+            self._deadline += time.monotonic() - self._since
+            self._since = None
+            if self.timer is not None:
+                self.timer.reschedule(asyncio.get_running_loop().time() + self.left)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -35,7 +34,7 @@ from agentflow.handler.conversation import answer_message, opening
 from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
-from agentflow.handler.patience import waiting
+from agentflow.handler.patience import PromptClock, waiting
 from agentflow.handler.tool_turn import ToolTurn
 
 USUAL_CAP = 8_192
@@ -52,7 +51,8 @@ class PromptRun:
 
     Parameters: ``call`` has a path of its own and is granted exactly the ``offered`` tools; ``model`` is the adapter's
     name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
-    ``calibration`` is shared by the prompts of a turn loop; ``pricing`` knows what calls cost.
+    ``calibration`` is shared by the prompts of a turn loop; ``pricing`` knows what calls cost;
+    ``rated`` says that adapters want to know how long requests are. ``clock`` is the prompt's time, if that is limited.
     """
 
     __slots__ = (
@@ -61,7 +61,6 @@ class PromptRun:
         "_calibration",
         "_call",
         "_cost",
-        "_deadline",
         "_estimator",
         "_guard",
         "_messages",
@@ -72,6 +71,7 @@ class PromptRun:
         "_profile",
         "_prompt",
         "_purse",
+        "_rated",
         "_reserved",
         "_said",
         "_shape",
@@ -79,6 +79,7 @@ class PromptRun:
         "_tools",
         "_turns",
         "_usage",
+        "clock",
     )
 
     def __init__(
@@ -94,6 +95,7 @@ class PromptRun:
         shape: OutputSchema | None,
         calibration: Calibration,
         pricing: Pricing | None = None,
+        rated: bool = False,
     ) -> None:
         self._prompt = prompt
         self._call = call
@@ -114,7 +116,8 @@ class PromptRun:
         self._reserved: Reservation | None = None
         self._estimator: Estimator | None = None
         self._guard: ContextGuard | None = None
-        if window is not None or self._purse is not None:
+        self._rated = rated
+        if window is not None or self._purse is not None or rated:
             self._estimator = Estimator(model, calibration)
             if window is not None:
                 self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
@@ -123,7 +126,7 @@ class PromptRun:
         self._cost: float | None = 0.0
         self._turns = 0
         self._said = ""
-        self._deadline = time.monotonic() + prompt.timeout_s if prompt.timeout_s is not None else None
+        self.clock = PromptClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
         """The outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""
@@ -170,9 +173,11 @@ class PromptRun:
                 await self._guard.before(request, tokens)
             if self._purse is not None:
                 request = await self._reserve(request, tokens, self._purse, call)
+            elif self._rated:
+                request = replace(request, input_tokens=tokens)
         call.run.charge_model_call()
         self._turns += 1
-        return await model_turn(self._adapter, request, call, self._turns, self._shape, self._broken)
+        return await model_turn(self._adapter, request, call, self._turns, self._shape, self)
 
     async def _reserve(self, request: ModelRequest, tokens: int, purse: Purse, call: CallContext) -> ModelRequest:
         """Set aside what a request of ``tokens`` may cost at most; gives it with the cap that makes that true."""
@@ -182,12 +187,24 @@ class PromptRun:
         cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
         self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model)
         if reserved.waits:
+            self.waits(False)
             async with waiting(call, "budget", code="limits/waiting", message=WAITING):
                 await reserved.granted()
+            self.waits(True)
         cap = reserved.cap
-        return request if cap == request.max_output_tokens else replace(request, max_output_tokens=cap)
+        if cap == request.max_output_tokens and not self._rated:
+            return request
+        return replace(request, max_output_tokens=cap, input_tokens=tokens)
 
-    def _broken(self, request: ModelRequest, arrived: int) -> Usage:
+    def waits(self, over: bool) -> None:
+        """The prompt's own time stands still while a call waits for its turn."""
+        if self.clock is not None:
+            if over:
+                self.clock.go_on()
+            else:
+                self.clock.stop()
+
+    def broken(self, request: ModelRequest, arrived: int) -> Usage:
         """Charge a call that was sent and has no answer: its input, and what had arrived, as far as can be told."""
         read = (self._estimator or Estimator(self._model, self._calibration)).input_tokens(request)
         written = -(-arrived // CHARACTERS_PER_TOKEN)
@@ -256,7 +273,8 @@ class PromptRun:
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
             stream=self._call.run.streaming,
-            timeout_s=max(0.001, self._deadline - time.monotonic()) if self._deadline is not None else None,
+            timeout_s=None if self.clock is None else self.clock.left,
+            priority=self._call.run.priority,
         )
 
     def _take(

@@ -7,10 +7,9 @@ that history stays valid for a strict server whatever interrupts the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, clip
@@ -36,7 +35,7 @@ class TurnLoop:
 
     Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
     precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows
-    what calls cost. Holds no state of a
+    what calls cost, ``rated`` says that calls are sent at a rate of tokens. Holds no state of a
     prompt: many may run at once.
     """
 
@@ -48,6 +47,7 @@ class TurnLoop:
         base_system: str = "",
         fallback: Fallback | None = None,
         pricing: Pricing | None = None,
+        rated: bool = False,
     ) -> None:
         self.base_system = base_system
         self._router = router
@@ -55,6 +55,7 @@ class TurnLoop:
         self._fallback = fallback
         self._shapes = OutputSchemas()
         self._pricing = pricing
+        self._rated = rated
         self._calibration = Calibration()
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
@@ -92,8 +93,9 @@ class TurnLoop:
             shape=self._shapes.of(prompt),
             calibration=self._calibration,
             pricing=self._pricing,
-        ).run()
-        outcome = await (work if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work))
+            rated=self._rated,
+        )
+        outcome = await (work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work))
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
@@ -118,8 +120,9 @@ class TurnLoop:
             shape=None,
             calibration=self._calibration,
             pricing=self._pricing,
-        ).run()
-        return await (work if timeout_s is None else _within(timeout_s, model, work))
+            rated=self._rated,
+        )
+        return await (work.run() if timeout_s is None else _within(timeout_s, model, work))
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:
         first = self._router.resolve(prompt.model)
@@ -169,12 +172,14 @@ def _with(outcome: PromptOutcome, usage: Usage, cost: float | None) -> PromptOut
     return replace(outcome, usage=outcome.usage + usage, cost_usd=total)
 
 
-async def _within(seconds: float, model: str | None, work: Coroutine[Any, Any, PromptOutcome]) -> PromptOutcome:
+async def _within(seconds: float, model: str | None, work: PromptRun) -> PromptOutcome:
     """The outcome of ``work``. Raises CallTimeout when it takes longer than ``seconds``."""
     timer = asyncio.timeout(seconds)
+    if work.clock is not None:
+        work.clock.timer = timer
     try:
         async with timer:
-            return await work
+            return await work.run()
     except TimeoutError:
         if not timer.expired():
             raise

@@ -15,10 +15,21 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
-from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, ProviderError
-from agentflow.core.messages import CAP_SETTINGS, Attempt, ModelDelta, ModelProfile, ModelRequest, ModelResponse, Notice
+from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, ProviderError, RateLimited
+from agentflow.core.messages import (
+    CAP_SETTINGS,
+    Attempt,
+    ModelDelta,
+    ModelProfile,
+    ModelRequest,
+    ModelResponse,
+    Notice,
+    Waiting,
+)
+from agentflow.core.ports import RateLimiter
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
+from agentflow.lib.turns import Gate
 from agentflow.providers import faults
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
@@ -45,7 +56,7 @@ class Opened:
 
     clients: ClientPool
     sdk: Sdk
-    gate: asyncio.Semaphore
+    gate: Gate
     throttle: StartThrottle
 
 
@@ -58,6 +69,7 @@ class AdapterOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     gate: int
     prices: Prices | None
+    rates: RateLimiter | None
     settings: dict[str, Any] | None
     transport: Any
     aiohttp: bool | None
@@ -68,7 +80,7 @@ class HttpAdapter(ABC):
     """An adapter that reaches its provider over HTTP through an SDK client. Implements ``ProviderAdapter``.
 
     Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables); ``clocks``, ``retry``; ``gate``
-    the maximum number of calls in flight, also the size of the connection pool; ``prices`` for costs; ``settings``
+    the maximum number of calls in flight, also the size of the connection pool; ``prices`` for costs; ``rates`` for how much goes a minute; ``settings``
     native request fields of every call; ``transport`` an httpx2 transport instead of the network; ``aiohttp`` forces or
     forbids the aiohttp transport (None: use it if installed); ``name`` of the provider in errors and events.
     """
@@ -90,6 +102,7 @@ class HttpAdapter(ABC):
         self._retry = options.get("retry") or RetryPolicy()
         self._gate_size = gate
         self._prices = options.get("prices") or Prices()
+        self._rates = options.get("rates")
         self._settings = options.get("settings") or {}
         caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
         self._cap = min(caps, default=None)
@@ -160,18 +173,21 @@ class HttpAdapter(ABC):
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
             call.body = dump_json(self._merged(data, request, call.headers))
+            tokens = 0 if self._rates is None else request.input_tokens or estimate_tokens(request)
             while True:
                 number += 1
                 delivered = False
                 attempt = Attempt(number, self.name, request.model)
                 yield ModelDelta(attempt=attempt)
                 try:
-                    async with aclosing(self._attempt(opened, call)) as batches:
+                    async with aclosing(self._attempt(opened, call, tokens)) as batches:
                         async for batch in batches:
                             for delta in batch:
                                 if delta.response is not None:
+                                    if self._rates is not None:
+                                        self._rates.correct(self._key(call), delta.response.usage.total_tokens - tokens)
                                     yield ModelDelta(attempt=self._ended(attempt, call))
-                                delivered = True
+                                delivered = delivered or delta.wait is None
                                 yield delta
                                 if watch.over and delta.response is None:
                                     raise call.timed_out(CallTimeout, "the model call was read too slowly")
@@ -179,6 +195,8 @@ class HttpAdapter(ABC):
                 except ProviderError as error:
                     self._complete(error, call, number)
                     wait = None if delivered else self._retry.wait(error, number, call.remaining)
+                    if self._rates is not None and isinstance(error, RateLimited):
+                        self._rates.hold(self._key(call), error.retry_after or wait or 0.0)
                     if wait is None:
                         faults.say_tries(error)
                     yield ModelDelta(attempt=self._ended(attempt, call, error, wait))
@@ -200,7 +218,7 @@ class HttpAdapter(ABC):
             call.path, data = path, self._encode(request, call.names, False)[1]
             body = self._merged(data, request, call.headers)
             call.body = dump_json({name: body[name] for name in fields if name in body})
-            await self._pass_gate(opened, call)
+            await opened.gate.take(request.priority)
             pooled = opened.clients.take()
             try:
                 answer = await send(pooled, opened.sdk, call)
@@ -238,7 +256,7 @@ class HttpAdapter(ABC):
         async with self._opening.setdefault(loop, asyncio.Lock()):
             if (opened := self._opened.get(loop)) is None:
                 clients, sdk = await asyncio.to_thread(self._open)
-                opened = Opened(clients, sdk, asyncio.Semaphore(self._gate_size), StartThrottle(loop))
+                opened = Opened(clients, sdk, Gate(self._gate_size), StartThrottle(loop))
                 self._opened[loop] = opened
             return opened
 
@@ -248,45 +266,51 @@ class HttpAdapter(ABC):
             return None
         return Notice(f"importing the {self.provider} SDK, on a thread; the call's clocks start after it")
 
-    async def _attempt(self, opened: Opened, call: HttpCall) -> AsyncGenerator[list[ModelDelta], None]:
-        """Make one attempt; yields the deltas in batches, one batch per network chunk."""
+    def _key(self, call: HttpCall) -> str:
+        """The name of the call's model, by which rates are kept."""
+        return f"{self.route or self.provider}:{call.request.model}"
+
+    async def _attempt(self, opened: Opened, call: HttpCall, tokens: int) -> AsyncGenerator[list[ModelDelta], None]:
+        """Make one attempt with about ``tokens``, when it is its turn; yields the deltas in batches, one per network chunk."""
         call.request_id = call.status = None
         call.decoder = decoder = self._decoder(call)
-        await self._pass_gate(opened, call)
-        pooled = opened.clients.take()
+        rates, gate, priority = self._rates, opened.gate, call.request.priority
+        if rates is not None and not rates.ready(self._key(call), tokens):
+            call.pause()
+            yield [ModelDelta(wait=Waiting("rate"))]
+            await rates.take(self._key(call), tokens, priority)
+            yield [ModelDelta(wait=Waiting("rate", True))]
+            call.go_on()
+        entered = gate.take_free()
         try:
-            answer = await send(pooled, opened.sdk, call)
+            if not entered:
+                call.pause()
+                yield [ModelDelta(wait=Waiting("gate"))]
+                await gate.take(priority)
+                entered = True
+                yield [ModelDelta(wait=Waiting("gate", True))]
+                call.go_on()
+            await opened.throttle.take()
+            pooled = opened.clients.take()
             try:
-                opening = await answer.opening()
-                if is_event_stream(answer, opening, call.streaming):
-                    async with aclosing(self._read_events(answer, opening, call, decoder)) as batches:
-                        async for batch in batches:
-                            yield batch
-                else:
-                    yield await self._read_body(answer, opening, call, decoder)
+                answer = await send(pooled, opened.sdk, call)
+                try:
+                    if rates is not None:
+                        rates.learn(self._key(call), answer.headers)
+                    opening = await answer.opening()
+                    if is_event_stream(answer, opening, call.streaming):
+                        async with aclosing(self._read_events(answer, opening, call, decoder)) as batches:
+                            async for batch in batches:
+                                yield batch
+                    else:
+                        yield await self._read_body(answer, opening, call, decoder)
+                finally:
+                    await answer.aclose()
             finally:
-                await answer.aclose()
+                pooled.active -= 1
         finally:
-            pooled.active -= 1
-            opened.gate.release()
-
-    async def _pass_gate(self, opened: Opened, call: HttpCall) -> None:
-        call.watch.arm(call.deadline)
-        try:
-            await opened.gate.acquire()
-            try:
-                await opened.throttle.take()
-            except asyncio.CancelledError:
-                opened.gate.release()
-                raise
-        except asyncio.CancelledError:
-            if call.watch.expired():
-                raise CallTimeout(
-                    "the call's time ran out while it waited for its turn at the adapter's gate"
-                ) from None
-            raise
-        finally:
-            call.watch.disarm()
+            if entered:
+                gate.release()
 
     async def _read_events(
         self, answer: Answer, chunk: bytes, call: HttpCall, decoder: Decoder

@@ -41,14 +41,15 @@ class Watch:
     ``asyncio.timeout`` costs two timer operations per use, and a stream moves its deadline with every one of thousands
     of chunks. Here a move is an assignment; the timer checks the current deadline when it fires.
 
-    Parameters: ``end`` is the loop time at which the call is ``over`` whatever it awaits, its consumer included.
+    Parameters: ``end`` is the loop time at which the call is ``over`` whatever it awaits, its consumer included; None
+    while it waits for its turn.
     """
 
-    __slots__ = ("_cancelling", "_due", "_end", "_fired", "_handle", "_loop", "_task", "over")
+    __slots__ = ("_cancelling", "_due", "_fired", "_handle", "_loop", "_task", "end", "over")
 
     def __init__(self, end: float | None = None) -> None:
         self.over = False
-        self._end = end
+        self.end = end
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._handle: asyncio.TimerHandle | None = None
@@ -93,11 +94,11 @@ class Watch:
 
     def _look(self) -> None:
         now = self._loop.time()
-        self.over = self._end is not None and now >= self._end
+        self.over = self.end is not None and now >= self.end
         if self._task is not None and (self.over or now >= self._due):
             self._fired = True
             self._task.cancel()
             self._handle = None
             return
-        due = self._end if self._task is None else self._due
+        due = self.end if self._task is None else self._due
         self._handle = None if due is None or self.over else self._loop.call_at(due, self._look)

@@ -68,6 +68,7 @@ class HttpCall:
         "request_id",
         "status",
         "streaming",
+        "waits_since",
         "watch",
     )
 
@@ -89,6 +90,21 @@ class HttpCall:
         self.decoder: Decoder | None = None
         self.request_id: str | None = None
         self.status: int | None = None
+        self.waits_since: tuple[float, float | None] | None = None
+
+    def pause(self) -> None:
+        """Stop the clocks: the call waits for its turn."""
+        self.waits_since = (self.loop.time(), self.watch.end)
+        self.watch.end = None
+
+    def go_on(self) -> None:
+        """Start the clocks again, later by what was waited."""
+        assert self.waits_since is not None
+        since, end = self.waits_since
+        waited = self.loop.time() - since
+        self.watch.end = None if end is None else end + waited
+        if self.deadline is not None:
+            self.deadline += waited
 
     def due(self, *waits: float | None) -> float | None:
         """Loop time after the sum of ``waits`` (None: unbounded), or the call's deadline if that comes first."""

@@ -58,7 +58,7 @@ class FallbackProvider:
                             if delta.attempt.outcome is None:
                                 number += 1
                             delta = ModelDelta(attempt=replace(delta.attempt, number=number, model=routed.model))
-                        elif delta.notice is None:
+                        elif delta.notice is None and delta.wait is None:
                             delivered = True
                         yield delta
                 return

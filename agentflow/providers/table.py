@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.ports import ProviderAdapter, RateLimiter
 from agentflow.lib.suggest import suggest
 from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
 from agentflow.providers.clocks import Clocks
@@ -113,6 +113,7 @@ class Router:
         retry: RetryPolicy | None = None,
         gate: int = DEFAULT_GATE,
         prices: Prices | None = None,
+        rates: RateLimiter | None = None,
         settings: dict[str, Any] | None = None,
         aiohttp: bool | None = None,
     ) -> None:
@@ -120,7 +121,9 @@ class Router:
         self._provider = (
             PricedProvider(provider, self.prices) if provider is not None and self.prices.stated else provider
         )
-        self._options = AdapterOptions(clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=self.prices)
+        self._options = AdapterOptions(
+            clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=self.prices, rates=rates
+        )
         self._adapters: dict[tuple[str, str | None], ProviderAdapter] = {}
         self._dialect: str | None = None
         self._name = model or ""

@@ -40,7 +40,7 @@ from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
 from agentflow.runtime.redaction import EventRedactor
-from agentflow.runtime.run import Approver, OpenRun, Run, check_name
+from agentflow.runtime.run import Approver, OpenRun, Run, check_name, check_priority
 from agentflow.tasks.inputs import request_from_arguments
 
 
@@ -111,6 +111,7 @@ class Engine:
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         journal: RunJournal | None = None,
+        priority: int = 0,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
@@ -119,6 +120,8 @@ class Engine:
         """
         if run_id is not None or labels is not None:
             check_name(run_id, labels)
+        if priority:
+            check_priority(priority)
         session = session if session is not None else Session()
         fanout = Fanout(tuple(self.observers), own, self._drop)
         run = Run(
@@ -130,6 +133,7 @@ class Engine:
             redactor=self._redactor,
             journal=journal,
             beside=self._accounts,
+            priority=priority,
         )
         root = CallContext(run, session=session, grants=grants)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})

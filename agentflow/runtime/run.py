@@ -72,7 +72,9 @@ class Run:
         redactor: Redactor | None = None,
         journal: RunJournal | None = None,
         beside: MemoryAccounts | None = None,
+        priority: int = 0,
     ) -> None:
+        self.priority = priority
         self.run_id = run_id or new_run_id()
         self.limits = limits
         self._bounded = limits.tokens is not None or limits.usd is not None
@@ -200,6 +202,16 @@ def new_run_id() -> str:
 
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
+
+
+def check_priority(priority: int) -> None:
+    """Raise ConfigurationError for what is no whole number from -1000 to 1000."""
+    if type(priority) is not int or not -1_000 <= priority <= 1_000:
+        raise ConfigurationError(
+            f"priority={clip(repr(priority), 80)}: a priority is a whole number from -1000 to 1000",
+            code="config/priority",
+            hint="the highest goes first; 0 is usual",
+        )
 
 
 def check_name(run_id: str | None, labels: Mapping[str, str] | None) -> None:

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, CommandExecutor, FileAccessManager, Limits, MemorySystem, Price, ScriptedProvider
+from agentflow import AgentFlow, CommandExecutor, FileAccessManager, Limits, MemorySystem, Price, Rate, ScriptedProvider
 from agentflow.core import journal_port, ports, run_port
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.effects import CallWorkflow, Solve
-from agentflow.core.messages import TextPart
+from agentflow.core.messages import ModelRequest, TextPart, user
 from agentflow.core.ports import Candidate, Prompt
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.handler.data_context import DataContexts
@@ -44,7 +44,8 @@ from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.prices import Prices
-from agentflow.providers.table import Router
+from agentflow.providers.rates import ProcessRates
+from agentflow.providers.table import Router, open_provider
 from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
@@ -60,6 +61,7 @@ from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
 from tests.support.embedding_server import EmbeddingServer
+from tests.support.model_server import ModelServer
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}
 
@@ -152,6 +154,16 @@ async def turn_loop_asks_what_calls_cost(house: House) -> None:
     ) as flow:
         result = await flow.run('(defatom ask (params) (instructions "Go.")) (value-of (ask))')
     assert result.value == "paid" and result.cost == result.usage.total_tokens / 1e6
+
+
+async def adapter_keeps_to_its_rate(house: House) -> None:
+    rates = ProcessRates({"openai-chat:*": Rate(requests_per_min=60)})
+    async with ModelServer(["good"], repeat=True) as server:
+        adapter = open_provider("openai-chat", base_url=f"{server.url}/v1", api_key="k", rates=rates)
+        deltas = [delta async for delta in adapter.stream(ModelRequest((user("hi"),), model="m"))]
+        await adapter.aclose()
+    assert deltas[-1].response is not None
+    assert [rates.ready("openai-chat:m", 0) for _ in range(6)] == [True] * 5 + [False], "the call was counted"
 
 
 async def fallback_goes_on_to_the_next(house: House) -> None:
@@ -607,6 +619,7 @@ PAIRS = [
     Pair("ProviderAdapter", "TurnLoop", OfflineProvider, turn_loop_asks_offline),
     Pair("ProviderAdapter", "TurnLoop", FallbackProvider, fallback_goes_on_to_the_next),
     Pair("ProviderAdapter", "FallbackProvider", ScriptedProvider, fallback_goes_on_to_the_next),
+    Pair("RateLimiter", "HttpAdapter", ProcessRates, adapter_keeps_to_its_rate),
     Pair("Pricing", "TurnLoop", Prices, turn_loop_asks_what_calls_cost),
     Pair("ModelRouter", "TurnLoop", FallbackRouter, turn_loop_finds_a_model),
     Pair("ModelRouter", "FallbackRouter", Router, turn_loop_finds_a_model),

@@ -86,6 +86,7 @@ class FakeRun:
         self.solver = solver
         self.budget = None
         self.purse = None
+        self.priority = 0
         self.services = self
         self.next_seq = itertools.count(1).__next__
 

@@ -1,0 +1,172 @@
+"""Rates: how many requests and tokens a minute a model is sent, by the generic cell rate algorithm, in this process.
+
+Each model key has the time at which it will have caught up with its rate; a call may go when that is at most a burst ahead,
+and puts it off by what it takes. Tokens count by estimate when a call goes and by its usage when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.limits import Rate
+from agentflow.lib.turns import Turns
+from agentflow.providers.prices import by_specificity, most_specific
+
+BURST_S = 6.0
+"""Seconds' worth of a rate that may go at once; one request always may."""
+_MINUTE = 60.0
+_REQUESTS = (b"anthropic-ratelimit-requests-limit", b"x-ratelimit-limit-requests")
+_TOKENS = (b"anthropic-ratelimit-tokens-limit", b"x-ratelimit-limit-tokens")
+
+
+def read_rates(table: Mapping[str, Any]) -> dict[str, Rate]:
+    """Rates from tables of numbers, as settings have them. Raises ConfigurationError."""
+    names = ("requests_per_min", "tokens_per_min")
+    rates: dict[str, Rate] = {}
+    for pattern, rate in table.items():
+        if not isinstance(rate, Rate) and not (isinstance(rate, Mapping) and {*rate} <= {*names}):  # pyright: ignore[reportUnknownArgumentType]
+            raise ConfigurationError(
+                f"the rate of {pattern!r} is no table of {' and '.join(names)}",
+                code="config/rate",
+                hint=f'write [rates."{pattern}"] and below it requests_per_min = 60',
+            )
+        rates[pattern] = rate if isinstance(rate, Rate) else Rate(**rate)  # pyright: ignore[reportUnknownArgumentType]
+    return rates
+
+
+class Bucket:
+    """The requests and the tokens of one model key, in seconds of ``now``."""
+
+    __slots__ = ("_held", "_request_at", "_request_s", "_token_at", "_token_s")
+
+    def __init__(self, rate: Rate) -> None:
+        self._request_s = _MINUTE / rate.requests_per_min if rate.requests_per_min else 0.0
+        self._token_s = _MINUTE / rate.tokens_per_min if rate.tokens_per_min else 0.0
+        self._request_at = self._token_at = self._held = 0.0
+
+    def delay(self, now: float) -> float:
+        """Seconds until a call may go; 0 if it may now."""
+        request = self._request_at - max(0.0, BURST_S - self._request_s)
+        return max(0.0, request - now, self._token_at - BURST_S - now, self._held - now)
+
+    def take(self, now: float, tokens: int) -> None:
+        """Count a call that goes."""
+        self._request_at = max(now, self._request_at) + self._request_s
+        self._token_at = max(now, self._token_at) + tokens * self._token_s
+
+    def correct(self, tokens: int) -> None:
+        """Count ``tokens`` more, or fewer, for a call that went."""
+        self._token_at += tokens * self._token_s
+
+    def hold(self, until: float) -> None:
+        """Let nothing go before ``until``."""
+        self._held = max(self._held, until)
+
+    def lower(self, requests_per_min: float | None, tokens_per_min: float | None) -> None:
+        """Go by what a server says it allows, if that is less."""
+        if requests_per_min:
+            self._request_s = max(self._request_s, _MINUTE / requests_per_min)
+        if tokens_per_min:
+            self._token_s = max(self._token_s, _MINUTE / tokens_per_min)
+
+
+class _Queue(Turns):
+    """Who waits for one bucket on one event loop."""
+
+    __slots__ = ("timer",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ProcessRates:
+    """The :class:`~agentflow.core.ports.RateLimiter` of one process.
+
+    Parameters: ``rates`` by model key (``dialect:model``) or pattern, of which the most specific counts; every key has its
+    own count. ``clock`` gives seconds.
+    """
+
+    def __init__(self, rates: Mapping[str, Rate], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rows = by_specificity(rates)
+        self._clock = clock
+        self._buckets: dict[str, Bucket | None] = {}
+        self._queues: dict[tuple[str, asyncio.AbstractEventLoop], _Queue] = {}
+
+    def _bucket(self, key: str) -> Bucket | None:
+        try:
+            return self._buckets[key]
+        except KeyError:
+            dialect, _, model = key.partition(":")
+            rate = most_specific(self._rows, dialect, model)
+            bucket = self._buckets[key] = None if rate is None else Bucket(rate)
+            return bucket
+
+    def ready(self, key: str, tokens: int) -> bool:
+        """Whether a call may go now; if so, it is counted."""
+        bucket = self._bucket(key)
+        if bucket is None:
+            return True
+        now = self._clock()
+        if (key, asyncio.get_running_loop()) in self._queues or bucket.delay(now):
+            return False
+        bucket.take(now, tokens)
+        return True
+
+    async def take(self, key: str, tokens: int, priority: int = 0) -> None:
+        """Wait until a call may go, and count it."""
+        bucket = self._bucket(key)
+        if bucket is None:
+            return
+        place = (key, asyncio.get_running_loop())
+        queue = self._queues.setdefault(place, _Queue())
+        turn = queue.join(priority, tokens)
+        self._serve(place, queue, bucket)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._serve(place, queue, bucket)
+            raise
+
+    def _serve(self, place: tuple[str, asyncio.AbstractEventLoop], queue: _Queue, bucket: Bucket) -> None:
+        if queue.timer is not None:
+            queue.timer.cancel()
+            queue.timer = None
+        while (waiting := queue.first()) is not None:
+            now = self._clock()
+            delay = bucket.delay(now)
+            if delay:
+                queue.timer = place[1].call_later(delay, self._serve, place, queue, bucket)
+                return
+            tokens, turn = waiting
+            bucket.take(now, tokens)
+            turn.set_result(None)
+        if self._queues.get(place) is queue:
+            del self._queues[place]
+
+    def correct(self, key: str, tokens: int) -> None:
+        """Count ``tokens`` more (or fewer) than a call was estimated at."""
+        if (bucket := self._bucket(key)) is not None:
+            bucket.correct(tokens)
+
+    def hold(self, key: str, seconds: float) -> None:
+        """Let no call of ``key`` go for ``seconds``: the server has refused one."""
+        if (bucket := self._bucket(key)) is not None:
+            bucket.hold(self._clock() + seconds)
+
+    def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
+        """Lower the rate of ``key`` to what an answer's headers say is allowed."""
+        if (bucket := self._bucket(key)) is not None:
+            bucket.lower(_number(headers, _REQUESTS), _number(headers, _TOKENS))
+
+
+def _number(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> float | None:
+    for name in names:
+        text = headers.get(name, b"")
+        if text.isdigit() and len(text) < 16:
+            return float(text)
+    return None
