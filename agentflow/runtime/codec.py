@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -135,9 +136,16 @@ class _Writer:
         self._containers += 1
         if depth > MAX_DEPTH or self._containers > MAX_CONTAINERS:
             raise _TooMuch
+        depth += 1
         if kind is list or kind is tuple:  # the commonest, without a function for their parts
-            return [self._any(each, depth + 1) for each in value]
-        return self._container(value, lambda each: self._any(each, depth + 1))
+            return [None if each is None else self._any(each, depth) for each in value]
+        if kind is dict:
+            for key in value:
+                if type(key) is not str or key.startswith("$") or not key.isascii():
+                    break
+            else:
+                return {key: self._any(each, depth) for key, each in value.items()}
+        return self._container(value, partial(self._any, depth=depth))
 
     def _container(self, value: Any, write: Callable[[Any], Any]) -> Any:
         """What is neither text nor number, its parts written by ``write``."""
@@ -209,8 +217,8 @@ class _Writer:
         return [
             value.status,
             write(value.content),
-            write(value.parsed_content),
-            write(value.criteria),
+            None if value.parsed_content is None else write(value.parsed_content),
+            None if value.criteria is None else write(value.criteria),
             self._dict({name: _note(entry) for name, entry in value.notes.items()}, write),
             write_usage(value.usage),
             self._exception(value.exception, write),

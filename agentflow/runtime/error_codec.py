@@ -25,6 +25,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "limit": errors.LimitExceeded,
         "configuration": errors.ConfigurationError,
         "session-busy": errors.SessionBusy,
+        "run-cancelled": errors.RunCancelled,
         "data": errors.DataError,
         "journal": errors.JournalError,
         "path-denied": errors.PathDenied,
