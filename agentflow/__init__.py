@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from agentflow.observe.report.observer import Report
     from agentflow.providers.prices import Price
     from agentflow.providers.scripted import ScriptedProvider
-    from agentflow.runtime.durable import DurableRun
+    from agentflow.runtime.durable_run import DurableRun
     from agentflow.runtime.handle import RunResult, RunStream
     from agentflow.spec.evaluator import SexpEvaluator
     from agentflow.spec.executors import SystemExecutorFunctions
@@ -66,7 +66,7 @@ _HOMES = {
     "ContextGenerationInput": "core.context",
     "ContextManagement": "core.templates",
     "DataContext": "core.context",
-    "DurableRun": "runtime.durable",
+    "DurableRun": "runtime.durable_run",
     "Event": "core.events",
     "FileAccessManager": "executors.file_access",
     "FunctionCallNode": "core.requests",

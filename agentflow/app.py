@@ -17,6 +17,7 @@ from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits, Rate
 from agentflow.core.names import Definitions
 from agentflow.core.ports import CandidateSource, Embedder, EventStore, MemoryPort, Observer, ProviderAdapter
+from agentflow.core.questions import Answerer, Question
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.session import Session
 from agentflow.core.source import Source
@@ -52,12 +53,14 @@ from agentflow.providers.rates import ProcessRates, read_rates
 from agentflow.providers.table import Router
 from agentflow.runtime.compiling import is_small
 from agentflow.runtime.conversations import LastingSession
-from agentflow.runtime.durable import DurableRun, DurableRuns, RunInfo
+from agentflow.runtime.durable import DurableRuns
+from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.handle import OwnReader, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.programs import ProgramCheck
+from agentflow.runtime.questions import no_such_question
 from agentflow.runtime.reuse import Reuse
 from agentflow.runtime.run import Approver
 from agentflow.settings import Settings, load_settings
@@ -102,6 +105,9 @@ class AgentFlow:
             :meth:`resume`), or ``fail``.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
+        answer: asked what programs ask with ``ask-human`` (takes a Question, gives the answer; may be async). Without it, and
+            without ``approve``, a durable run waits until :meth:`send` answers.
+        approval_ttl: seconds for which questions and approvals of other runs wait for :meth:`send` before they are denied.
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
         notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
             this root; None: there are no such tools. In the database of ``durable``, else in the user's state directory.
@@ -140,6 +146,8 @@ class AgentFlow:
         on_inflight: OnInflight = "retry",
         fallbacks: Sequence[str] = (),
         approve: Approver | None = None,
+        answer: Answerer | None = None,
+        approval_ttl: float = 0.0,
         tasks: str | os.PathLike[str] | None = None,
         workflows: str | os.PathLike[str] | None = None,
         notes: NoteSharing | None = None,
@@ -226,6 +234,8 @@ class AgentFlow:
             workflows=self.workflows,
             limits=self.limits,
             approver=approve,
+            answerer=answer,
+            approval_ttl=approval_ttl,
             redactor=self.redactor,
         )
         self._durable = (
@@ -488,6 +498,26 @@ class AgentFlow:
     async def cancel(self, run_id: str) -> None:
         """Cancel a durable run for good, whether it works here or was interrupted. Raises as :meth:`resume`."""
         await self._durable_runs().cancel(run_id)
+
+    async def send(self, run_id: str, key: str, answer: Any) -> None:
+        """Answer a question or an approval of a run, which it then goes on with: the first answer counts.
+
+        ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema; that
+        of an approval is True or False. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
+        when nothing is open under this key, or no more; and as :meth:`resume`.
+        """
+        if self.engine.questions.answer(run_id, key, answer):
+            return
+        if self._durable is None:
+            raise no_such_question(run_id, key, self.engine.questions.of(run_id))
+        await self._durable.send(run_id, key, answer)
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """The open questions and approvals of a run, in the order in which they were asked. Raises as :meth:`resume`."""
+        open_here = self.engine.questions.of(run_id)
+        if open_here or self._durable is None:
+            return open_here
+        return await self._durable.questions(run_id)
 
     async def runs(self, limit: int = 100) -> list[RunInfo]:
         """The durable runs, the last changed first. Raises as :meth:`start`."""

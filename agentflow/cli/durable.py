@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.core.journal import OnInflight
     from agentflow.core.session import Session
-    from agentflow.runtime.durable import DurableRun
+    from agentflow.runtime.durable_run import DurableRun
 
 _OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow", "session")
 """The options that belong to what a command asks for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time as _time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -223,8 +223,7 @@ class CallContext:
         ``kind`` and ``content`` (name, arguments ...) say what it is; that matters where there is no order.
         """
         if not self._ordered:
-            mark = content_mark(kind, content)
-            return f"{self.path}/{mark}.{self._count(mark)}"
+            return self.marked_path(kind, *content)
         ordinal = self._ordinal
         if ordinal >= 0:
             self._ordinal = ordinal + 1
@@ -233,6 +232,11 @@ class CallContext:
         # in the scope that took it.
         self._ordinal = ordinal - 1
         return self.path if ordinal == -1 else f"{self.path}/{ordinal}.0"
+
+    def marked_path(self, kind: str, *content: Any) -> str:
+        """A path within this call that is named by content, and draws no number."""
+        mark = content_mark(kind, content)
+        return f"{self.path}/{mark}.{self._count(mark)}"
 
     def _count(self, mark: str) -> int:
         if self._occurrences is None:
@@ -326,6 +330,14 @@ class CallContext:
         else:
             child = self._fork(self.next_path(started.__name__, fields))
         return Scope(child, started, fields)
+
+    async def ask_human(self, question: str, schema: Mapping[str, Any] | None = None) -> Any:
+        """Ask somebody, from inside a tool: ``await ctx.ask_human("How many?", {"type": "integer"})``. Gives the answer.
+
+        In a durable run the tool may be begun again when there is an answer, which it then gets at once. Raises
+        SexpEvaluationError: ``question/schema``, ``question/unanswered``.
+        """
+        return await self.run.ask(question, schema, self.start(self.span, "AskHuman", question, schema))
 
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) of the program from inside a tool, within the same run."""

@@ -7,7 +7,7 @@ defined where the call is written; None means those of the strand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
@@ -81,6 +81,14 @@ class Draw:
 
 
 @frozen
+class AskHuman:
+    """``(ask-human question [schema])``: returns somebody's answer, which fits the JSON Schema ``schema`` (None: any data)."""
+
+    question: str
+    schema: Mapping[str, Any] | None = None
+
+
+@frozen
 class Solve:
     """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run."""
 
@@ -100,4 +108,6 @@ class CallWorkflow:
     env: Definitions | None = field(default=None, compare=False, repr=False)
 
 
-Effect: TypeAlias = TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Draw | Solve | CallWorkflow
+Effect: TypeAlias = (
+    TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Draw | AskHuman | Solve | CallWorkflow
+)

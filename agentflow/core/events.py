@@ -269,9 +269,15 @@ class SubtaskFinished(FinishedBase):
 
 @frozen
 class WaitStarted(EventBase):
-    """A wait began; ``reason`` says for what. Published only if there is a wait."""
+    """A wait began; ``reason`` says for what. Published only if there is a wait.
+
+    A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer.
+    """
 
     reason: WaitReason = "permit"
+    key: str = ""
+    question: str = ""
+    schema: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -285,7 +291,8 @@ class WaitFinished(FinishedBase):
 class EffectReplayed(EventBase):
     """An effect of a resumed run was answered from its record instead of being carried out.
 
-    ``kind`` is task, tool, model, context, host, timer, draw, solve or workflow; ``outcome`` that of the recorded effect.
+    ``kind`` is task, tool, model, context, host, timer, draw, question, approval, solve or workflow; ``outcome`` that of the
+    recorded effect.
     With ``origin`` ``reuse`` an earlier run gave the result, which had cost it ``usage`` and ``cost_usd`` (None: unknown).
     """
 

@@ -23,6 +23,7 @@ class ForwardingRun:
         self.charge_usage = run.charge_usage
         self.charge_text = run.charge_text
         self.approve = run.approve
+        self.ask = run.ask
         self.together = run.together
         self.services = run.services
         self.run_subtask = run.run_subtask

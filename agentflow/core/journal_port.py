@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
+from agentflow.core.questions import Question
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
@@ -95,6 +96,16 @@ class JournalPortOf(Protocol[C]):
         """The text that the run was given when it first asked for this ``kind`` and ``name``, ``text`` if that is now.
 
         A text with a secret is not kept.
+        """
+        ...
+
+    async def answer(
+        self, question: Question, content: object, call: C, consult: Callable[[], Awaitable[Any]] | None
+    ) -> Any:
+        """The answer to a question that ``call`` is the call of, recorded; ``content`` is what it asks for.
+
+        It is that of ``consult``, who answers at once; else the run waits, outside of the memory when it has nothing
+        else to do, until somebody sends one.
         """
         ...
 

@@ -151,6 +151,8 @@ def narrowed(grants: frozenset[str] | None, more: frozenset[str] | None) -> froz
 
 DEFINE = "defatom"
 """The grant that lets an untrusted program define tasks."""
+ASK = "ask-human"
+"""The grant that a program needs to ask somebody."""
 FILES = "files:"
 """The beginning of a grant that lets a program give files to tasks: ``files:docs/**``, relative to a root."""
 ALL_FILES = f"{FILES}**"

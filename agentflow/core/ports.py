@@ -648,8 +648,11 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None) -> bool:
-        """Make a run ``waiting`` and give it up. False, and nothing changes, if an answer has come since ``seq``."""
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
+        """Make a run ``waiting`` and give it up. False, and nothing changes, if an answer has come since ``seq``.
+
+        ``spent_s`` is added to what is stored.
+        """
         ...
 
     async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:

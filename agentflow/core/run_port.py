@@ -154,7 +154,14 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     async def approve(self, request: ApprovalRequest, call: C) -> bool:
-        """Ask the run's approver. False without one."""
+        """Ask the run's approver. Where there is none, whoever sends an answer; False if that may not be waited for."""
+        ...
+
+    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: C) -> Any:
+        """Ask somebody a question, whose call is ``call``. Gives the answer, which fits the JSON Schema ``schema``.
+
+        Raises SexpEvaluationError: ``question/schema``, ``question/unanswered``.
+        """
         ...
 
     async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: C) -> list[T]:

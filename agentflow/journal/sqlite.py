@@ -124,17 +124,21 @@ class SqliteJournal:
         self._writer.submit(Put(future, run=run, epoch=epoch, rows=rows, drop=drop))
         return future
 
-    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
         def work(db: sqlite3.Connection) -> bool:
             row = self._owned(db, run, epoch)
             if row.seq != seq:
                 return False
-            change_run(db, run, time.time(), status="waiting", wake_at=wake_at, owner=None)
+            spent = row.spent_s + spent_s
+            change_run(db, run, time.time(), status="waiting", wake_at=wake_at, owner=None, spent_s=spent)
             return True
 
-        parked = await self._writer.do(work)
-        if parked:
-            self._locks.release(run)
+        parked = True
+        try:
+            parked = await self._writer.do(work)
+        finally:
+            if parked:
+                self._locks.release(run)
         return parked
 
     async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:

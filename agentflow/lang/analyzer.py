@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.limits import Limits
-from agentflow.core.names import DEFINE, Names
+from agentflow.core.names import ASK, DEFINE, Names
 from agentflow.core.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
@@ -244,6 +244,8 @@ class Analyzer(Naming):
             return made
         primitive = PRIMITIVES.get(name)
         if primitive is not None:
+            if name == ASK:
+                self.granted(name, head)
             return ir.PrimCall(node, primitive, self.operands(node, scope))
         effect = EFFECT_NAMES.get(name)
         if effect is not None:

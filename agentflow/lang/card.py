@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentflow.core.names import ASK
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.forms import FORMS
 from agentflow.lang.reference import PRIMITIVE_TOPICS
@@ -86,7 +87,11 @@ def language_card() -> str:
     forms = "\n".join(f"- `{form.usage}`" for form in FORMS.values() if form.name not in LEFT_OUT)
     topics: list[str] = []
     for topic, heading in PRIMITIVE_TOPICS.items():
-        usages = [p.usage for p in PRIMITIVES.values() if p.topic == topic and p.name == (p.canonical or p.name)]
+        usages = [
+            p.usage
+            for p in PRIMITIVES.values()
+            if p.topic == topic and p.name == (p.canonical or p.name) and p.name != ASK
+        ]
         if usages:
             topics.append(f"- {heading}: `{'` `'.join(usages)}`")
     examples = "\n\n".join(

@@ -33,7 +33,7 @@ PRIMITIVE_TOPICS = {
     "data": "JSON",
     "logic": "Equality and kinds",
     "results": "Results",
-    "world": "Time and chance",
+    "world": "Time, chance and people",
 }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import CallWorkflow, Effect, GetContext, Solve, TaskCall, ToolCall
+from agentflow.core.effects import AskHuman, CallWorkflow, Effect, GetContext, Solve, TaskCall, ToolCall
 from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.names import permitted
+from agentflow.core.names import ASK, permitted
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 
@@ -29,6 +29,8 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
             name = effect.name
         case Solve():
             name = "solve"
+        case AskHuman():
+            name = ASK
         case GetContext():
             if grants & _CONTEXT or (effect.items and "get-context-items" in grants):
                 return None
@@ -41,7 +43,7 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
 async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
     """What an effect gives that lacks the grant ``name``: a FAILED result where it gives a result, else an error."""
     call.warn("name/not-granted", f"'{name}' was called, and is not granted to this program", name=name)
-    if isinstance(effect, GetContext):
+    if isinstance(effect, GetContext | AskHuman):
         raise not_granted(name, call.grants, call.span)
     error = not_granted(name, call.grants, call.span)
     return TaskResult.from_error(

@@ -162,6 +162,7 @@ class JournalClock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._records.open_gate(self._path)
+        self._records.parking.deadlines.pop(self._path, None)
         if self._elapsed:
             await self._end(kind, error, trace)
             if error is None or isinstance(error, Exception):
@@ -191,6 +192,7 @@ class JournalClock:
         return left <= 0
 
     def _expire_in(self, seconds: float) -> None:
+        self._records.parking.deadlines[self._path] = time.time() + seconds
         self._timer.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def _row(self, state: EffectState) -> EffectRow:

@@ -1,19 +1,30 @@
+# pyright: reportPrivateUsage=false
+# The private part of a handle is for the object here that works on its run.
 """Durable runs: started, gone on with after an interruption, given up and listed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
-from agentflow.core.journal import ENDED, NewRun, OnInflight, OwnedRun, RunRow, RunStatus, SessionChanges
+from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError, SessionBusy
+from agentflow.core.journal import (
+    ENDED,
+    EffectRow,
+    EffectState,
+    NewRun,
+    OnInflight,
+    OwnedRun,
+    RunRow,
+    SessionChanges,
+)
 from agentflow.core.limits import Limits
-from agentflow.core.messages import Usage
 from agentflow.core.ports import JournalStore
-from agentflow.core.results import NO_USAGE, TaskResult
+from agentflow.core.questions import Question
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
@@ -22,136 +33,17 @@ from agentflow.lib.redact import Redactor
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage, write_usage
 from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of, successor_of
+from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo, RunWork
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
-from agentflow.runtime.handle import Account, RunResult, account_of
+from agentflow.runtime.handle import RunResult
 from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.resting import Resting
 from agentflow.runtime.run import Approver, check_name, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """A durable run as it is listed.
-
-    ``status`` is queued (to be gone on with), running, interrupted (a decision is wanted), done, failed or cancelled;
-    ``name`` its program's name; ``slices`` the number of stretches it was worked on; ``error`` the message of a failed one. ``base`` is the run whose records it
-    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text. Times are unix seconds.
-    """
-
-    run_id: str
-    status: RunStatus
-    name: str
-    slices: int
-    created: float
-    updated: float
-    error: str | None = None
-    base: str | None = None
-    successor: str | None = None
-    program: str = ""
-
-    @classmethod
-    def of(cls, row: RunRow) -> RunInfo:
-        """What is listed of a stored run."""
-        return cls(
-            run_id=row.run,
-            status=row.status,
-            name=str(row.input.get("name", "")),
-            slices=row.slice,
-            created=row.created,
-            updated=row.updated,
-            error=row.error[1].get("message") if row.error else None,
-            base=row.base,
-            successor=successor_of(row),
-            program=Source("", row.program).digest,
-        )
-
-
-class _End(NamedTuple):
-    """How a run ended here."""
-
-    status: RunStatus
-    result: RunResult | None = None
-    error: Exception | None = None
-    successor: str | None = None
-
-
-class DurableRun:
-    """A durable run that was started or gone on with here, or that had ended before.
-
-    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records, ``saved`` and
-    ``saved_cost`` the tokens and USD that it had used before this process took it up, and those of the records that it took
-    over from the run it is based on.
-    """
-
-    def __init__(self, run_id: str, end: _End | None = None) -> None:
-        self.run_id = run_id
-        self._before: tuple[Usage, float | None] = (NO_USAGE, 0.0)
-        self._end = end
-        self._records: Records | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._cancelled = False
-        self._on_inflight: OnInflight = "retry"
-
-    @property
-    def status(self) -> RunStatus:
-        """``running`` until it ends: ``done``, ``failed``, ``cancelled``, or ``queued`` when it was interrupted."""
-        return "running" if self._end is None else self._end.status
-
-    @property
-    def replayed(self) -> int:
-        """The number of effects answered from records so far."""
-        return 0 if self._records is None else self._records.replayed
-
-    @property
-    def saved(self) -> Usage:
-        """The tokens that did not have to be used again."""
-        return self._before[0] if self._records is None else self._before[0] + self._records.adopted_usage
-
-    @property
-    def saved_cost(self) -> float | None:
-        """The USD that did not have to be paid again; None if a price is unknown."""
-        before, adopted = self._before[1], 0.0 if self._records is None else self._records.adopted_cost
-        return None if before is None or adopted is None else before + adopted
-
-    @property
-    def account(self) -> Account:
-        """What the run has used so far, whatever process it arose in."""
-        end = self._end
-        if end is not None and end.result is not None:
-            return Account(self.run_id, end.result.usage, end.result.cost, end.result.steps)
-        run = None if self._records is None else self._records.live
-        return Account(self.run_id, *self._before) if run is None else account_of(run)
-
-    async def result(self) -> RunResult:
-        """Wait for the end. Raises the program's error, and JournalError: ``durable/cancelled``, ``durable/interrupted``.
-
-        Usage and cost of the result are those of the whole run, whatever process they arose in.
-        """
-        if self._end is None:
-            assert self._task is not None
-            await asyncio.wait([self._task])
-        assert self._end is not None
-        if self._end.error is not None:
-            raise self._end.error
-        if self._end.result is None:
-            raise _no_result(self.run_id, self._end)
-        return self._end.result
-
-    async def cancel(self) -> None:
-        """Cancel the run for good, and wait until it has cleaned up. It cannot be gone on with afterwards."""
-        if self._task is not None and not self._task.done():
-            self._cancelled = True
-            await asyncio.sleep(0)  # a task that is cancelled before its first step would never know
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    def _suspend(self) -> None:
-        if self._records is not None:
-            self._records.suspending = True
-        if self._task is not None:
-            self._task.cancel()
+from agentflow.runtime.waiting import question_of
 
 
 class DurableRuns:
@@ -179,6 +71,8 @@ class DurableRuns:
         self._generations = Generations(engine, store, self._input)
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._resting = Resting(self._look, self._spawn)
+        self._closing = False
 
     async def start(
         self,
@@ -247,9 +141,12 @@ class DurableRuns:
         """
         chosen = _checked(on_inflight or self._on_inflight)
         live = self._live.get(run_id)
-        if live is not None:
+        if live is not None and not live._resting:
             return live
         row = await known_run(self._store, run_id)
+        if live is not None:
+            await self._begin(live, row)
+            return live
         source = Source(str(row.input["name"]), row.program)
         if row.status in ("done", "cancelled"):
             end = self._recorded_end(row, source)
@@ -289,11 +186,51 @@ class DurableRuns:
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here or was interrupted. Raises JournalError."""
         live = self._live.get(run_id)
-        if live is not None:
+        if live is not None and not live._resting:
             await live.cancel()
             return
         owned = await self._store.own(run_id)
         await self._store.finish(run_id, owned.run.epoch, "cancelled")
+        if live is not None:
+            self._end(live, RunEnd("cancelled"))
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """The open questions and approvals of a run. Raises JournalError."""
+        live = self._live.get(run_id)
+        if live is not None:
+            return live.waiting
+        return [asked for _, asked in await self._asked(await known_run(self._store, run_id))]
+
+    async def send(self, run_id: str, key: str, answer: Any) -> None:
+        """Answer an open question or approval of a run, wherever that works or waits; the first answer counts.
+
+        Raises DataError: ``question/unknown``, also when another answer came first, and ``question/answer`` when it does not
+        fit; JournalError.
+        """
+        rows = await self._asked(await known_run(self._store, run_id))
+        known = [(row, asked) for row, asked in rows if asked.key == key]
+        if not known:
+            raise no_such_question(run_id, key, [asked for _, asked in rows])
+        row, question = known[0]
+        check_answer(question, answer)
+        try:
+            data = self._input.clean({**row.value, "ok": self._codec.encode(answer)})
+        except NotData as what:
+            raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
+        if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
+            raise no_such_question(run_id, key, [])
+        live = self._live.get(run_id)
+        if live is None:
+            return
+        if live._resting:
+            await self._look(run_id, True)
+        elif live._records is not None:
+            live._records.parking.answer(row.path, data)
+
+    async def _asked(self, run: RunRow) -> list[tuple[EffectRow, Question]]:
+        records = [] if run.status in ENDED else await self._store.effects(run.run)
+        rows = [row for row in records if row.state == EffectState.OPEN]
+        return [(row, asked) for row in rows if (asked := question_of(run.run, row)) is not None]
 
     async def find(self, run_id: str) -> RunInfo | None:
         """The run of this id, or None."""
@@ -307,10 +244,12 @@ class DurableRuns:
     async def aclose(self) -> None:
         """Give up the runs that work here, to be gone on with later, and close the store."""
         try:
+            self._closing = True
+            self._resting.close()
             if self._group is not None:
                 await asyncio.sleep(0)
-                for live in self._live.values():
-                    live._suspend()  # pyright: ignore[reportPrivateUsage]
+                for live in list(self._live.values()):
+                    live._suspend()
                 group, self._group = self._group, None
                 await group.__aexit__(None, None, None)
         finally:
@@ -330,95 +269,154 @@ class DurableRuns:
         retry: bool = False,
         on_inflight: OnInflight | None = None,
     ) -> DurableRun:
-        handle = self._live[row.run] = DurableRun(row.run)
-        handle._on_inflight = on_inflight or self._on_inflight  # pyright: ignore[reportPrivateUsage]
+        stored = row.input["limits"]
+        chosen = limits or (None if stored is None else Limits(**stored))
+        work = RunWork(
+            program, bindings, chosen, approve, given, on_inflight or self._on_inflight, again=row.status in ENDED
+        )
+        handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self.cancel)
+        try:
+            await self._begin(handle, row, retry=retry)
+        except BaseException:
+            del self._live[row.run]
+            raise
+        return handle
+
+    async def _begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False) -> None:
+        """Own a run and work on it. Raises JournalError, SessionBusy."""
+        self._resting.remove(row.run)
+        resting, handle._resting = handle._resting, False
+        assert handle._work is not None
         session = None
         try:
-            session = await self.sessions.begin(row, given)
+            session = await self.sessions.begin(row, handle._work.session)
             owned = await self._store.own(row.run)
             if retry and row.status in ENDED:
                 failures = last_failures(owned.records)
                 await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
                 owned = replace(owned, records=[each for each in owned.records if each not in failures])
-            if self._group is None:
+            if self._group is None and not self._closing:
                 group = asyncio.TaskGroup()
                 self._group = await group.__aenter__()
         except BaseException:
-            del self._live[row.run]
+            if resting:
+                handle._resting = True
+                self._resting.add(row.run, handle.wake_at)
             if session is not None:
                 await session.end(None)
             raise
-        stored = row.input["limits"]
-        chosen = limits or (None if stored is None else Limits(**stored))
-        handle._before = (read_usage(owned.usage), owned.cost)  # pyright: ignore[reportPrivateUsage]
-        handle._task = self._group.create_task(  # pyright: ignore[reportPrivateUsage]
-            self._work(handle, owned, program, bindings, chosen, approve, session, again=row.status in ENDED),
-            name=f"durable run {row.run}",
+        if self._group is None:
+            await self._store.finish(row.run, owned.run.epoch, "queued")
+            if session is not None:
+                await session.end(None)
+            self._end(handle, RunEnd("queued"))
+            return
+        handle._still.clear()
+        handle._before = (read_usage(owned.usage), owned.cost)
+        handle._task = self._group.create_task(
+            self._work(handle, handle._work, owned, session), name=f"durable run {row.run}"
         )
-        return handle
 
-    async def _work(
-        self,
-        handle: DurableRun,
-        owned: OwnedRun,
-        program: Program,
-        bindings: Mapping[str, Any],
-        limits: Limits | None,
-        approve: Approver | None,
-        session: RunSession | None,
-        *,
-        again: bool,
-    ) -> None:
-        """Run it to its end, which is stored. Raises nothing: whoever holds the handle is told."""
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._group is None:
+            work.close()
+        else:
+            self._group.create_task(work)
+
+    async def _look(self, run_id: str, due: bool) -> None:
+        """Go on with a run that waits here if it is ``due`` or was answered, unless somebody else does or has done so."""
+        live = self._live.get(run_id)
+        if live is None or not live._resting:
+            return
+        try:
+            row = await known_run(self._store, run_id)
+            if row.status in ENDED:
+                end = self._recorded_end(row, Source(str(row.input["name"]), row.program))
+                self._end(live, end or RunEnd("queued"))
+            elif live._resting and (row.status == "queued" or (due and row.status == "waiting")):
+                await self._begin(live, row)
+        except SessionBusy:
+            pass  # whoever has the session ends some time
+        except JournalError as error:
+            if error.code != "durable/owned":
+                self._end(live, RunEnd("queued", error=error))
+
+    def _end(self, handle: DurableRun, end: RunEnd) -> None:
+        self._resting.remove(handle.run_id)
+        self._live.pop(handle.run_id, None)
+        handle._settle(end)
+
+    async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
+        """Run it until it ends or waits, which is stored. Raises nothing: whoever holds the handle is told."""
         began = time.monotonic()
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
-        records = Records(self._store, owned, root, handle._on_inflight)  # pyright: ignore[reportPrivateUsage]
-        handle._records = records  # pyright: ignore[reportPrivateUsage]
+        records = handle._records = Records(self._store, owned, root, work.on_inflight)
         try:
             if owned.run.base is not None:
                 change = Change.of(owned.run)
                 records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
-                records.overrides = overrides_of(change, self._engine.tasks, program.source)
-            end = await self._run(records, program, bindings, limits, approve, session)
+                records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
+            end = await self._run(records, work, session)
         except asyncio.CancelledError:
             if records.fatal is not None:
                 asks = records.fatal.code == "durable/in-flight"
-                end = _End("interrupted" if asks else "queued", error=records.fatal)
+                end = RunEnd("interrupted" if asks else "queued", error=records.fatal)
+            elif records.rest is not None and not handle._cancelled:
+                end = RunEnd("waiting")
             else:
-                end = _End("cancelled" if handle._cancelled else "queued")  # pyright: ignore[reportPrivateUsage]
+                end = RunEnd("cancelled" if handle._cancelled else "queued")
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
-            end = _End("failed", error=error)
-        changes = session.changes(again=again) if session is not None and end.status in ENDED else None
+            end = RunEnd("failed", error=error)
+        changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
+        spent_s = time.monotonic() - began
         try:
-            await self._finish(owned, end, time.monotonic() - began, changes)
+            if records.rest is not None and end.status == "waiting":
+                answered = not await self._store.park(
+                    owned.run.run, owned.run.epoch, records.parking.seq, records.rest.wake_at, spent_s=spent_s
+                )
+                end = RunEnd("queued") if answered else end
+            if end.status != "waiting":
+                await self._finish(owned, end, spent_s, changes)
         except JournalError as error:
-            end, changes = _End(end.status, error=end.error or error), None
+            end, changes = RunEnd(end.status, error=end.error or error), None
+        except asyncio.CancelledError:  # interrupted, or cancelled for good, while that was stored
+            end, changes = RunEnd("queued"), None
         finally:
             if session is not None:
                 await session.end(changes)
-            handle._end = end  # pyright: ignore[reportPrivateUsage]
-            del self._live[handle.run_id]
+        await self._leave(handle, records, end)
 
-    async def _run(
-        self,
-        records: Records,
-        program: Program,
-        bindings: Mapping[str, Any],
-        limits: Limits | None,
-        approve: Approver | None,
-        session: RunSession | None,
-    ) -> _End:
+    async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
+        """Tell whoever holds the handle of what became of the run, or go on with one that was answered meanwhile."""
+        if (
+            records.rest is None
+            or self._closing
+            or handle._cancelled
+            or end.error
+            or end.status not in ("waiting", "queued")
+        ):
+            self._end(handle, end)
+        elif end.status == "waiting":
+            handle._rest(records.rest)
+            self._resting.add(handle.run_id, records.rest.wake_at)
+        else:
+            try:
+                await self._begin(handle, records.run)
+            except (JournalError, SessionBusy) as error:
+                self._end(handle, RunEnd("queued", error=error))
+
+    async def _run(self, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
         row = records.run
-        env = SexpEnvironment(dict(bindings))
+        program, env = work.program, SexpEnvironment(dict(work.bindings))
         journal = RunJournal(records, self._codec, self._redactor)
         async with self._engine.open(
             program.source.name,
             session=None if session is None else session.session,
             program=program.source.digest,
-            limits=limits,
+            limits=work.limits,
             grants=program.allow,
-            approver=approve,
+            approver=work.approve,
             run_id=row.run,
             labels=row.input["labels"],
             journal=journal,
@@ -427,9 +425,9 @@ class DurableRuns:
             call.definitions = records.overrides
             value = await self._engine.evaluate(program, env, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
-        return _End(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
+        return RunEnd(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
 
-    async def _finish(self, owned: OwnedRun, end: _End, spent_s: float, changes: SessionChanges | None) -> None:
+    async def _finish(self, owned: OwnedRun, end: RunEnd, spent_s: float, changes: SessionChanges | None) -> None:
         result, error = None, None
         if end.result is not None:
             result = {
@@ -460,18 +458,18 @@ class DurableRuns:
             session=changes,
         )
 
-    def _recorded_end(self, row: RunRow, source: Source) -> _End | None:
+    def _recorded_end(self, row: RunRow, source: Source) -> RunEnd | None:
         """The stored end of a run; None if its value is not stored."""
         if row.status == "cancelled":
-            return _End("cancelled", successor=successor_of(row))
+            return RunEnd("cancelled", successor=successor_of(row))
         if row.error is not None:
-            return _End("failed", error=self._codec.decode_error(row.error, source))
+            return RunEnd("failed", error=self._codec.decode_error(row.error, source))
         if row.result is None or "value" not in row.result:
             return None
         stored: Mapping[str, Any] = row.result
         value = self._codec.decode(stored["value"], source)
         usage = read_usage(stored["usage"])
-        return _End(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"]))
+        return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"]))
 
 
 def _checked(on_inflight: OnInflight) -> OnInflight:
@@ -482,20 +480,3 @@ def _checked(on_inflight: OnInflight) -> OnInflight:
             hint="'retry' repeats what was at work, 'ask' waits for a decision, 'fail' takes it to have failed",
         )
     return on_inflight
-
-
-def _no_result(run_id: str, end: _End) -> JournalError:
-    if end.successor is not None:
-        return JournalError(
-            f"the run '{run_id}' goes on as '{end.successor}'",
-            code="durable/superseded",
-            hint=f"flow.resume('{end.successor}')",
-            details={"successor": end.successor},
-        )
-    if end.status == "cancelled":
-        return JournalError(f"the run '{run_id}' was cancelled", code="durable/cancelled", hint="start another")
-    return JournalError(
-        f"the run '{run_id}' was interrupted",
-        code="durable/interrupted",
-        hint=f"flow.resume('{run_id}') goes on with it",
-    )

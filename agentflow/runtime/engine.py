@@ -12,6 +12,7 @@ from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions, Template
 from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.core.questions import Answerer
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.scope import Scope
@@ -39,6 +40,7 @@ from agentflow.runtime.pacing import Paced
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
+from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name, check_priority
 from agentflow.tasks.inputs import request_from_arguments
@@ -48,7 +50,8 @@ class Engine:
     """Opens runs and does what things inside a run ask of it; the :class:`~agentflow.runtime.run.RunServices`.
 
     Parameters: ``tasks``, ``tools`` and ``memory`` carry out what programs ask for; ``solver`` and ``workflows`` carry
-    out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests;
+    out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests,
+    ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
     ``redactor`` takes secrets out of events and errors. ``observers`` get the events of every run.
     """
 
@@ -62,6 +65,8 @@ class Engine:
         workflows: WorkflowPort | None = None,
         limits: Limits | None = None,
         approver: Approver | None = None,
+        answerer: Answerer | None = None,
+        approval_ttl: float = 0.0,
         redactor: Redactor | None = None,
     ) -> None:
         self.tasks = tasks
@@ -79,6 +84,8 @@ class Engine:
         )
         self._solver = solver
         self._approver = approver
+        self._answerer = answerer
+        self.questions = OpenQuestions(approval_ttl)
         self._redactor = redactor
         self._cache = ProgramCache()
         self._accounts: MemoryAccounts = MemoryAccounts()
@@ -129,6 +136,8 @@ class Engine:
             services=self,
             fanout=fanout,
             approver=approver or self._approver,
+            answerer=self._answerer,
+            open_questions=self.questions,
             run_id=run_id,
             redactor=self._redactor,
             journal=journal,

@@ -22,6 +22,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.journal import EffectRow, EffectState, effect_key
 from agentflow.core.messages import Usage
 from agentflow.core.names import NameInfo, Template
+from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
@@ -31,6 +32,7 @@ from agentflow.runtime.codec import Codec, NotData, fingerprint, write_usage
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.records import Records
+from agentflow.runtime.waiting import answered, slept
 
 T = TypeVar("T")
 
@@ -97,9 +99,9 @@ class RunJournal:
         if effect_key(call.path) == self.leaf:
             return await work()  # the effect around it is this very one
         digest = fingerprint(kind, name, content() if callable(content) else content)
-        row = await self._find(kind, name, digest, call)
+        row = await self.find(kind, name, digest, call)
         if row is not None:
-            value = self._replayed(row, call)
+            value = self.replayed(row, call)
             return value if read is None else read(value)
         started = time.time()
         opening = partial(self._opening, kind, name, digest, call.path, started)
@@ -136,13 +138,13 @@ class RunJournal:
             return cast(T, value)
         turns = None if changes is None else self.codec.encode(changes)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
-        row = self._row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed)
+        row = self.row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed)
         await self._commit(row, run.meter)
         if row.turns is not None and (call.session is not session or row.turns is not turns):
             if call.session is session:
                 session.go_back(mark)  # secrets were taken out of what is stored, and later tasks send what is stored
             session.apply(self.codec.decode(row.turns))
-        outcome = self._outcome(row.value, call, failure)
+        outcome = self.outcome(row.value, call, failure)
         return outcome if read is None else read(outcome)
 
     def template(self, template: Template) -> Template:
@@ -161,8 +163,8 @@ class RunJournal:
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
         """What :meth:`keep` stored at ``call``."""
-        row = await self._find(kind, name, self._part(kind, name, content), call)
-        return None if row is None else self._replayed(row, call)
+        row = await self.find(kind, name, self._part(kind, name, content), call)
+        return None if row is None else self.replayed(row, call)
 
     async def keep(
         self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
@@ -175,9 +177,9 @@ class RunJournal:
             return value
         meter = Meter(None)
         meter.add(usage, cost)
-        row = self._row(kind, name, self._part(kind, name, content), call, data, meter, time.time())
+        row = self.row(kind, name, self._part(kind, name, content), call, data, meter, time.time())
         await self._commit(row, meter)
-        return self._outcome(row.value, call)
+        return self.outcome(row.value, call)
 
     def _part(self, kind: str, name: str, content: object) -> bytes:
         """A digest of a part of what the effect around it asks for."""
@@ -190,7 +192,13 @@ class RunJournal:
             return text
         return self.records.pin(kind, name, text)
 
-    async def _find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
+    async def answer(
+        self, question: Question, content: object, call: CallContext, consult: Callable[[], Awaitable[Any]] | None
+    ) -> Any:
+        """The answer to ``question``; see :meth:`~agentflow.core.call.JournalPort.answer`."""
+        return await answered(self, question, content, call, consult)
+
+    async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
         """The record of what is asked for at ``call``; None when it may be carried out."""
         row = self.records.find(call.path) or await self.records.adopt(call.path, digest, self.leaf)
         if row is None or row.state == EffectState.OPEN:
@@ -201,28 +209,30 @@ class RunJournal:
             await self.records.stop(mismatch(row, f"{kind} {name}"))
         return row
 
-    def _replayed(self, row: EffectRow, call: CallContext) -> Any:
+    def replayed(self, row: EffectRow, call: CallContext) -> Any:
+        """What the record of ``call`` gives, in place of carrying it out."""
         self.records.replayed += 1
         if row.turns is not None:
             call.session.apply(self.codec.decode(row.turns))
         if call.run.watched:
             outcome: Outcome = "ok" if row.state == EffectState.OK else "failed" if "ok" in row.value else "error"
             call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
-        return self._outcome(row.value, call)
+        return self.outcome(row.value, call)
 
-    def _row(
+    def row(
         self,
         kind: str,
         name: str,
         digest: bytes,
         call: CallContext,
         data: Any,
-        meter: Meter,
+        meter: Meter | None,
         started: float,
         *,
         turns: Any = None,
         failed: bool = False,
     ) -> EffectRow:
+        """A record that has ended, without the secrets in it."""
         if self.redactor is not None:
             data, turns = redacted(data, self.redactor), redacted(turns, self.redactor)
         return EffectRow(
@@ -234,8 +244,8 @@ class RunJournal:
             leaf=self.leaf,
             value=data,
             turns=turns,
-            usage=meter.usage,
-            cost=meter.cost,
+            usage=None if meter is None else meter.usage,
+            cost=0.0 if meter is None else meter.cost,
             started=started,
             ended=time.time(),
         )
@@ -245,7 +255,7 @@ class RunJournal:
             self.meter.recorded(meter)
         await self.records.commit(row)
 
-    def _outcome(self, data: Mapping[str, Any], call: CallContext, original: AgentflowError | None = None) -> Any:
+    def outcome(self, data: Mapping[str, Any], call: CallContext, original: AgentflowError | None = None) -> Any:
         """What an effect gives, read back from its record: a first execution too cannot differ from a replayed one."""
         source = call.span.source if call.span is not None else None
         if "ok" in data:
@@ -362,8 +372,6 @@ class LeafKind:
                 return cls("host", effect.name, effect.arguments)
             case GetContext():
                 return cls("context", "get_context", [effect.arguments, effect.items])
-            case Timer():
-                return cls("timer", "", [effect.seconds, effect.jitter])
             case Draw():
                 return cls("draw", effect.source, effect.below)
             case _:
@@ -391,6 +399,8 @@ class Journaled:
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out an effect, or answer it from its record."""
         journal = call.run.journal
+        if type(effect) is Timer and isinstance(journal, RunJournal):
+            return await slept(journal, effect, call)
         leaf = LeafKind.of(effect) if isinstance(journal, RunJournal) else None
         if leaf is None or not isinstance(journal, RunJournal):
             return await self.runner.perform(effect, call)

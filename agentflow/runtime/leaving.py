@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.effects import Draw, Effect, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
+from agentflow.core.effects import AskHuman, Draw, Effect, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -22,6 +22,8 @@ def carries_data(effect: Effect) -> bool:
             return False
         case HostCall():
             return not HELD.isdisjoint(map(type, effect.arguments))
+        case AskHuman():
+            return effect.schema is not None
         case Solve():
             return not HELD.isdisjoint(map(type, effect.inputs.values()))
         case _:
@@ -52,8 +54,19 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
         return effect
     if isinstance(effect, HostCall):
         return replace(effect, arguments=tuple(changed))
-    return replace(effect, **{"inputs" if isinstance(effect, Solve) else "arguments": changed})
+    return replace(effect, **{_field(effect): changed})
 
 
 def _arguments(effect: Any) -> dict[str, Any] | tuple[Any, ...]:
-    return effect.inputs if isinstance(effect, Solve) else effect.arguments
+    return getattr(effect, _field(effect))
+
+
+def _field(effect: Effect) -> str:
+    """The field of an effect that holds data."""
+    match effect:
+        case Solve():
+            return "inputs"
+        case AskHuman():
+            return "schema"
+        case _:
+            return "arguments"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.approval import ApprovalRequest
@@ -97,3 +98,7 @@ class RunPart(Run):
         if self._approver is None:
             return await self._outer.approve(request, call)
         return await super().approve(request, call)
+
+    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Ask whoever the run asks."""
+        return await self._outer.ask(question, schema, call)

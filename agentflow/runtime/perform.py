@@ -15,6 +15,7 @@ from typing import Any, cast
 from agentflow.core.call import CallContext
 from agentflow.core.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.effects import (
+    AskHuman,
     CallWorkflow,
     Draw,
     Effect,
@@ -40,6 +41,7 @@ from agentflow.lang.blame import span_of_name
 from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
+from agentflow.runtime.calls import calling_span
 from agentflow.runtime.codec import fingerprint
 
 _log = logging.getLogger(__name__)
@@ -131,6 +133,9 @@ class EffectRunner:
                 case Timer():
                     await asyncio.sleep(random.uniform(0, effect.seconds) if effect.jitter else effect.seconds)
                     return []
+                case AskHuman():
+                    call.span = call.span or calling_span(1)
+                    return await call.run.ask(effect.question, effect.schema, call)
                 case Draw():
                     return _drawn(effect)
                 case Solve():

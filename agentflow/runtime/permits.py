@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
@@ -35,10 +36,11 @@ class Permits:
     """The permits of a run or, within ``outer`` ones, of a part of it that has fewer.
 
     ``active`` is the number of permits held, ``most`` the highest so far. Whoever holds one of a part holds one of the
-    run too. Waiting is done in one queue, the run's: the deepest first, then the first come.
+    run too. Waiting is done in one queue, the run's: the deepest first, then the first come. ``idle``, the run's, is called
+    when nobody in the run holds a permit any more, if only for a moment.
     """
 
-    __slots__ = ("_order", "active", "excess", "limit", "most", "outer", "root", "waiting")
+    __slots__ = ("_order", "active", "excess", "idle", "limit", "most", "outer", "root", "waiting")
 
     def __init__(self, limit: int, outer: Permits | None = None) -> None:
         self.limit = max(1, limit)
@@ -47,6 +49,7 @@ class Permits:
         self.active = 1
         self.most = 1
         self.excess = 0
+        self.idle: Callable[[], None] | None = None
         self.waiting: list[tuple[int, int, Permits, asyncio.Future[bool]]] = []
         self._order = itertools.count()
 
@@ -131,6 +134,8 @@ class Permits:
             self._count(-1)
         if root.waiting:
             root._serve()
+        if not root.active and root.idle is not None:
+            root.idle()
 
     async def settle(self, call: CallContext) -> None:
         """Wait until no more permits are held than the limit, without one's own."""

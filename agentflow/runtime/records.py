@@ -16,6 +16,7 @@ from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.handle import AccountedRun
+from agentflow.runtime.parking import Parking, Rest
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
 
@@ -26,7 +27,8 @@ Gate = Callable[[], bool]
 class Records:
     """What is recorded of a run that this process owns.
 
-    ``suspending`` is true once the run is being given up without an end: nothing is recorded or cleaned up then. ``fatal``
+    ``suspending`` is true once the run is being given up without an end: nothing is recorded or cleaned up then; ``rest``
+    is what it waits for if that is why, ``parking`` knows who waits. ``fatal``
     is why it cannot go on. ``root`` is the task that the run is. ``replayed`` counts effects answered from records,
     ``usage`` and ``cost`` are what all records have cost so far. ``pool`` holds the records of the run it is based on,
     ``adopted_usage`` and ``adopted_cost`` are what those of them that were used had cost; ``overrides`` the tasks that it
@@ -49,11 +51,19 @@ class Records:
         self.adopted_cost: float | None = 0.0
         self.on_inflight: OnInflight = on_inflight
         self.suspending = False
+        self.rest: Rest | None = None
         self.fatal: JournalError | None = None
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
         self._last = last_ordinals(self._rows)
         self._gates: dict[str, Gate] = {}
         self._lost = 0
+        self.parking = Parking(self.run.seq, self._rest)
+
+    def _rest(self) -> None:
+        """Leave the memory: all who are at work in the run wait."""
+        self.rest = Rest(self.parking.questions, self.parking.wake_at)
+        self.suspending = True
+        self.root.cancel()
 
     def find(self, path: str) -> EffectRow | None:
         """The record at ``path``, which may be open."""

@@ -11,17 +11,21 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from inspect import isawaitable
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext, JournalPort, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, ProviderError, clip
-from agentflow.core.events import Event, WaitStarted
+from agentflow.core.events import Event, WaitReason, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.questions import Answerer, Question
 from agentflow.core.scope import Scope
 from agentflow.core.spending import Purse
+from agentflow.core.values import plain
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
@@ -33,12 +37,14 @@ from agentflow.runtime.crew import together
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.pacing import warn_of_failures
+from agentflow.runtime.questions import OpenQuestions, check_answer, check_schema, unanswered
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.reservation import RunPurse
 
 T = TypeVar("T")
 
 _NO_USAGE = Usage()
+_YES_OR_NO = {"type": "boolean"}
 _log = logging.getLogger(__name__)
 
 Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
@@ -68,6 +74,8 @@ class Run:
         services: RunServices,
         fanout: Fanout,
         approver: Approver | None = None,
+        answerer: Answerer | None = None,
+        open_questions: OpenQuestions | None = None,
         run_id: str | None = None,
         redactor: Redactor | None = None,
         journal: RunJournal | None = None,
@@ -84,6 +92,8 @@ class Run:
         self.streaming = fanout.streaming
         self.programs: set[str] = set()
         self.budget = Budget(limits, beside=beside)
+        if journal is not None:
+            journal.records.parking.watch(self.budget.permits)
         self.usage = _NO_USAGE if journal is None else journal.records.usage
         self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
         self.model_calls = self.usage.requests
@@ -92,7 +102,9 @@ class Run:
         self._fanout = fanout
         self._approver = approver
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
-        self._approval_turn: asyncio.Lock | None = None
+        self._answerer = answerer
+        self._open = open_questions
+        self._asking_turn: asyncio.Lock | None = None
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
         self.services = services
@@ -170,30 +182,61 @@ class Run:
         return await together(self.budget, work, call)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the approver; False without one. A question that has to wait publishes a pair of Wait events."""
-        approver = self._approver
-        if approver is None:
-            return False
+        """Ask the approver. Without one, whoever answers a durable run; else False, at once or when the time is up."""
         request = replace(request, run_id=self.run_id, path=call.path, call_id=call.call_id)
-        if getattr(approver, "concurrent", False):
-            return await _answer(approver, request, call)
-        if self._approval_turn is None:
-            self._approval_turn = asyncio.Lock()
-        if not self._approval_turn.locked():
-            async with self._approval_turn:
-                return await _answer(approver, request, call)
-        with call.scope(WaitStarted, path=call.path, reason="approval"):
-            async with self._approval_turn:
-                answer = approver(request)
-                return bool(await answer if isinstance(answer, Awaitable) else answer)
+        consult = None if self._approver is None else partial(self._consult, self._approver, request, "approval", call)
+        journal = call.run.journal
+        if journal is None and consult is not None:
+            return bool(await consult())
+        call = call.at(call.marked_path("approval", request.digest))
+        question = Question(
+            question=request.text, schema=_YES_OR_NO, reason="approval", run_id=self.run_id, path=call.path
+        )
+        if journal is None:
+            return bool(await self._wait_open(question, call))
+        return bool(await journal.answer(question, request.digest, call, consult))
+
+    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Ask the answerer. Without one, whoever sends an answer."""
+        asked = Question(question=question, schema=plain(schema), run_id=self.run_id, path=call.path)
+        check_schema(asked, call)
+        consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
+        if call.run.journal is not None:
+            return await call.run.journal.answer(asked, [question, asked.schema], call, consult)
+        return await (self._wait_open(asked, call) if consult is None else consult())
+
+    async def _wait_open(self, question: Question, call: CallContext) -> Any:
+        return unanswered(question, call) if self._open is None else await self._open.ask(question, call)
+
+    async def _checked(self, answerer: Answerer, question: Question, call: CallContext) -> Any:
+        answer = await self._consult(answerer, question, "question", call)
+        check_answer(question, answer)
+        return answer
+
+    async def _consult(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
+        """What ``host`` answers to ``request``. A question that has to wait publishes a pair of Wait events."""
+        if getattr(host, "concurrent", False):
+            return await _answer(host, request, reason, call)
+        if self._asking_turn is None:
+            self._asking_turn = asyncio.Lock()
+        if not self._asking_turn.locked():
+            async with self._asking_turn:
+                return await _answer(host, request, reason, call)
+        with call.scope(WaitStarted, path=call.path, reason=reason):
+            async with self._asking_turn:
+                return await _given(host(request))
 
 
-async def _answer(approver: Approver, request: ApprovalRequest, call: CallContext) -> bool:
-    answer = approver(request)
+async def _answer(host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
+    answer = host(request)
     if not isinstance(answer, Awaitable):
-        return bool(answer)
-    with call.scope(WaitStarted, path=call.path, reason="approval"):
-        return bool(await answer)
+        return answer
+    with call.scope(WaitStarted, path=call.path, reason=reason):
+        return await _given(answer)
+
+
+async def _given(answer: Any) -> Any:
+    return await answer if isawaitable(answer) else answer
 
 
 def new_run_id() -> str:

@@ -242,6 +242,7 @@ _EFFECTS: Mapping[str, str] = MappingProxyType(
     {
         "get_context": '(get_context (query "...")) language: the paths of files relevant to a question, best first',
         "solve": '(solve "goal" (allow name ...)) language: has a program written and run for a smaller goal',
+        "ask-human": '(ask-human "question" [schema]) language: asks a person; schema is a JSON Schema, as a dict',
         "defatom": '(defatom name (params (p type) ...) (instructions "... {{p}} ...")) language: defines a task, '
         "called as (name (p value) ...); its model may use the tools granted here",
     }

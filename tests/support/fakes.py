@@ -117,6 +117,9 @@ class FakeRun:
         self.approvals.append(request)
         return self._approve(request) if callable(self._approve) else self._approve
 
+    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        raise AssertionError("nobody can be asked here")
+
     def charge_text(self, characters: int) -> None:
         self.characters += characters
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.effects import Draw, Timer
+from agentflow.core.effects import AskHuman, Draw, Timer
+from agentflow.core.records import is_dict
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.registry import primitive, wrong_type
 
@@ -39,3 +40,17 @@ async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST_S:
         wrong_type("sleep", 1, "seconds, as a number that is not negative,", seconds)
     return await rt.perform(Timer(float(seconds)), None)
+
+
+@primitive("ask-human", usage='(ask-human "question" [schema])', arity=(1, 2), is_async=True)
+async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
+    """Asks somebody, and returns the answer. `schema` is a JSON Schema, as a dict, that the answer has to fit.
+
+    A durable run waits for the answer outside of the memory. Who is asked is the host's choice; where nobody can be, it
+    is an error. A program run with `allow` needs the grant `ask-human`.
+    """
+    if not isinstance(question, str):
+        wrong_type("ask-human", 1, "the question, as a string,", question)
+    if schema and not is_dict(schema[0]):
+        wrong_type("ask-human", 2, "a JSON Schema, as a dict,", schema[0], hint='for example {"type" "boolean"}')
+    return await rt.perform(AskHuman(question, schema[0] if schema else None), None)

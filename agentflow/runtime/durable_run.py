@@ -1,0 +1,242 @@
+"""A durable run as its starter has it: the handle, and what is listed of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from agentflow.core.errors import JournalError
+from agentflow.core.journal import OnInflight, RunRow, RunStatus
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.questions import Question
+from agentflow.core.results import NO_USAGE
+from agentflow.core.session import Session
+from agentflow.core.source import Source
+from agentflow.lang.program import Program
+from agentflow.runtime.deriving import successor_of
+from agentflow.runtime.handle import Account, RunResult, account_of
+from agentflow.runtime.parking import Rest
+from agentflow.runtime.records import Records
+from agentflow.runtime.run import Approver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A durable run as it is listed.
+
+    ``status`` is queued (to be gone on with), running, waiting (for an answer or a time), interrupted (a
+    decision is wanted), done, failed or cancelled;
+    ``name`` its program's name; ``slices`` the number of stretches it was worked on; ``error`` the message of a failed one;
+    ``wake_at`` when a waiting one goes on by itself. ``base`` is the run whose records it
+    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text. Times are unix seconds.
+    """
+
+    run_id: str
+    status: RunStatus
+    name: str
+    slices: int
+    created: float
+    updated: float
+    error: str | None = None
+    base: str | None = None
+    successor: str | None = None
+    program: str = ""
+    wake_at: float | None = None
+
+    @classmethod
+    def of(cls, row: RunRow) -> RunInfo:
+        """What is listed of a stored run."""
+        return cls(
+            run_id=row.run,
+            status=row.status,
+            name=str(row.input.get("name", "")),
+            slices=row.slice,
+            created=row.created,
+            updated=row.updated,
+            error=row.error[1].get("message") if row.error else None,
+            base=row.base,
+            successor=successor_of(row),
+            program=Source("", row.program).digest,
+            wake_at=row.wake_at if row.status == "waiting" else None,
+        )
+
+
+class RunEnd(NamedTuple):
+    """How a run ended here."""
+
+    status: RunStatus
+    result: RunResult | None = None
+    error: Exception | None = None
+    successor: str | None = None
+
+
+class RunWork(NamedTuple):
+    """What it takes to go on with a run here. ``again``: it had ended before."""
+
+    program: Program
+    bindings: Mapping[str, Any]
+    limits: Limits | None
+    approve: Approver | None
+    session: Session | None
+    on_inflight: OnInflight
+    again: bool
+
+
+class DurableRun:
+    """A durable run that was started or gone on with here, or that had ended before.
+
+    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records, ``saved`` and
+    ``saved_cost`` the tokens and USD that it had used before this process took it up, and those of the records that it took
+    over from the run it is based on. ``wake_at`` is when a waiting run goes on by itself, in unix seconds; None when it
+    waits for answers alone.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        end: RunEnd | None = None,
+        *,
+        work: RunWork | None = None,
+        cancel: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.wake_at: float | None = None
+        self._work = work
+        self._cancel = cancel
+        self._resting = False
+        self._questions: list[Question] = []
+        self._ended = asyncio.Event()
+        self._still = asyncio.Event()
+        self._before: tuple[Usage, float | None] = (NO_USAGE, 0.0)
+        self._end = end
+        self._records: Records | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cancelled = False
+        if end is not None:
+            self._settle(end)
+
+    @property
+    def status(self) -> RunStatus:
+        """``running`` or ``waiting`` until it ends: ``done``, ``failed``, ``cancelled``, or ``queued`` when interrupted.
+
+        A run waits when it has nothing to do before somebody answers, or before it is time.
+        """
+        if self._end is not None:
+            return self._end.status
+        return "waiting" if self._resting else "running"
+
+    @property
+    def waiting(self) -> list[Question]:
+        """The questions and approvals that are open, each with ``key``, ``question``, ``schema``, ``reason`` and ``path``.
+
+        ``flow.send`` answers them, also while other branches of the run are at work.
+        """
+        if self._resting or self._records is None:
+            return list(self._questions)
+        return self._records.parking.questions
+
+    @property
+    def replayed(self) -> int:
+        """The number of effects answered from records so far."""
+        return 0 if self._records is None else self._records.replayed
+
+    @property
+    def saved(self) -> Usage:
+        """The tokens that did not have to be used again."""
+        return self._before[0] if self._records is None else self._before[0] + self._records.adopted_usage
+
+    @property
+    def saved_cost(self) -> float | None:
+        """The USD that did not have to be paid again; None if a price is unknown."""
+        before, adopted = self._before[1], 0.0 if self._records is None else self._records.adopted_cost
+        return None if before is None or adopted is None else before + adopted
+
+    @property
+    def account(self) -> Account:
+        """What the run has used so far, whatever process it arose in."""
+        end = self._end
+        if end is not None and end.result is not None:
+            return Account(self.run_id, end.result.usage, end.result.cost, end.result.steps)
+        run = None if self._records is None else self._records.live
+        return Account(self.run_id, *self._before) if run is None else account_of(run)
+
+    async def result(self) -> RunResult:
+        """Wait for the end, also while the run waits. Raises the program's error, and JournalError.
+
+        Its codes are ``durable/cancelled``, ``durable/superseded``, and when the flow closes before ``durable/interrupted``
+        and ``durable/waiting``. Usage and cost of the result are those of the whole run, whatever process they arose in.
+        """
+        await self._ended.wait()
+        assert self._end is not None
+        if self._end.error is not None:
+            raise self._end.error
+        if self._end.result is None:
+            raise _no_result(self.run_id, self._end)
+        return self._end.result
+
+    async def wait(self) -> RunStatus:
+        """Wait until the run has ended, or itself has to wait. Gives its status."""
+        await self._still.wait()
+        return self.status
+
+    async def cancel(self) -> None:
+        """Cancel the run for good, and wait until it has cleaned up. It cannot be gone on with afterwards."""
+        if self._resting and self._cancel is not None:
+            await self._cancel(self.run_id)
+        elif self._task is not None and not self._task.done():
+            self._cancelled = True
+            await asyncio.sleep(0)  # a task that is cancelled before its first step would never know
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if self._cancel is not None and (self._end is None or self._end == RunEnd("queued")):
+                await self._cancel(self.run_id)  # it came to rest, or was being stored, just then
+                self._settle(RunEnd("cancelled"))
+
+    def _settle(self, end: RunEnd) -> None:
+        """Note the end, for all who wait for it."""
+        if end.status != "waiting":
+            self._resting, self._questions, self.wake_at = False, [], None
+        self._end = end
+        self._still.set()
+        self._ended.set()
+
+    def _rest(self, rest: Rest) -> None:
+        """Note that the run waits, outside of the memory."""
+        self._resting = True
+        self._questions, self.wake_at = rest.questions, rest.wake_at
+        self._still.set()
+
+    def _suspend(self) -> None:
+        """Give the run up, to be gone on with later."""
+        if self._resting:
+            self._settle(RunEnd("waiting"))
+        if self._records is not None:
+            self._records.suspending = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _no_result(run_id: str, end: RunEnd) -> JournalError:
+    if end.successor is not None:
+        return JournalError(
+            f"the run '{run_id}' goes on as '{end.successor}'",
+            code="durable/superseded",
+            hint=f"flow.resume('{end.successor}')",
+            details={"successor": end.successor},
+        )
+    if end.status == "cancelled":
+        return JournalError(f"the run '{run_id}' was cancelled", code="durable/cancelled", hint="start another")
+    if end.status == "waiting":
+        return JournalError(
+            f"the run '{run_id}' waits for an answer or a time",
+            code="durable/waiting",
+            hint=f"flow.send answers what it asks, and flow.resume('{run_id}') goes on with it",
+        )
+    return JournalError(
+        f"the run '{run_id}' was interrupted",
+        code="durable/interrupted",
+        hint=f"flow.resume('{run_id}') goes on with it",
+    )

@@ -1,0 +1,124 @@
+"""Questions of programs: whether an answer fits, and where they stay open in a run that is not durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import ConfigurationError, DataError, SexpEvaluationError
+from agentflow.core.events import WaitStarted
+from agentflow.core.questions import Question
+from agentflow.core.scope import Scope
+from agentflow.lib.json_schema import Schema
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.permits import Permits
+from agentflow.runtime.records import without_permit
+
+Consult = Callable[[], Awaitable[Any]]
+"""Asks whoever answers at once."""
+
+
+def check_schema(question: Question, call: CallContext) -> None:
+    """Raise SexpEvaluationError (``question/schema``) if the schema of a question is none."""
+    if question.schema is not None:
+        try:
+            Schema(question.schema)
+        except ConfigurationError as error:
+            raise SexpEvaluationError(
+                f"ask-human: {error.message}",
+                code="question/schema",
+                span=call.span,
+                hint='the schema is a dict: {"type" "boolean"}',
+            ) from error
+
+
+def check_answer(question: Question, answer: Any) -> None:
+    """Raise DataError (``question/answer``) if ``answer`` does not fit the schema of the question."""
+    problems = [] if question.schema is None else Schema(question.schema).check(answer)
+    if problems:
+        raise DataError(
+            f"the answer to '{question.question[:200]}' does not fit: {'; '.join(problems)}",
+            code="question/answer",
+            hint=f"the schema is {question.schema}",
+            details={"key": question.key, "problems": problems},
+        )
+
+
+def waiting(question: Question, call: CallContext) -> Scope[CallContext]:
+    """The pair of events around the wait for an answer."""
+    return call.scope(
+        WaitStarted,
+        path=call.path,
+        reason=question.reason,
+        key=question.key,
+        question=question.question,
+        schema=question.schema,
+    )
+
+
+def permits_of(call: CallContext) -> Permits | None:
+    """The permits of the run that ``call`` belongs to."""
+    budget = call.run.budget
+    return budget.permits if isinstance(budget, Budget) else None
+
+
+def unanswered(question: Question, call: CallContext) -> bool:
+    """What nobody's answer is: no approval. Raises SexpEvaluationError (``question/unanswered``) for a question."""
+    if question.reason == "approval":
+        return False
+    raise SexpEvaluationError(
+        f"nobody answered: {question.question[:200]}",
+        code="question/unanswered",
+        span=call.span,
+        hint="give the flow somebody to ask (answer=...), or start the run durably and answer with flow.send",
+    )
+
+
+class OpenQuestions:
+    """The open questions of runs that are not durable. Each stays open for ``ttl_s`` seconds, and is denied then."""
+
+    def __init__(self, ttl_s: float = 0.0) -> None:
+        self.ttl_s = ttl_s
+        self._open: dict[tuple[str, str], tuple[Question, asyncio.Future[Any]]] = {}
+
+    async def ask(self, question: Question, call: CallContext) -> Any:
+        """Wait for an answer. Without one an approval is denied, and a question is ``question/unanswered``."""
+        if self.ttl_s <= 0:
+            return unanswered(question, call)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._open[question.run_id, question.key] = (question, future)
+        try:
+            with waiting(question, call):
+                async with without_permit(permits_of(call)):
+                    done, _ = await asyncio.wait([future], timeout=self.ttl_s)
+            return future.result() if done else unanswered(question, call)
+        finally:
+            del self._open[question.run_id, question.key]
+
+    def of(self, run_id: str) -> list[Question]:
+        """The open questions of a run, in the order in which they were asked."""
+        return [question for (run, _), (question, future) in self._open.items() if run == run_id and not future.done()]
+
+    def answer(self, run_id: str, key: str, answer: Any) -> bool:
+        """Answer an open question; False if there is none of this key. Raises DataError (``question/answer``)."""
+        known = self._open.get((run_id, key))
+        if known is None or known[1].done():
+            return False
+        check_answer(known[0], answer)
+        known[1].set_result(answer)
+        return True
+
+
+def no_such_question(run_id: str, key: str, known: list[Question]) -> DataError:
+    """The error for an answer to nothing that is open."""
+    listed = ", ".join(f"{each.key} ({each.question[:60]})" for each in known[:10])
+    return DataError(
+        f"the run '{run_id}' asks nothing with the key '{key[:80]}'",
+        code="question/unknown",
+        hint=f"open are: {listed}" if known else "nothing is open: it may have been answered before",
+    )
+
+
+__all__ = ["OpenQuestions", "check_answer", "check_schema", "no_such_question", "permits_of", "unanswered", "waiting"]

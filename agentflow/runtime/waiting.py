@@ -1,0 +1,146 @@
+"""What a durable run waits for, as records: answers of people, and times.
+
+A wait has a record from its beginning, which is open. An answer ends the record, in whatever process it arrives; a time is
+stored as a time of day. So a run that goes on neither asks again nor waits again for what is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import Timer
+from agentflow.core.events import WaitStarted
+from agentflow.core.journal import EffectRow, EffectState, effect_key
+from agentflow.core.questions import Question
+from agentflow.runtime.codec import Codec, fingerprint
+from agentflow.runtime.decisions import mismatch
+from agentflow.runtime.parking import PARKED_S
+from agentflow.runtime.questions import permits_of, unanswered, waiting
+from agentflow.runtime.records import Records
+
+CLEANUP = "/x/"
+"""What the paths of effects contain that clean up after a cancellation, which has no time to wait."""
+
+
+class Recording(Protocol):
+    """The records of a run as waits see them: a :class:`~agentflow.runtime.journal.RunJournal`."""
+
+    @property
+    def records(self) -> Records: ...
+    @property
+    def codec(self) -> Codec: ...
+
+    async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None: ...
+    def replayed(self, row: EffectRow, call: CallContext) -> Any: ...
+    def outcome(self, data: Mapping[str, Any], call: CallContext) -> Any: ...
+    def row(
+        self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: None, started: float
+    ) -> EffectRow: ...
+
+
+async def answered(
+    journal: Recording,
+    question: Question,
+    content: object,
+    call: CallContext,
+    consult: Callable[[], Awaitable[Any]] | None,
+) -> Any:
+    """The answer to ``question``, from its record, from ``consult``, or from whoever sends one. Never asked twice.
+
+    ``content`` is what of the question its record depends on.
+    """
+    name, records = question.question[:80], journal.records
+    try:
+        row = await _begin(journal, question.reason, name, content, call)
+        if row is not None and row.state != EffectState.OPEN:
+            return journal.replayed(row, call)
+        if consult is not None:
+            data = {**_asked(question), "ok": journal.codec.encode(await consult())}
+            ended = _row(journal, question.reason, name, content, call, EffectState.OK, data)
+            await records.commit(ended)
+            return journal.outcome(ended.value, call)
+        if CLEANUP in call.path:
+            return unanswered(question, call)
+        with waiting(question, call):
+            if row is None:
+                await records.commit(
+                    _row(journal, question.reason, name, content, call, EffectState.OPEN, _asked(question))
+                )
+            data = await records.parking.wait(call, permits_of(call), question=question)
+            return journal.outcome(data, call)
+    except asyncio.CancelledError:
+        if not records.suspending:
+            records.commit_soon([], drop=[effect_key(call.path)])  # it is no longer asked
+        raise
+
+
+async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[Any]:
+    """Wait until the time that ``effect`` was to end when it began, in whatever process."""
+    content = [effect.seconds, effect.jitter]
+    row = await _begin(journal, "timer", "", content, call)
+    if row is not None and row.state != EffectState.OPEN:
+        return journal.replayed(row, call)
+    records = journal.records
+    if row is None:
+        due = time.time() + (random.uniform(0, effect.seconds) if effect.jitter else effect.seconds)
+        row = _row(journal, "timer", "", content, call, EffectState.OPEN, {"due": due})
+        if effect.seconds:
+            records.commit_soon([row])
+    due = float(row.value["due"])
+    left = due - time.time()
+    if left > PARKED_S and CLEANUP not in call.path:
+        with call.scope(WaitStarted, path=call.path, reason="timer"):
+            await records.parking.wait(call, permits_of(call), due=due)
+    elif left > 0:
+        await asyncio.sleep(left)
+    await records.commit(_row(journal, "timer", "", content, call, EffectState.OK, {"ok": []}, row.started))
+    return []
+
+
+async def _begin(journal: Recording, kind: str, name: str, content: object, call: CallContext) -> EffectRow | None:
+    """The record of a wait, which may be open; None when it begins now. Never returns where it does not fit."""
+    digest = fingerprint(kind, content)
+    row = await journal.find(kind, name, digest, call)
+    if row is None:
+        row = journal.records.find(call.path)
+        if row is not None and row.content != digest:
+            await journal.records.stop(mismatch(row, f"{kind} {name}"))
+    return row
+
+
+def _row(
+    journal: Recording,
+    kind: str,
+    name: str,
+    content: object,
+    call: CallContext,
+    state: EffectState,
+    data: Any,
+    started: float | None = None,
+) -> EffectRow:
+    row = journal.row(kind, name, fingerprint(kind, content), call, data, None, started or time.time())
+    return row if state == EffectState.OK else replace(row, state=state, ended=None)
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    return {"question": question.question, "schema": question.schema}
+
+
+def question_of(run_id: str, row: EffectRow) -> Question | None:
+    """The question that a record is about; None for one of something else."""
+    if row.kind not in ("question", "approval"):
+        return None
+    asked: Mapping[str, Any] = row.value
+    return Question(
+        question=asked["question"],
+        schema=asked["schema"],
+        reason="approval" if row.kind == "approval" else "question",
+        run_id=run_id,
+        path=row.path,
+    )
