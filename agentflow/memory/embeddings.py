@@ -52,7 +52,7 @@ class EmbeddingSource:
         while True:
             wanted = _FILES_AT_ONCE if most is None else min(_FILES_AT_ONCE, most - done)
             # one more than is done, to see whether any is left
-            files = await self._index.read_store(lambda store, limit=wanted + 1: store.unembedded(model, limit))
+            files = await self._index.read_store(lambda store, limit=wanted + 1: store.vectors.missing(model, limit))
             some = files[:wanted]
             if not some:
                 return len(files)
@@ -68,7 +68,7 @@ class EmbeddingSource:
 
             def keep(store: Store, files: Sequence[Any] = some, made: dict[int, Any] = made) -> None:
                 for id, _, _, digest in files:
-                    store.put_vectors(id, digest, model, made[id])
+                    store.vectors.put(id, digest, model, made[id])
 
             await self._index.change_store(keep)
             done += len(some)
@@ -81,7 +81,7 @@ class EmbeddingSource:
         near = await self._index.read_store(lambda store: _nearest(store, self.embedder.model, vector, limit))
         if near is None:
             # the server has another model under the same name now: its vectors cannot be compared with the stored ones
-            await self._index.change_store(lambda store: store.drop_all_vectors())
+            await self._index.change_store(lambda store: store.vectors.clear())
             await self.update(call, most=_FILES_AT_ONCE)
             near = await self._index.read_store(lambda store: _nearest(store, self.embedder.model, vector, limit))
         return [
@@ -116,7 +116,7 @@ def _nearest(store: Store, model: str, vector: Sequence[float], limit: int) -> l
 
     asked = numpy.frombuffer(_packed([vector])[0], dtype=numpy.float16).astype(numpy.float32)
     best: dict[int, tuple[float, int, int]] = {}
-    for some in store.vectors(model):
+    for some in store.vectors.read(model):
         stored = b"".join(map(itemgetter(3), some))
         if len(stored) != len(some) * len(vector) * 2:
             return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentflow.lib.private_files import make_private_file
+from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
 SCHEMA_VERSION = 7
 FIELDS = ("body", "path", "symbols", "messages")
@@ -27,11 +28,10 @@ _BUSY_S = 1.0
 _BULK: Mapping[str, int] = {"hashsize": 8 << 20, "automerge": 0, "crisismerge": 256}
 _USUAL: Mapping[str, int] = {"hashsize": 1 << 20, "automerge": 4, "crisismerge": 16}
 _MERGED_PAGES = 1_000
-_VECTORS_AT_ONCE = 2_000
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
-_SCHEMA = """
+_SCHEMA = f"""{VECTOR_SCHEMA}
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
     built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0);
@@ -47,9 +47,6 @@ CREATE INDEX touches_by_file ON touches (file, commit_id);
 CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, digest TEXT NOT NULL, time INTEGER NOT NULL,
     subject TEXT NOT NULL);
 CREATE INDEX past_by_root ON past (root);
-CREATE TABLE embedded (file INTEGER PRIMARY KEY, digest BLOB NOT NULL, model TEXT NOT NULL);
-CREATE TABLE vectors (file INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, vector BLOB NOT NULL);
-CREATE INDEX vectors_by_file ON vectors (file);
 CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii', content='');
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii');
@@ -133,6 +130,8 @@ class Store:
         except BaseException:
             self._db.close()
             raise
+        self.vectors = VectorTable(self._db)
+        """What embedding models made of the files."""
 
     def _prepare(self, database: Path | None) -> None:
         run = self._db.execute
@@ -283,7 +282,7 @@ class Store:
         for file in files:
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
             self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
-            self.drop_vectors(file)
+            self.vectors.drop(file)
             for field in FIELDS:
                 self._remove_terms(field, file)
 
@@ -429,46 +428,9 @@ class Store:
 
     def rows_at(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], FileRow]:
         """The files at these roots and relative paths."""
-        found: dict[tuple[str, str], FileRow] = {}
-        for root, path in files:
-            row = self._db.execute(f"{_FILE_ROWS} WHERE roots.path = ? AND files.path = ?", (root, path)).fetchone()
-            if row is not None:
-                found[root, path] = _file_row(row)
-        return found
-
-    def unembedded(self, model: str, limit: int) -> list[tuple[int, str, str, bytes]]:
-        """Id, root, path and digest of the first ``limit`` files whose text as it is has no vectors of ``model``."""
-        return self._db.execute(
-            "SELECT files.id, roots.path, files.path, files.digest FROM files JOIN roots ON roots.id = files.root"
-            " LEFT JOIN embedded ON embedded.file = files.id AND embedded.digest = files.digest AND model = ?"
-            " WHERE embedded.file IS NULL ORDER BY files.id LIMIT ?",
-            (model, limit),
-        ).fetchall()
-
-    def put_vectors(self, file: int, digest: bytes, model: str, vectors: Iterable[tuple[int, int, bytes]]) -> None:
-        """Replace the vectors of a file: each with the first and the last line of its text."""
-        self.drop_vectors(file)
-        self._db.execute("INSERT INTO embedded VALUES (?, ?, ?)", (file, digest, model))
-        self._db.executemany("INSERT INTO vectors VALUES (?, ?, ?, ?)", ((file, *vector) for vector in vectors))
-
-    def drop_vectors(self, file: int) -> None:
-        """Remove the vectors of a file."""
-        self._db.execute("DELETE FROM vectors WHERE file = ?", (file,))
-        self._db.execute("DELETE FROM embedded WHERE file = ?", (file,))
-
-    def drop_all_vectors(self) -> None:
-        """Remove all vectors."""
-        self._db.execute("DELETE FROM vectors")
-        self._db.execute("DELETE FROM embedded")
-
-    def vectors(self, model: str) -> Iterator[list[tuple[int, int, int, bytes]]]:
-        """File, first line, last line and vector of each text embedded by ``model``, some at a time."""
-        cursor = self._db.execute(
-            "SELECT file, first, last, vector FROM vectors WHERE file IN (SELECT file FROM embedded WHERE model = ?)",
-            (model,),
-        )
-        while some := cursor.fetchmany(_VECTORS_AT_ONCE):
-            yield some
+        query = f"{_FILE_ROWS} WHERE roots.path = ? AND files.path = ?"
+        rows = {at: self._db.execute(query, at).fetchone() for at in files}
+        return {at: _file_row(row) for at, row in rows.items() if row is not None}
 
     def described(self) -> Iterator[tuple[str, str, str, int, list[str]]]:
         """Root, path, language, number of lines and names defined, of every file."""
