@@ -100,7 +100,7 @@ def _handed_on(compiled: CompiledTemplate, request: SubtaskRequest, call: CallCo
 
 def _settings(compiled: CompiledTemplate, request: SubtaskRequest) -> ContextSettings:
     if request.context_management is None:
-        return compiled.context or STANDARD
+        return STANDARD if compiled.context is None else compiled.context
     try:
         return resolve_settings(
             compiled.template.subtype, compiled.template.context_management, request.context_management
