@@ -96,9 +96,10 @@ class Session:
 
     def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
         """The committed exchanges, oldest first; with ``last``, at most that many of the newest."""
-        exchanges: list[tuple[Message, ...]] = []
-        for session, length in self._lineage():
-            exchanges.extend(session._own[:length])
+        exchanges: list[tuple[Message, ...]] = list(self._own) if self._base is None else []
+        if self._base is not None:
+            for session, length in self._lineage():
+                exchanges.extend(session._own[:length])
         if last is None:
             return exchanges
         return exchanges[-last:] if last > 0 else []

@@ -30,6 +30,8 @@ class Part:
 
     def code(self, env: SexpEnvironment) -> Code:
         """The part as a coroutine function ``(rt, d)`` on the variables of ``env``."""
+        if not self.cells:
+            return self.link(env, *self.constants)
         cells = [env.own(name) if own else env.find(name) or env.own(name) for name, own in self.cells]
         return self.link(env, *self.constants, *cells)
 

@@ -161,7 +161,7 @@ class Fanout:
         self._plain: list[Callable[[Event], Any]] = []
         self._async: list[tuple[Observer, Subscriber]] = []
         self.own = own
-        self.pacers = pacers_of(observers)
+        self.pacers = pacers_of(observers) if observers else ()
         self.watched = bool(observers) or own is not None
         self.streaming = own is not None
         for observer in observers:

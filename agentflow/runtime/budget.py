@@ -33,9 +33,9 @@ class Budget:
     """
 
     __slots__ = (
+        "_cleanup",
         "_steps_granted",
         "branches_used",
-        "cleanup",
         "deadline",
         "effects_used",
         "limits",
@@ -76,8 +76,11 @@ class Budget:
             MemoryAccount(limits.memory, beside) if parent is None else parent.memory.within(limits.memory)
         )
         self.slices: Slices = Slices() if parent is None else self.root.slices
-        self.cleanup = cleanup or (CleanupTime() if parent is None else parent.cleanup)
-        self.start_part_clock(wall_s)
+        self._cleanup = cleanup
+        self.wall_s: float | None = None
+        self.deadline: float | None = None
+        if wall_s is not None:
+            self.start_part_clock(wall_s)
         self.strands: set[Fuelled] = set()
         self.met: LimitExceeded | None = None
 
@@ -167,7 +170,14 @@ class Budget:
     def start_part_clock(self, seconds: float | None) -> None:
         """Start the time of what this budget bounds, which has so many ``seconds``; None: as much as what is around it."""
         self.wall_s = seconds
-        self.deadline: float | None = None if seconds is None else time.monotonic() + seconds
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def cleanup(self) -> CleanupTime:
+        """The time that ``finally`` forms have while the run is being stopped, counted from the first of them."""
+        if self._cleanup is None:
+            self._cleanup = CleanupTime() if self.parent is None else self.parent.cleanup
+        return self._cleanup
 
     def check_time(self, span: Span | None) -> None:
         """Raise LimitExceeded past the deadline."""
@@ -223,7 +233,8 @@ class Budget:
 
     def check_met(self) -> None:
         """Raise LimitExceeded if a limit was met, or the time is up."""
-        self.check_over()
+        if self.met is not None:
+            raise self.met
         if self.deadline is not None:
             self.check_time(None)
 
