@@ -93,6 +93,7 @@ class FileMemory:
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._next_look: dict[str, float] = {}
+        self._built_elsewhere: set[str] = set()
         self._tops: dict[str, None] = {}
         self._history: dict[str, bool] = {}
         self._stated: dict[str, str] = {}
@@ -235,18 +236,16 @@ class FileMemory:
 
         A question that comes while a first build is under way is answered from the files that it has stored.
         """
-        stale = [root for root in self._roots if time.monotonic() >= self._next_look.get(root, 0.0)]
+        now = time.monotonic()
+        stale = [root for root in self._roots if now >= self._next_look.get(root, 0.0)]
         changed = False
         partial: list[tuple[str, str]] = []
-        for root in stale:
-            busy = False
-            if not await self.index.is_partial(root):
+        for root in self._roots:
+            if root in stale and not await self._is_building(root):
                 report = await self._look(root)
                 changed = report.changed or changed
-                busy = report.busy
-            if busy and await self.index.is_built(root):
-                continue
-            if busy or await self.index.is_partial(root):
+                (self._built_elsewhere.add if report.busy else self._built_elsewhere.discard)(root)
+            if await self._is_partial(root):
                 reason = (
                     f"it is being indexed: {await self.index.count():,} files so far, and the others are not found yet"
                 )
@@ -255,6 +254,14 @@ class FileMemory:
         if changed or (stale and not self._metadata):
             await self._describe()
         return partial
+
+    async def _is_building(self, root: str) -> bool:
+        return self.index.building and await self.index.is_partial(root)
+
+    async def _is_partial(self, root: str) -> bool:
+        """Whether a first build of ``root`` is under way, here or in another process that keeps this one from writing."""
+        elsewhere = root in self._built_elsewhere and not await self.index.is_built(root)
+        return elsewhere or await self._is_building(root)
 
     def _say_notices(self, call: CallContext | None) -> None:
         """Warn of what happened to the index's file, once each."""
@@ -270,23 +277,26 @@ class FileMemory:
             _log.warning("%s", message)
 
     async def _look(self, root: str) -> UpdateReport:
-        for _ in range(_BUSY_TRIES):
-            try:
-                report = await self.index.update(root, history=self._history.get(root))
-                break
-            except DataError as error:
-                if error.code != "memory/busy":
-                    raise
-                # another process is bringing it up to date, and what the index holds is good
-                report = UpdateReport(await asyncio.to_thread(absolute_root, root), note=error.message, busy=True)
-                if await self.index.count():
-                    break
-        else:
-            report = UpdateReport(await asyncio.to_thread(absolute_root, root), note="another process", busy=True)
+        report = await self._updated(root)
         pause = max(self._refresh_s, _LOOK_SHARE * report.duration_s) if self._refresh_s else 0.0
         self._next_look[root] = time.monotonic() + pause
         self._tops[report.root] = None
         return report
+
+    async def _updated(self, root: str) -> UpdateReport:
+        began = time.monotonic()
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                return await self.index.update(root, history=self._history.get(root))
+            except DataError as error:
+                if error.code != "memory/busy":
+                    raise
+                # another process is bringing it up to date, and what the index holds is good
+                if tried == _BUSY_TRIES or await self.index.count():
+                    top, waited = await asyncio.to_thread(absolute_root, root), time.monotonic() - began
+                    return UpdateReport(top, note=error.message, busy=True, duration_s=waited)
 
     async def _describe(self) -> None:
         self._metadata = await self.index.descriptions()

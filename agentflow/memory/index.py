@@ -214,7 +214,12 @@ class FileIndex:
         """Look for changes every ``interval_s`` seconds, without end. Yields a report for each change."""
         while True:
             for root in roots:
-                report = await self.update(root)
+                try:
+                    report = await self.update(root)
+                except DataError as error:
+                    if error.code != "memory/busy":
+                        raise
+                    continue  # another process is at it
                 if report.changed:
                     yield report
             await asyncio.sleep(interval_s)

@@ -77,6 +77,7 @@ async def test_a_reader_does_not_fail_while_another_process_writes_the_whole_ind
         other = sqlite3.connect(database, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         result = await ask(memory)
+        assert (await ask(memory)).skipped == result.skipped  # also while it does not try to write
         await index_command(str(tmp_path / "root"), cache_dir=tmp_path / "cache")
         assert "another process is indexing" in capsys.readouterr().out
         other.execute("ROLLBACK")
