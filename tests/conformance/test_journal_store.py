@@ -81,7 +81,7 @@ async def test_steps_of_a_finished_record_are_counted_but_not_loaded(opener: Ope
     await store.create("r", NEW)
     epoch = (await store.own("r")).run.epoch
     done, open_ = effect_key("0/0.0"), effect_key("0/1.0")
-    used = (10, 1, 0, 0, 0, 1)
+    used = (10, 1, 0, 0, 0, 1, 4)
     await store.put("r", epoch, [row("0/0.0/1.0", leaf=done, usage=used, cost=0.5), row("0/1.0/1.0", leaf=open_)])
     await store.put(
         "r", epoch, [row("0/0.0", usage=used, cost=1.0), row("0/9.0!1", state=EffectState.LOST, usage=used)]
@@ -90,7 +90,7 @@ async def test_steps_of_a_finished_record_are_counted_but_not_loaded(opener: Ope
     store = opener()
     owned = await store.own("r")
     assert {each.path for each in owned.records} == {"0/1.0/1.0", "0/0.0", "0/9.0!1"}
-    assert owned.usage == (30, 3, 0, 0, 0, 3) and owned.cost == 1.5
+    assert owned.usage == (30, 3, 0, 0, 0, 3, 12) and owned.cost == 1.5
     assert {each.path for each in await store.effects("r")} == {"0/0.0/1.0", "0/1.0/1.0", "0/0.0", "0/9.0!1"}
     await store.put("r", owned.run.epoch, [row("0/5.0", usage=used, cost=None)])
     await store.finish("r", owned.run.epoch, "queued")
