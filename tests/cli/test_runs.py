@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
+from agentflow.cli.run_diff import show_difference
+from agentflow.cli.run_read import event_text
+from agentflow.cli.run_show import show_run
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.journal import NewRun
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal
+from agentflow.lib.terminal import clean
 from agentflow.observe.files import EventFiles
+from agentflow.runtime.catalogue import RunSummary
 from agentflow.settings import load_settings
 from tests.cli.test_command import Done, agentflow
 
@@ -137,3 +142,28 @@ def test_a_directory_cannot_have_runs_recorded(tmp_path: Path) -> None:
     (tmp_path / "agentflow.toml").write_text("record = true\n")
     with pytest.raises(ConfigurationError, match="no such setting"):
         load_settings(tmp_path, {})
+
+
+def test_what_is_shown_of_a_run_controls_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names, texts and errors that models and tools gave are shown without control and direction characters."""
+    bad = "\x1b[2J\u202eevil\r\x07"
+    span = {"source": bad, "line": 1, "column": 1, "end_line": 1, "end_column": 4}
+    head = {"v": 2, "run_id": "r", "slice": 1, "path": "0", "span": span, "time": 1.0}
+    end = {"outcome": "error", "duration_s": 1.0, "error": {"code": bad, "message": bad, "span": span}}
+    events: list[dict[str, Any]] = [
+        {**head, "type": "run_started", "seq": 1, "parent": None, "name": bad, "labels": {bad: bad}},
+        {**head, "type": "program_loaded", "seq": 2, "parent": 1, "name": bad, "text": f"(f) {bad}"},
+        {**head, "type": "tool_started", "seq": 3, "parent": 1, "name": bad, "arguments": {}},
+        {**head, "type": "tool_finished", "seq": 4, "parent": 1, "started": 3, "name": bad, **end},
+        {**head, "type": "warning", "seq": 5, "parent": 1, "code": bad, "message": bad},
+        {**head, "type": "run_finished", "seq": 6, "parent": None, "started": 1, **end},
+    ]
+    summary = RunSummary(
+        run_id="r", state="error", name=bad, started=1.0, updated=2.0, error=bad, labels={bad: bad}, recorded=True
+    )
+    show_run(summary, events, as_json=False)
+    show_difference(summary, summary, (events, events[:3]), as_json=False)
+    for event in events:
+        print(clean(event_text(event, 1.0)))
+    out = capsys.readouterr().out
+    assert "evil" in out and not {"\x1b", "\u202e", "\x07", "\r"} & {*out}
