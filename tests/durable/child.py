@@ -21,7 +21,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow import AgentFlow, Limits, ScriptedProvider, TaskResult
+from agentflow import AgentFlow, DurableRun, Limits, RunResult, ScriptedProvider, TaskResult
+from agentflow.core.errors import DataError
 from agentflow.core.journal import EffectRow, EffectState, RunStatus
 from agentflow.core.messages import ModelRequest, ToolResultPart
 from agentflow.core.templates import Parameter
@@ -90,6 +91,12 @@ class LoggingJournal(SqliteJournal):
             for name in self._keys.get(key, ()):
                 self._log.line("forgotten", name)
         return future
+
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
+        self._failpoint("park")
+        parked = await super().park(run, epoch, seq, wake_at, spent_s=spent_s)
+        self._failpoint("park")
+        return parked
 
     async def finish(self, run: str, epoch: int, status: RunStatus, **end: Any) -> None:
         self._failpoint("finish")
@@ -164,6 +171,15 @@ class World:
         return f"{said} after {len(request.messages)}"
 
 
+async def answered(runs: DurableRuns, handle: DurableRun) -> RunResult:
+    """The end of a run, whose questions are answered as soon as it does nothing but wait."""
+    while await handle.wait() == "waiting":
+        for question in handle.waiting:
+            with contextlib.suppress(DataError):  # it was answered before
+                await runs.send(handle.run_id, question.key, f"answer to {question.question}")
+    return await handle.result()
+
+
 @contextlib.asynccontextmanager
 async def unrest(longest_ms: float) -> AsyncIterator[None]:
     """A block beside which the event loop is held at random moments, so that whatever can happen in another order does."""
@@ -203,7 +219,7 @@ async def run(job: dict[str, Any]) -> None:
                 async with unrest(job.get("unrest", 0.0)), runs.sessions.session("user", 5.0) as session:
                     given = session if job["program"] == "mixed" else None
                     handle = await runs.start(program, bindings, run_id=job["run"], session=given, limits=limits)
-                    result = await handle.result()
+                    result = await answered(runs, handle)
                     said = [turn[0].text for turn in session.turns()]
             finally:
                 await runs.aclose()

@@ -204,9 +204,9 @@ def campaign(kills: int, seed: int, *, per_run: int = 4, programs: list[str] | N
     return report
 
 
-FAILPOINTS = ("before", "unwritten", "undelivered", "finish")
+FAILPOINTS = ("before", "unwritten", "undelivered", "park", "finish")
 """Where a process kills itself: when an effect has started, when it has ended and nothing is written, when its record is
-written and nobody knows, and at the end of the run."""
+written and nobody knows, before or after a run is stored as waiting, and at the end of the run."""
 
 
 def failpoint_campaign(times: int, seed: int, *, programs: list[str] | None = None) -> Report:
@@ -216,10 +216,10 @@ def failpoint_campaign(times: int, seed: int, *, programs: list[str] | None = No
     with Nursery() as nursery:
         for number in range(times):
             for point in FAILPOINTS:
-                name = dice.choice(programs or list(PROGRAMS))
+                name = "mixed" if point == "park" else dice.choice(programs or list(PROGRAMS))
                 with tempfile.TemporaryDirectory() as directory:
                     job = job_of(Path(directory), name)
-                    nth = 1 if point == "finish" else dice.randrange(1, 30)
+                    nth = {"finish": 1, "park": dice.randrange(1, 3)}.get(point, dice.randrange(1, 30))
                     status = nursery.run({**job, "failpoint": point, "nth": nth}, None)
                     report.kills += status == -signal.SIGKILL
                     if status != -signal.SIGKILL:

@@ -79,8 +79,11 @@ MIXED = r"""
   (content
     (retry 3 (begin (set! attempts (+ attempts 1)) (quiet (q (string-append "r" (number->string attempts))))
                     (flaky (at (string-append "rf" (number->string attempts))) (works (> attempts 1)))))))
+(define asked
+  (parallel (ask-human "q1") (begin (see "aside") (ask-human "q2"))
+            (pmap (lambda (i) (list (see (string-append "pw" i)) (ask-human (string-append "q-" i)))) '("1" "2"))))
 (define talked (list (say "first") (parallel (say "left") (say "right")) (say "last")))
-(list paid nested teams delegated called ran timed retried talked (content (pay (to "p2"))) (list "edge" edge followed drawn))
+(list paid nested teams delegated called ran timed retried asked talked (content (pay (to "p2"))) (list "edge" edge followed drawn))
 """
 
 PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED}

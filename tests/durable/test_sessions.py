@@ -274,3 +274,22 @@ async def test_what_is_no_session_is_said(talk: Talk) -> None:
             with pytest.raises(ConfigurationError) as caught:
                 flow.session(name)  # type: ignore[arg-type]
             assert caught.value.code == "config/session"
+
+
+async def test_a_run_that_waits_keeps_its_session(talk: Talk) -> None:
+    """While a run waits for an answer, in no process's memory, nobody goes on with its session; afterwards it has its turns."""
+    text = (
+        '(defatom chat (params (say string)) (instructions "{{say}}")) (chat (say "one")) (chat (say (ask-human "?")))'
+    )
+    async with talk.flow() as flow, flow.session("ada") as session:
+        assert await (await flow.start(text, run_id="r", session=session)).wait() == "waiting"
+    async with talk.flow() as flow, flow.session("ada") as session:
+        with pytest.raises(SessionBusy) as caught:
+            await talk.say(flow, "between", session)
+        assert caught.value.code == "session/held" and session.turns() == []
+        (question,) = await flow.questions("r")
+        await flow.send("r", question.key, "two")
+        await (await flow.resume("r")).result()
+        assert await talk.say(flow, "three", session) == "three is message 5"
+    async with talk.flow() as flow:
+        assert await said(flow) == ["one", "two", "three"]
