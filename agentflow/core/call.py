@@ -59,10 +59,10 @@ class HostCalls:
 
 
 class CallContext:
-    """One place in a running workflow.
+    """A call in a running workflow: where in the run it is, and with what authority.
 
     Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
-    Started event; ``session`` the conversation in force; ``span`` the place in the program; ``grants`` the names of
+    Started event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
     ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;

@@ -17,7 +17,7 @@ class StrayExit(RuntimeError):
 class HostCode:
     """A block in which code of the host runs: public entries called there join ``call``.
 
-    Nobody knows in which order such code starts effects, so those of ``call`` are told apart by their content. Raises
+    The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content. Raises
     StrayExit in place of a SystemExit, and of a CancelledError when this task was not cancelled.
     """
 

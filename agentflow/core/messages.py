@@ -1,4 +1,4 @@
-"""What is said to a model and what comes back, in no dialect's words.
+"""Messages to and from models, in the terms of no dialect.
 
 Plain slotted dataclasses: a tool loop builds and walks thousands of these per second. Each part may carry ``native``,
 the verbatim JSON of the dialect it came from, so that thinking signatures, encrypted reasoning and server-tool blocks
@@ -30,7 +30,7 @@ class Native:
 
 @frozen
 class Citation:
-    """What a model says its text rests on: the ``title`` of a source, its ``url`` or ``path``, and what it ``quotes``."""
+    """A source that a model cites: its ``title``, its ``url`` or ``path``, and the quoted text."""
 
     title: str = ""
     url: str | None = None
@@ -77,12 +77,12 @@ class DocumentPart:
 
 
 ContentPart: TypeAlias = TextPart | ImagePart | DocumentPart
-"""What a tool may give to a model."""
+"""The parts that a tool may return to a model."""
 
 
 @frozen
 class ThinkingPart:
-    """What the model thought aloud; ``native`` carries signature or encrypted content for verbatim replay."""
+    """A model's visible thinking; ``native`` carries its signature or encrypted content for verbatim replay."""
 
     type: ClassVar[str] = "thinking"
 
@@ -92,7 +92,7 @@ class ThinkingPart:
 
 @frozen
 class ToolCallPart:
-    """A model's wish to call a tool. ``arguments`` is the parsed object.
+    """A model's request to call a tool. ``arguments`` is the parsed object.
 
     ``invalid`` says why the argument text is no JSON object; ``arguments`` is empty then, and the call must not run:
     its result tells the model what was wrong.
@@ -126,7 +126,7 @@ class ToolResultPart:
 
 @frozen
 class OtherPart:
-    """A block only its own dialect understands (server tools, redacted thinking); other dialects drop it."""
+    """A block that only its own dialect understands (server tools, redacted thinking); other dialects drop it."""
 
     type: ClassVar[str] = "other"
 
@@ -142,7 +142,7 @@ WRITTEN = (TextPart, ThinkingPart)
 
 @frozen
 class Message:
-    """One turn of one side of a conversation."""
+    """A message of one side of a conversation."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -154,7 +154,7 @@ class Message:
 
 
 def text_of_parts(parts: Iterable[ContentPart]) -> str:
-    """Parts as text for who takes nothing else: texts as they are, a line in brackets for each image and document."""
+    """Parts as text, for a reader that takes text only: texts unchanged, a line in brackets per image and document."""
     return "\n".join(
         part.text
         if isinstance(part, TextPart)
@@ -170,7 +170,7 @@ def user(text: str) -> Message:
 
 @frozen
 class ToolSpec:
-    """A tool as a model sees it: name, description and the JSON Schema of its arguments object."""
+    """The description of a tool for a model: name, description and the JSON Schema of its arguments object."""
 
     name: str
     description: str
@@ -244,7 +244,7 @@ class Usage:
 
 @frozen
 class ModelResponse:
-    """A complete answer: only a terminal event and a finish reason make one."""
+    """A complete answer: one that ended with a terminal event and a finish reason."""
 
     parts: tuple[Part, ...]
     stop_reason: StopReason
@@ -281,9 +281,9 @@ class ModelResponse:
 
 @frozen
 class Attempt:
-    """One try of a model call. ``outcome`` is None while it runs; ``retry_in_s`` is set when another follows.
+    """One attempt of a model call. ``outcome`` is None while it runs; ``retry_in_s`` is set if another follows.
 
-    ``model`` differs from the request's when a fallback list is at work.
+    After a fallback, ``model`` differs from the request's.
     """
 
     number: int
@@ -298,7 +298,7 @@ class Attempt:
 
 @frozen
 class Notice:
-    """What an adapter has to say beside the answer: a Warning event under ``code``, a debug Log line without one."""
+    """A remark of an adapter besides the answer: a Warning event with ``code``, a debug Log line without one."""
 
     message: str
     code: str = ""
@@ -336,7 +336,7 @@ class ModelDelta:
 
 @frozen
 class ModelProfile:
-    """What is known of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
+    """The properties of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 
     ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take
     (None: any). ``route`` is the dialect as it precedes a model's name (``openai-chat``), by which prices and rates are

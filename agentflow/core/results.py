@@ -1,4 +1,4 @@
-"""Task results: what every task and tool call gives, frozen once it is built."""
+"""Task results: the frozen results of task and tool calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Status: TypeAlias = Literal["COMPLETE", "CONTINUATION", "FAILED"]
 _STATUSES = frozenset({"COMPLETE", "CONTINUATION", "FAILED"})
 
 NO_USAGE = Usage()
-"""The usage of what asked no model; told by identity, so that a sum with it need not be made."""
+"""Zero usage; compare with ``is`` to skip an addition."""
 _NO_NOTES = Notes()
 _KEYS = ("status", "content", "parsedContent", "criteria", "notes")
 _SHAPE = frozenset({*_KEYS, "parsed_content"})
@@ -31,7 +31,7 @@ _SMALL = 10**15
 
 @frozen(init=False, eq=False, match_args=False)
 class TaskResult(Record):
-    """What a task or tool call gives: a frozen record, and a mapping in the specification's shape.
+    """The result of a task or tool call: a frozen record, and a mapping in the specification's shape.
 
     ``status`` is COMPLETE, CONTINUATION (a subtask is wanted: ``notes.subtask_request``) or FAILED; ``content`` the
     text; ``parsedContent`` (``parsed_content`` in Python) the data where the output is data; ``criteria`` free;
@@ -83,7 +83,7 @@ class TaskResult(Record):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is pickled or copied deeply: all but the exception, which the notes describe."""
+        """Pickling and deep copying keep everything but the exception, which the notes describe."""
         return TaskResult, (self.status, self.content, self.parsed_content, self.criteria, self.notes, self.usage)
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class TaskResult(Record):
 
     @property
     def failed_parts(self) -> tuple[FailedPart, ...]:
-        """The parts its caller named that failed, although the whole is COMPLETE; :meth:`value` raises the first."""
+        """The named parts that failed although the whole is COMPLETE; :meth:`value` raises the error of the first."""
         return self.notes.failed_parts or ()
 
     @property
@@ -128,7 +128,7 @@ class TaskResult(Record):
         return self.content if self.parsed_content is None else self.parsed_content
 
     def problem(self) -> BaseException | None:
-        """What :meth:`value` raises; None when it gives the value."""
+        """The exception that :meth:`value` raises; None if it returns the value."""
         notes = self.notes
         if self.status == "FAILED":
             return self.error
@@ -253,7 +253,7 @@ _set_status, _set_content, _set_parsed, _set_criteria, _set_notes, _set_usage, _
 
 
 def warn_of_reason(result: TaskResult, warn: Callable[[str, str], None]) -> TaskResult:
-    """``result`` itself; ``warn`` (:meth:`CallContext.warn`) hears of a reason that a host wrote and that is unknown."""
+    """Return ``result`` unchanged; call ``warn`` (:meth:`CallContext.warn`) if a host gave it an unknown reason."""
     error = result.notes.error
     if error is not None and error.unknown_reason is not None:
         warn(

@@ -49,9 +49,9 @@ C = TypeVar("C", bound=Emitter)
 
 
 class Scope(Generic[C]):
-    """An open Started/Finished pair; see :meth:`CallContext.scope`. Fields that both events have need be given once.
+    """An open Started/Finished pair; see :meth:`CallContext.scope`. A field that both events have is passed once.
 
-    ``call`` is the call inside; ``watched`` says whether anybody takes its events: what only they hold need not be set.
+    ``call`` is the call inside; ``watched`` says whether anybody takes its events; without a reader, fields of the Finished event need not be set.
     """
 
     __slots__ = ("_began", "_fields", "_seq", "_started", "_values", "call", "watched")

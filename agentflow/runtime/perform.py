@@ -50,7 +50,7 @@ _program_log = logging.getLogger("agentflow.program")
 
 @dataclass(frozen=True)
 class EffectRunner:
-    """Turns effects into calls on the ports. Holds no state of a run: that is on the strand and its call.
+    """Turns effects into calls of the ports. The state of a run is on the strand and its call, not here.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
     ``redactor`` takes secrets out of what programs log. ``digests`` are those of tools' parameters, by name.
@@ -66,7 +66,7 @@ class EffectRunner:
     digests: dict[str, tuple[Tool, str]] = field(default_factory=dict[str, tuple[Tool, str]])
 
     def describe(self, name: str) -> NameInfo | None:
-        """What ``name`` is among the flow's tasks and tools, a task before a tool; None when it is neither."""
+        """The kind and the arguments of the task or tool called ``name``, a task before a tool; None if there is neither."""
         template = self.tasks.find_compiled(name)
         return template.info if template is not None else self.tools.describe(name)
 
@@ -79,7 +79,7 @@ class EffectRunner:
         return [*self.tasks.template_names(), *self.tools.names()]
 
     def publish(self, templates: Sequence[Template], call: CallContext) -> list[str]:
-        """Make tasks that a program defined the flow's, all or none. Replacing another than itself is warned of."""
+        """Register tasks that a program defined with the flow, all or none. Warns of each that replaces a different one."""
         names = [template.name for template in templates]
         before = [self.tasks.find_compiled(name) for name in names]
         self.tasks.publish(templates)
@@ -112,7 +112,10 @@ class EffectRunner:
         return known[1]
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out one effect, whose call is ``call``. Raises what the port raises, with its span where it had none."""
+        """Carry out one effect, whose call is ``call``. Raises what the port raises; an error without a span gets the effect's.
+
+        The commonest effects are matched first, and a result is copied only where it has an error to locate.
+        """
         span = call.span
         try:
             match effect:
@@ -200,8 +203,8 @@ class EffectRunner:
     async def _host(self, effect: HostCall, call: CallContext, span: Span | None) -> Any:
         try:
             with HostCode(call.at(call.path)):
-                made = effect.function(*effect.arguments)
-                return await made if inspect.isawaitable(made) else made
+                result = effect.function(*effect.arguments)
+                return await result if inspect.isawaitable(result) else result
         except AgentflowError:
             raise
         except Exception as error:
@@ -215,11 +218,11 @@ class EffectRunner:
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
         with call.scope(ContextStarted, input=request) as scope:
-            found = await self.memory.find(request, scope.call)
-            scope.set(paths=tuple(found.file_paths))
-            if found.error is not None:
-                raise SexpEvaluationError(f"context lookup failed: {found.error}", code="context/failed", span=span)
-        return list(found.matches) if effect.items else found.file_paths
+            answer = await self.memory.find(request, scope.call)
+            scope.set(paths=tuple(answer.file_paths))
+            if answer.error is not None:
+                raise SexpEvaluationError(f"context lookup failed: {answer.error}", code="context/failed", span=span)
+        return list(answer.matches) if effect.items else answer.file_paths
 
     async def _solve(self, effect: Solve, call: CallContext, span: Span | None) -> TaskResult:
         if self.solver is None:
@@ -248,7 +251,7 @@ def _drawn(effect: Draw) -> float | int | str:
 
 
 def _blamed(result: TaskResult, span: Span | None) -> TaskResult:
-    """A result whose error says where in the program it comes from: at the argument that is wrong, or at the call."""
+    """``result`` with a span in its error: that of the argument that is wrong, or that of the call."""
     error = result.problem()
     if span is None or not isinstance(error, AgentflowError) or error.span is not None:
         return result

@@ -41,20 +41,20 @@ from agentflow.runtime.naming import EffectHandler, Naming, Publish
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
 
 SLICE = 1_000
-"""Most steps between two looks at the clock."""
+"""Maximum number of steps between two looks at the clock."""
 T = TypeVar("T")
 
 Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Span, ...], Coroutine[Any, Any, Any]]]"
-"""What carries out each operation, called with the strand, the depth, the span of the form and its arguments."""
+"""The functions that carry out operations; each takes the strand, the depth, the span of the form and its arguments."""
 
 
 class Strand(Naming):
-    """What generated code runs on.
+    """The object that generated code runs on.
 
-    ``call`` is the place in the run (path, session, grants), ``budget`` what the run may still use, ``performer`` who
-    carries out effects, ``operations`` what carries out operations. ``fuel`` is the rest of the current slice of steps;
-    ``first_depth`` the depth to begin at, so that the depth limit is met exactly at a hop. What names mean
-    to it is in :class:`~agentflow.runtime.naming.Naming`.
+    ``call`` is its call (path, session, grants), ``budget`` the rest of what the run may use. ``performer`` carries out
+    effects, ``operations`` hold the functions for operations. ``fuel`` is the rest of the current slice of steps,
+    ``first_depth`` the depth at which it begins, so that the depth limit coincides with a hop.
+    :class:`~agentflow.runtime.naming.Naming` resolves its names.
     """
 
     __slots__ = (
@@ -145,7 +145,7 @@ class Strand(Naming):
         return strand
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0) -> Any:
-        """Run a program in ``env``, ``depth`` calls deep, to the strand's end; gives its last value."""
+        """Run a program in ``env``, ``depth`` calls deep, and end the strand. Returns the program's last value."""
         self.call.program_loaded(program.source)
         owner, env.owner = env.owner, self
         self._base = depth
@@ -153,7 +153,7 @@ class Strand(Naming):
             d = self.first_depth
             result = await program.link(env)(self, d)
             return await bounce(self, d) if result is TAIL else result
-        except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
+        except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
             final = place_error(error)
             if isinstance(final, LimitExceeded):
                 self.budget.meet(final)
@@ -165,11 +165,11 @@ class Strand(Naming):
 
     @property
     def depth(self) -> int:
-        """How deep in calls the stack began that this strand runs on."""
+        """The depth of calls at which this strand's Python stack began."""
         return self._base
 
     def end(self) -> None:
-        """Give back the steps that were not used."""
+        """Return unused steps to the budget."""
         if self in self.budget.strands:
             self.budget.strands.discard(self)
             self.budget.give_back(self.fuel)
@@ -186,16 +186,16 @@ class Strand(Naming):
         now = time.monotonic()
         taken = now - self._ticked
         root = self.budget.root
-        turn = PAUSE_S / (1 + root.pausing)
-        if taken > turn:
-            self._slice = max(1, int(self._slice * turn / taken))
-        elif taken < turn / 2 and self._slice < SLICE:
+        share = PAUSE_S / (1 + root.pausing)
+        if taken > share:
+            self._slice = max(1, int(self._slice * share / taken))
+        elif taken < share / 2 and self._slice < SLICE:
             self._slice = min(SLICE, self._slice * 2)
         owed, self.fuel = -self.fuel, 0
         try:
             self.fuel = self.budget.grant(self._slice + owed - 1, None)
             self.budget.check_time(None)
-            if now - self._paused > turn:
+            if now - self._paused > share:
                 await self._pause()
                 now = self._paused
             self.charge(owed)
@@ -314,7 +314,11 @@ class Strand(Naming):
         return await self.perform(effect, span)
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
-        """Carry out an effect (to be awaited) with the authority in force. Numbers it, then charges it to the budget."""
+        """Carry out an effect (to be awaited) with the authority in force: number it, charge it, and check its grant.
+
+        Every effect passes here, some ten microseconds apart: this must not build an object that only some effects
+        need, walk arguments, or ask about names. Such things belong behind a test that most effects fail.
+        """
         call, kind = self.call, type(effect)
         if kind is LogMessage:
             call.span = span
@@ -336,7 +340,7 @@ class Strand(Naming):
         return self.performer.perform(effect, call)
 
     async def _perform_prepared(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out an effect once its arguments can leave and the run is within its permits again."""
+        """Carry out an effect after its arguments are plain data and the run is within its permits."""
         if carries_data(effect):
             effect = await self.work(leaving(effect, self.limits.string, call.span))
         if self.budget.permits.root.excess:
