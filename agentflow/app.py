@@ -58,6 +58,7 @@ from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.handle import OwnReader, RunResult, RunStream
+from agentflow.runtime.plan import RunPlan
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.questions import no_such_question
@@ -461,6 +462,24 @@ class AgentFlow:
         source = None if program is None else await _loaded(program)
         change = Change(overrides=overrides or {})
         return await runs.derive(run_id, change, source=source, bindings=bindings, limits=limits, approve=approve)
+
+    async def plan(
+        self,
+        run_id: str,
+        *,
+        program: ProgramLike | None = None,
+        overrides: Overrides | None = None,
+        at: str | None = None,
+        bindings: Mapping[str, Any] | None = None,
+    ) -> RunPlan:
+        """What :meth:`resume` with these arguments, or with ``at`` :meth:`fork`, would do; nothing is carried out or stored.
+
+        The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
+        known, and the plan says so. Raises as these do.
+        """
+        source = None if program is None else await _loaded(program)
+        change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
+        return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 
     async def fork(
         self,

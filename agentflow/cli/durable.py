@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.cli.common import (
     CompileFailed,
+    Exit,
     UsageError,
     exit_code,
     is_compile_error,
     parse_bindings,
     read_program,
     show_error,
+    write_json,
+    write_out,
 )
 from agentflow.cli.execute import show_result, watching
 from agentflow.cli.options import ChangeOptions, DurableOptions, ForkOptions, ResumeOptions, WatchOptions, open_flow
+from agentflow.cli.plan_text import plan_data, plan_text
 from agentflow.cli.state import database
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from agentflow.core.journal import OnInflight
     from agentflow.core.session import Session
     from agentflow.runtime.durable_run import DurableRun
+    from agentflow.runtime.plan import RunPlan
 
 _OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow", "session")
 """The options that belong to what a command asks for."""
@@ -83,6 +88,10 @@ async def resume_run(run_id: str, options: ResumeOptions) -> int:
     program = None if options.program is None else Source(*read_program(options.program))
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
     chosen = cast("OnInflight | None", options.on_inflight)  # checked where it is used
+    if options.plan:
+        return await _plan(
+            options, lambda flow: flow.plan(run_id, program=program, overrides=overrides, bindings=bindings)
+        )
     return await _change(
         run_id,
         options,
@@ -95,11 +104,29 @@ async def fork_run(run_id: str, options: ForkOptions) -> int:
     if not options.at:
         raise UsageError("a fork begins at an effect", hint=f"--at PATH; agentflow runs show {run_id} lists the paths")
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
+    if options.plan:
+        return await _plan(
+            options, lambda flow: flow.plan(run_id, at=options.at, overrides=overrides, bindings=bindings)
+        )
     return await _change(
         run_id,
         options,
         lambda flow: flow.fork(run_id, options.at, as_run=options.run_id, overrides=overrides, bindings=bindings),
     )
+
+
+async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[RunPlan]]) -> int:
+    async with open_flow(options, durable=database(options.db)) as flow:
+        try:
+            plan = await make(flow)
+        except AgentflowError as error:
+            show_error(error, as_json=options.as_json)
+            return exit_code(error)
+    if options.as_json:
+        write_json(plan_data(plan))
+    else:
+        write_out(clean(plan_text(plan)) + "\n")
+    return Exit.OK
 
 
 async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:

@@ -225,6 +225,9 @@ class ChangeOptions(DatabaseOptions, WatchOptions):
             "it is JSON (repeatable). Exactly these tasks, and what depends on them, run again.",
         ),
     ] = None
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be reused, what run, and what that costs; run nothing.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,13 @@ class Conversations:
         scope = session.scope if session.named else None
         return {"name": name_of(session), "scope": scope, **_data(self.write(session.whole()))}
 
+    def copy(self, row: RunRow) -> Session | None:
+        """What was said before a run, as a session of its own; None if the run has none."""
+        opening: dict[str, Any] | None = row.input.get("session")
+        if opening is None:
+            return None
+        return RunSession(self, Session(scope=opening["scope"]), _changes(opening), None).session
+
     def with_changes(self, result: dict[str, Any] | None, run: RunRow, changes: SessionChanges | None) -> Any:
         """The stored result of a run, with what it changed in a session that is not stored itself."""
         opening = run.input.get("session")

@@ -44,14 +44,8 @@ class Generations:
         """
         if as_run is not None:
             check_name(as_run, None)
-        base, source = await self._base(run_id, change, source)
-        values = self._stored.read(base, bindings, change=True)
-        change.check(base.run, await self._store.effects(base.run))
-        overrides_of(change, self._engine.tasks, source)
-        allow = base.input["allow"]
-        program = await asyncio.to_thread(
-            self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
-        )
+        base, program, values = await self.changed(run_id, change, source, bindings)
+        source, allow = program.source, base.input["allow"]
         given = {**base.input, "name": source.name, "bindings": self._stored.write(values)}
         if limits is not None:
             given["limits"] = limits_data(limits)
@@ -63,6 +57,20 @@ class Generations:
         if row.digest != digest:
             raise another_run(row, None)
         return row, program, values
+
+    async def changed(
+        self, run_id: str, change: Change, source: Source | None, bindings: Mapping[str, Any]
+    ) -> tuple[RunRow, Program, dict[str, Any]]:
+        """The run that is changed, the program of its generation and the bindings of that. Raises as :meth:`begin`."""
+        base, source = await self._base(run_id, change, source)
+        values = self._stored.read(base, bindings, change=True)
+        change.check(base.run, await self._store.effects(base.run))
+        overrides_of(change, self._engine.tasks, source)
+        allow = base.input["allow"]
+        program = await asyncio.to_thread(
+            self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
+        )
+        return base, program, values
 
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:
         """The run that is changed: the latest generation, unless this very change of an earlier one is there already."""

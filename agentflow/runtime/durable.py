@@ -38,8 +38,9 @@ from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.questions import check_answer, no_such_question
-from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.records import Records, answers, last_failures
 from agentflow.runtime.resting import Resting
 from agentflow.runtime.run import Approver, check_name, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
@@ -182,6 +183,38 @@ class DurableRuns:
             return self._live[row.run]
         end = self._recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
         return DurableRun(row.run, end) if end else await self._go_on(row, program, values, limits, approve, retry=True)
+
+    async def plan(
+        self,
+        run_id: str,
+        change: Change | None,
+        *,
+        source: Source | None = None,
+        bindings: Mapping[str, Any] | None = None,
+    ) -> RunPlan:
+        """What :meth:`derive`, or without ``change`` and ``source`` :meth:`resume`, would do. Stores nothing, and carries nothing out."""
+        chosen = change or Change(overrides={})
+        row, program, values = await self._generations.changed(run_id, chosen, source, bindings or {})
+        rows = await self._store.effects(row.run)
+        derives = change is not None or source is not None
+        inherited = await self._store.effects(row.base) if row.base is not None and not derives else []
+        own = [] if derives else answers(rows, retry=row.status == "failed")
+        pool = chosen.pool(rows) if derives else Change.of(row).pool(inherited, own) if inherited else None
+        stored = row.input["limits"]
+        return await make_plan(
+            self._engine,
+            self._codec,
+            self._store,
+            row,
+            program,
+            values,
+            rows=[*rows, *inherited],
+            own=own,
+            pool=pool,
+            overrides=overrides_of(chosen if derives else Change.of(row), self._engine.tasks, program.source),
+            session=self.sessions.copy(row),
+            limits=None if stored is None else Limits(**stored),
+        )
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here or was interrupted. Raises JournalError."""

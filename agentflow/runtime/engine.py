@@ -119,10 +119,11 @@ class Engine:
         labels: Mapping[str, str] | None = None,
         journal: RunJournal | None = None,
         priority: int = 0,
+        quiet: bool = False,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
-        Gives the run and its outermost call. ``journal`` makes it a durable run. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
+        Gives the run and its outermost call. ``journal`` makes it a durable run; of a ``quiet`` one no observer is told. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
         time is up, ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
         if run_id is not None or labels is not None:
@@ -130,7 +131,7 @@ class Engine:
         if priority:
             check_priority(priority)
         session = session if session is not None else Session()
-        fanout = Fanout(tuple(self.observers), own, self._drop)
+        fanout = Fanout(() if quiet else tuple(self.observers), own, self._drop)
         run = Run(
             limits=limits or self.limits,
             services=self,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
-from agentflow.core.effects import Draw, Effect, GetContext, HostCall, TaskCall, Timer, ToolCall
+from agentflow.core.effects import Draw, Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, LimitExceeded
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
@@ -69,6 +69,9 @@ class RunJournal:
         self.redactor = redactor
         self.leaf = leaf
         self.meter = meter
+
+    dry = False
+    """Whether nothing is carried out: the records are read to see how far they go."""
 
     @property
     def suspending(self) -> bool:
@@ -403,6 +406,8 @@ class Journaled:
             return await slept(journal, effect, call)
         leaf = LeafKind.of(effect) if isinstance(journal, RunJournal) else None
         if leaf is None or not isinstance(journal, RunJournal):
+            if isinstance(journal, RunJournal) and journal.dry and isinstance(effect, LogMessage):
+                return effect.text
             return await self.runner.perform(effect, call)
         content = [leaf.content, self.runner.definition(effect, call)]
         carried_out = False

@@ -250,6 +250,15 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
     return failed
 
 
+def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
+    """The records that are no steps of a finished one; for ``retry`` without the last failures."""
+    rows = list(rows)
+    ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
+    left = [row for row in rows if row.leaf not in ended and row.state != EffectState.LOST]
+    failures = last_failures(left) if retry else []
+    return [row for row in left if row not in failures]
+
+
 def _ancestors(path: str) -> Iterator[str]:
     at = path.rfind("/")
     while at > 0:

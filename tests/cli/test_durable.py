@@ -87,6 +87,9 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     assert code == 1 and "durable/mismatch" in err
     adopting = next(line for line in err.splitlines() if "agentflow resume" in line)
     words = shlex.split(adopting[adopting.index("agentflow resume") :])[1:]
+    code, out, err = ended(agentflow(tmp_path, *words, "--plan"))
+    assert code == 0 and out.startswith("1 effects are answered from records, which saves 1 model calls"), err
+    assert "tool system:read_files (p.sexp:" in out and "cannot be known before they have run" in out
     (tmp_path / "missing.txt").write_text("here")
     code, out, err = ended(agentflow(tmp_path, *words, "--json"))
     assert code == 0 and "1 effects were answered from records" in err, err

@@ -1,0 +1,71 @@
+"""What a plan says: as text, and as JSON data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentflow.core.values import plain
+
+if TYPE_CHECKING:
+    from agentflow.runtime.plan import PlannedEffect, RunPlan
+
+
+def plan_data(plan: RunPlan) -> dict[str, Any]:
+    """A plan as JSON data."""
+    return {
+        "run_id": plan.run_id,
+        "complete": plan.complete,
+        "error": plan.error,
+        "reused": [_data(each) for each in plan.reused],
+        "run": [_data(each) for each in plan.runs],
+        "unused": [_data(each) for each in plan.unused],
+    }
+
+
+def plan_text(plan: RunPlan) -> str:
+    """A plan in words: what is reused, what runs at what cost, and what cannot be known."""
+    lines = [f"{len(plan.reused)} effects are answered from records, which saves {_cost(plan.reused)}"]
+    if plan.runs:
+        lines.append(f"{len(plan.runs)} run first, at about {_cost(plan.runs)} by what they cost before:")
+        lines += [f"  {each.path}  {each.kind} {each.name}{_place(each)}  {_cost([each])}" for each in plan.runs]
+        lines.append("what follows from them cannot be known before they have run")
+        if plan.unused:
+            lines.append(f"{len(plan.unused)} more records, of {_cost(plan.unused)}, may answer then")
+    elif plan.error is not None:
+        lines.append(f"nothing runs; the program ends with {plan.error}")
+    elif plan.complete:
+        lines.append("nothing runs")
+    if plan.complete and plan.unused:
+        lines.append(f"{len(plan.unused)} records, of {_cost(plan.unused)}, are not needed any more")
+    return "\n".join(lines)
+
+
+def _cost(effects: Sequence[PlannedEffect]) -> str:
+    requests = sum(each.usage.requests for each in effects if each.usage is not None)
+    tokens = sum(each.usage.total_tokens for each in effects if each.usage is not None)
+    unknown = [each for each in effects if each.usage is None or each.cost is None]
+    dollars = sum(each.cost for each in effects if each.cost is not None)
+    cost = f" and ${dollars:.4f}" if dollars else ""
+    more = f", and {len(unknown)} of unknown cost" if unknown else ""
+    return f"{requests} model calls, {tokens:,} tokens{cost}{more}"
+
+
+def _place(effect: PlannedEffect) -> str:
+    if effect.span is None:
+        return ""
+    line, column = effect.span.source.position(effect.span.start)
+    return f" ({effect.span.source.name}:{line}:{column})"
+
+
+def _data(effect: PlannedEffect) -> dict[str, Any]:
+    place = _place(effect).strip(" ()") or None
+    return {
+        "path": effect.path,
+        "kind": effect.kind,
+        "name": effect.name,
+        "recorded_at": effect.recorded_at,
+        "place": place,
+        "usage": plain(effect.usage),
+        "cost_usd": effect.cost,
+    }
