@@ -16,6 +16,7 @@ from agentflow.core.ports import ProviderAdapter, RateLimiter
 from agentflow.lib.suggest import suggest
 from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
 from agentflow.providers.clocks import Clocks
+from agentflow.providers.paced import PacedProvider
 from agentflow.providers.priced import PricedProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
@@ -94,7 +95,7 @@ class Router:
     Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
     ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url`` and ``api_key`` belong to that
     model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of
-    other dialects, by name; ``prices`` are also those of ``provider``; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
+    other dialects, by name; ``prices`` and ``rates`` are also those of ``provider``; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
 
     Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
     (``config/unknown-provider``), and a ``base_url`` that is no address (``config/base-url``).
@@ -118,9 +119,11 @@ class Router:
         aiohttp: bool | None = None,
     ) -> None:
         self.prices = prices or Prices()
-        self._provider = (
-            PricedProvider(provider, self.prices) if provider is not None and self.prices.stated else provider
-        )
+        if provider is not None and self.prices.stated:
+            provider = PricedProvider(provider, self.prices)
+        if provider is not None and rates is not None:
+            provider = PacedProvider(provider, rates)
+        self._provider = provider
         self._options = AdapterOptions(
             clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=self.prices, rates=rates
         )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow import AgentFlow, Rate
+from agentflow import AgentFlow, Rate, ScriptedProvider
 from agentflow.core.errors import ConfigurationError, RateLimited
 from agentflow.core.messages import ModelRequest, user
 from agentflow.events import WaitFinished, WaitStarted
@@ -170,6 +170,18 @@ async def test_a_refusal_holds_the_next_calls_back() -> None:
                 pass
         await adapter.aclose()
     assert caught.value.retry_after == 30 and not rates.ready(KEY, 0)
+
+
+async def test_a_ready_adapter_keeps_to_the_flows_rates() -> None:
+    """``rates=`` holds for ``provider=`` too, call by call, and counts what the calls used."""
+    model = ScriptedProvider([{"text": "ok", "usage": {"input_tokens": 20, "output_tokens": 1_960}}, "ok"])
+    async with AgentFlow(provider=model, rates={"scripted:*": Rate(tokens_per_min=18_000)}) as flow:
+        seen: list[str] = []
+        flow.subscribe(lambda event: seen.append(event.reason) if isinstance(event, WaitStarted) else None)
+        await flow.run(ASK, bindings={"text": "hi"})
+        assert not seen
+        await flow.run(ASK, bindings={"text": "hi"})
+    assert seen == ["rate"], "the first used more than a burst of 1,800 tokens"
 
 
 def test_a_rate_is_a_positive_number() -> None:
