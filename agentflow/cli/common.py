@@ -14,6 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from agentflow.cli.layout import in_lines
 from agentflow.core.errors import (
     AgentflowError,
     ConfigurationError,
@@ -159,14 +160,14 @@ def write_json(data: object) -> None:
 
 def show_value(value: object) -> str:
     """The text the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
-    program text.
+    program text, on several lines where one would be long.
     """
     if isinstance(value, str | TaskResult):
         return clean(_text_of(value))
     items = cast(Sequence[object], value) if isinstance(value, list | tuple | SharedList) else ()
     if any([isinstance(item, TaskResult) for item in items]) and all([isinstance(i, str | TaskResult) for i in items]):
         return clean("\n\n".join([_text_of(cast("str | TaskResult", item)).strip() for item in items]))
-    return clean(print_data(cast(object, value)))
+    return clean(in_lines(cast(object, value), print_data))
 
 
 def print_data(value: object, *, limit: int | None = None) -> str:

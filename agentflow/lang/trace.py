@@ -19,6 +19,7 @@ from agentflow.lang.blame import span_of_position
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
 from agentflow.lang.positions import Positions
+from agentflow.lib.suggest import did_you_mean
 
 _QUOTED = re.compile(r"'([^']+)'")
 _MAX_WALK = 2_000
@@ -116,15 +117,19 @@ def annotate(error: BaseException) -> AgentflowError:
     tb = error.__traceback__
     frames: list[tuple[str, Span | None]] = []
     first = tb
+    innermost: tuple[CodeType, CodeInfo] | None = None
     count = 0
     while tb is not None and tb is not progress.upto and count < _MAX_WALK:
         code = tb.tb_frame.f_code
         info = info_of(code)
         if info is not None:
             frames.append((info.names.get(code.co_name, ""), progress.place(code, tb.tb_lasti)))
+            innermost = code, info
         tb = tb.tb_next
         count += 1
     progress.upto = first
+    if innermost is not None and progress.open_name is None and isinstance(result, UnboundSymbolError):
+        _suggest_local(result, *innermost)
     before: tuple[str, Span | None] | None = None
     for name, span in reversed(frames):
         if progress.open_name is None:
@@ -135,6 +140,15 @@ def annotate(error: BaseException) -> AgentflowError:
         # A nested Python function without a name of its own belongs to the function around it.
         progress.open_name = name or ""
     return result
+
+
+def _suggest_local(error: UnboundSymbolError, code: CodeType, info: CodeInfo) -> None:
+    """Suggest a variable of the procedures around it for a name that is not bound, if one is spelled like it."""
+    if error.code in ("name/unbound", "name/unknown-operator") and error.name:
+        local = (info.names.get(py) for py in (*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+        error.hint = (
+            did_you_mean(error.name, [name for name in local if name and not name.startswith(" ")]) or error.hint
+        )
 
 
 def _narrowed(error: AgentflowError, span: Span | None) -> Span | None:

@@ -49,3 +49,21 @@ async def test_one_letter_resembles_no_other() -> None:
         with pytest.raises(SexpEvaluationError, match="X") as caught:
             await flow.run("(define x 1) (+ 1 X)")
         assert caught.value.hint == "did you mean 'x'?"
+
+
+@pytest.mark.parametrize(
+    ("program", "meant"),
+    [
+        ("(define (f total) (+ 1 totla)) (f 1)", "total"),
+        ("(define (f callback) (calback 1)) (f abs)", "callback"),
+        ("(let ((value 1)) (list valeu))", "value"),
+        ("(define (f name) (map (lambda (x) (list name nmae x)) (list 1))) (f 1)", "name"),
+        ("(define (f text) (let loop ((rest-of 1)) (if (= rest-off 1) text (loop 2)))) (f 1)", "rest-of"),
+    ],
+)
+async def test_a_misspelt_local_variable_is_suggested_when_it_is_reached(program: str, meant: str) -> None:
+    """As it is by a check: a name of the procedure around it goes before one from elsewhere."""
+    async with AgentFlow() as flow:
+        with pytest.raises(SexpEvaluationError) as caught:
+            await flow.run(program)
+    assert caught.value.hint == f"did you mean '{meant}'?"

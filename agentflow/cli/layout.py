@@ -1,0 +1,67 @@
+"""Data on the terminal: on several lines, indented, where one line would be long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from agentflow.core.shared_list import SharedList
+
+WIDTH = 100
+"""Columns of a line, where possible."""
+MAX_TEXT = 20_000
+"""Characters of data from which on it stays on one line: nobody reads that."""
+_MAX_INDENT = 60
+
+
+def in_lines(value: object, show: Callable[[object], str]) -> str:
+    """``value`` in program notation, within :data:`WIDTH` where its parts allow that; ``show`` writes one on a line."""
+    whole = show(value)
+    return whole if len(whole) > MAX_TEXT else "\n".join(_lines(value, whole, 0, show))
+
+
+def _lines(value: object, text: str, indent: int, show: Callable[[object], str]) -> list[str]:
+    """The lines of a value whose ``text`` on one line begins in column ``indent``; the first is not indented."""
+    if len(text) + indent <= WIDTH or indent > _MAX_INDENT:
+        return [text]
+    if isinstance(value, dict):
+        lines = [line for each in _entries(cast("dict[Any, Any]", value), indent + 1, show) for line in each]
+        return _enclosed("{", lines, "}", indent)
+    if isinstance(value, list | tuple | SharedList):
+        items = list(cast("list[Any]", value))
+        texts = [show(item) for item in items]
+        if any(isinstance(item, list | tuple | dict | SharedList) for item in items):
+            pairs = zip(items, texts, strict=True)
+            lines = [line for item, each in pairs for line in _lines(item, each, indent + 1, show)]
+        else:
+            lines = list(_filled(texts, WIDTH - indent - 1))
+        return _enclosed("(", lines, ")", indent)
+    return [text]
+
+
+def _entries(value: dict[Any, Any], indent: int, show: Callable[[object], str]) -> Iterator[list[str]]:
+    for key, item in value.items():
+        name = show(key)
+        first, *rest = _lines(item, show(item), indent + len(name) + 1, show)
+        yield [f"{name} {first}", *rest]
+
+
+def _filled(texts: list[str], width: int) -> Iterator[str]:
+    """As many texts on each line as have room."""
+    line = ""
+    for text in texts:
+        if line and len(line) + 1 + len(text) > width:
+            yield line
+            line = text
+        else:
+            line = f"{line} {text}" if line else text
+    yield line
+
+
+def _enclosed(opening: str, lines: list[str], closing: str, indent: int) -> list[str]:
+    """Lines within brackets. Those of nested values are indented already: their first ones, and flat ones, are not."""
+    margin = " " * (indent + 1)
+    inner = [each if each.startswith(margin) else margin + each for each in lines]
+    inner[0] = opening + inner[0].lstrip(" ")
+    inner[-1] += closing
+    return inner

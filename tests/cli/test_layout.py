@@ -1,0 +1,45 @@
+"""Wide data is printed on several lines, and is the same data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentflow.cli.common import print_data
+from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
+from agentflow.core.source import Source
+from agentflow.lang.reader import read
+from agentflow.lang.syntax import datum
+
+ATOMS = st.one_of(st.integers(), st.booleans(), st.text(max_size=12))
+DATA: st.SearchStrategy[Any] = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(st.text(max_size=8), inner, max_size=6)),
+    max_leaves=40,
+)
+
+
+@given(value=DATA)
+def test_lines_are_short_and_read_as_the_same_data(value: Any) -> None:
+    """Whatever is nested in what; only what is nested too deep for its indent may be wider."""
+    text = in_lines(value, print_data)
+    (form,) = read(Source("x", text))
+    assert print_data(datum(form)) == print_data(value)
+    deepest = max(len(line) - len(line.lstrip(" ({")) for line in text.split("\n"))
+    assert deepest > 20 or all(len(line) <= WIDTH + 20 for line in text.split("\n"))
+
+
+def test_what_fits_stays_on_one_line_and_so_does_what_nobody_reads() -> None:
+    """A short value looks as it always did."""
+    assert in_lines([1, [2, 3], {"a": 4}], print_data) == '(1 (2 3) {"a" 4})'
+    assert "\n" not in in_lines(list(range(MAX_TEXT)), print_data)
+
+
+def test_atoms_fill_lines_and_nested_values_have_their_own() -> None:
+    """A list of numbers is a paragraph; a list of lists is a table of lines."""
+    numbers = in_lines(list(range(60)), print_data).split("\n")
+    assert len(numbers) == 2 and numbers[1].startswith(" ")
+    rows = in_lines([{"path": "a" * 30, "score": n} for n in range(3)], print_data).split("\n")
+    assert [row.strip(" ()") for row in rows] == [f'{{"path" "{"a" * 30}" "score" {n}}}' for n in range(3)]
