@@ -19,6 +19,7 @@ from agentflow.core.names import Definitions
 from agentflow.core.ports import CandidateSource, Embedder, EventStore, MemoryPort, Observer, ProviderAdapter
 from agentflow.core.questions import Answerer, Question
 from agentflow.core.remembered import NoteSharing
+from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.executors.command_executor import CommandExecutor
@@ -480,6 +481,14 @@ class AgentFlow:
         source = None if program is None else await _loaded(program)
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
+
+    async def remove_runs(self, older_than: str) -> int:
+        """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and results for reuse that are older.
+
+        None that waits, works or is to go on is removed, nor one whose records such a run may need. Gives the number of
+        runs. Raises ValueError for what is no length of time, and as :meth:`start`.
+        """
+        return await self._durable_runs().gc(seconds_of(older_than))
 
     async def fork(
         self,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from agentflow.cli.common import Exit, write_json, write_out
+from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.state import database, state_directory
 from agentflow.core.event_log import LogBounds
 from agentflow.core.ports import EventStore
@@ -84,4 +84,20 @@ async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, a
         write_json({"removed": gone})
     else:
         write_out("".join(f"removed {clean(run)}\n" for run in gone) or "nothing to remove\n")
+    return Exit.OK
+
+
+async def collect_durable(older_than: str, db: str | None, *, as_json: bool) -> int:
+    """Remove the durable runs that ended so long ago, and say how many. Raises UsageError."""
+    from agentflow.app import AgentFlow
+
+    async with AgentFlow(durable=database(db)) as flow:
+        try:
+            count = await flow.remove_runs(older_than)
+        except ValueError as error:
+            raise UsageError(str(error), hint="for example --older-than 30d") from None
+    if as_json:
+        write_json({"removed": count})
+    else:
+        write_out(f"removed {count} durable runs\n")
     return Exit.OK

@@ -101,15 +101,27 @@ def gc(
     megabytes: Annotated[
         int, typer.Option("--megabytes", min=0, metavar="NUMBER", help="Keep so much.")
     ] = LogBounds().bytes // 1_000_000,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="TIME",
+            help="Remove durable runs that ended so long ago instead, and results for reuse: 30d.",
+        ),
+    ] = None,
     directory: Directory = None,
     db: Database = None,
     json: AsJson = False,
 ) -> None:
     """Remove the records of the oldest runs, but of none that waits or works.
 
-    The command does so by itself; what a durable run needs to go on is not touched.
+    The command does so by itself; what a durable run needs to go on is not touched. With --older-than durable runs are
+    removed, with all that is stored of them.
     """
-    from agentflow.cli.run_list import collect
+    from agentflow.cli.run_list import collect, collect_durable
+
+    if older_than is not None:
+        sys.exit(run_async(partial(collect_durable, older_than, db, as_json=json), as_json=json))
 
     bounds = LogBounds(bytes=megabytes * 1_000_000, runs=keep)
     sys.exit(run_async(partial(collect, directory, db, bounds, as_json=json), as_json=json))

@@ -689,7 +689,10 @@ class JournalStore(Protocol):
         ...
 
     async def gc(self, before: float) -> int:
-        """Remove runs that ended before the unix time ``before``. Gives their number."""
+        """Remove runs that ended before the unix time ``before``, and results that are older. Gives the number of runs.
+
+        A run whose records one that has not ended may need stays.
+        """
         ...
 
     async def aclose(self) -> None:

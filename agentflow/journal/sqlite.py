@@ -205,10 +205,14 @@ class SqliteJournal:
     async def gc(self, before: float) -> int:
         def work(db: sqlite3.Connection) -> int:
             marks = ", ".join(f"'{status}'" for status in sorted(ENDED))
-            old = db.execute(f"select run from af_run where status in ({marks}) and updated < ?", (before,)).fetchall()
+            needed = f"select base from af_run where base is not null and status not in ({marks})"
+            old = db.execute(
+                f"select run from af_run where status in ({marks}) and updated < ? and run not in ({needed})", (before,)
+            ).fetchall()
             db.executemany("delete from af_effect where run = ?", old)
             db.executemany("delete from af_run where run = ?", old)
-            if old:
+            results = db.execute("delete from af_result where at < ?", (before,)).rowcount
+            if old or results:
                 _sweep(db)
             return len(old)
 

@@ -216,6 +216,10 @@ class DurableRuns:
             limits=None if stored is None else Limits(**stored),
         )
 
+    async def gc(self, older_than_s: float) -> int:
+        """Remove runs that ended so many seconds ago, and results for reuse that are older. Gives the number of runs."""
+        return await self._store.gc(time.time() - older_than_s)
+
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here or was interrupted. Raises JournalError."""
         live = self._live.get(run_id)

@@ -170,3 +170,28 @@ async def test_without_a_database_it_is_an_error(world: World, tmp_path: Path) -
         with pytest.raises(ConfigurationError, match="length of time"):
             tool(reuse="1 month")(world.look)
     assert world.done == {}
+
+
+async def test_old_runs_and_results_are_removed(world: World, flow: Flow, tmp_path: Path) -> None:
+    """Those that ended long ago go, with their blobs; those to go on stay, and the run they are based on."""
+    text = f'{ASK} (list (content (ask (q "one"))) (content (look (at "x"))))'
+    async with flow() as opened:
+        await (await opened.start(text, {"big": "b" * 100_000}, run_id="old")).result()
+        await (await opened.start(text, run_id="base")).result()
+        world.hold = {"y"}
+        world.reached.clear()
+        await opened.resume("base", program=text.replace('"x"', '"y"'))
+        await world.reached.wait()
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        assert db.execute("select count(*) from af_blob").fetchone() == (1,)
+    async with flow() as opened:
+        assert await opened.remove_runs("1h") == 0
+        await asyncio.sleep(0.01)
+        assert await opened.remove_runs("0.001s") == 1
+        assert sorted((run.run_id[:4], run.status) for run in await opened.runs()) == [
+            ("base", "done"),
+            ("base", "queued"),
+        ]
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        counts = [db.execute(f"select count(*) from {table}").fetchone()[0] for table in ("af_blob", "af_result")]
+    assert counts == [0, 0]
