@@ -47,6 +47,7 @@ class Exit(IntEnum):
     DIAGNOSTICS = 3
     PROVIDER = 4
     LIMIT = 5
+    WAITING = 75
     TIMEOUT = 124
     INTERRUPTED = 130
     TERMINATED = 143

@@ -28,6 +28,7 @@ from agentflow.cli.execute import show_result, watching
 from agentflow.cli.options import ChangeOptions, DurableOptions, ForkOptions, ResumeOptions, WatchOptions, open_flow
 from agentflow.cli.plan_text import plan_data, plan_text
 from agentflow.cli.state import database
+from agentflow.cli.waiting import show_waiting
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.core.values import to_json
@@ -158,8 +159,10 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
 
 
 async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
-    """Wait for the end of a run, print it, and say on standard error what did not have to be paid for again."""
+    """Wait until a run ends or waits, print that, and say on standard error what did not have to be paid for again."""
     try:
+        if await handle.wait() == "waiting":
+            return show_waiting(flow, handle, options)
         result = await handle.result()
     finally:
         if handle.replayed:

@@ -33,7 +33,7 @@ _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
 Settings: options, AGENTFLOW_* variables, agentflow.toml in this directory.
 Exit codes: 0 ok, 1 the workflow failed, 2 usage or settings, 3 diagnostics,
-  4 model, provider or key, 5 a limit, 124 time-out, 130 interrupted."""
+  4 model, provider or key, 5 a limit, 75 waits for an answer, 124 time-out, 130 interrupted."""
 
 app = typer.Typer(
     no_args_is_help=True,

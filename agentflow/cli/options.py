@@ -343,17 +343,31 @@ def always(request: ApprovalRequest) -> bool:
     return True
 
 
+def never(request: ApprovalRequest) -> bool:
+    """Refuse every request."""
+    return False
+
+
 def approver(mode: str) -> Any:
     """The approval callback of a ``--approve`` mode. Raises UsageError for another word."""
     match mode:
         case "always":
             return always
         case "never":
-            return None
+            return never
         case "ask":
             return ask_on_terminal if sys.stdin.isatty() and sys.stderr.isatty() else None
         case _:
             raise UsageError(f"--approve {mode}: write ask, never or always")
+
+
+def answerer() -> Any:
+    """Who answers what programs ask: whoever sits at the terminal; None where there is none."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    from agentflow.cli.asking import answer_on_terminal
+
+    return answer_on_terminal
 
 
 @contextlib.asynccontextmanager
@@ -368,6 +382,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
             options.max_cost, options.max_tokens
         ),
         "approve": approver(options.approve),
+        "answer": None if "durable" in overrides else answerer(),
         "index_cache": True,
         "notes": options.notes,
         "record": getattr(options, "record", False) and can_record(),

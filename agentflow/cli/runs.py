@@ -127,6 +127,23 @@ def gc(
     sys.exit(run_async(partial(collect, directory, db, bounds, as_json=json), as_json=json))
 
 
+@runs.command()
+def send(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of what it asks.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The answer: JSON where it is JSON, else text.")],
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Answer a question or an approval of a durable run. The first answer counts.
+
+    Approvals are answered by true or false.
+    """
+    from agentflow.cli.waiting import send_answer
+
+    sys.exit(run_async(partial(send_answer, run, key, value, db, as_json=json), as_json=json))
+
+
 @runs.command("fork")
 @takes_options
 def fork(

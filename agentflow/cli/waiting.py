@@ -1,0 +1,84 @@
+"""What the command says of a durable run that waits, and how it is answered."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from agentflow.cli.asking import parse_value
+from agentflow.cli.common import Exit, exit_code, show_error, write_json, write_out
+from agentflow.cli.options import WatchOptions
+from agentflow.cli.state import database
+from agentflow.core.errors import AgentflowError
+from agentflow.core.questions import Question
+from agentflow.core.values import to_json
+from agentflow.lib.terminal import clean
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.runtime.durable_run import DurableRun
+
+
+def show_waiting(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
+    """Say what a run waits for, with the lines that answer it. Returns the exit code."""
+    db: str | None = getattr(options, "db", None)
+    resume = _line("agentflow", "resume", handle.run_id, db=db)
+    questions = flow.redact([_described(each) for each in handle.waiting])
+    if options.as_json or options.events:
+        body = {
+            "ok": False,
+            "status": "waiting",
+            "run_id": handle.run_id,
+            "waiting": questions,
+            "wake_at": handle.wake_at,
+        }
+        write_json({**({"type": "result"} if options.events else {}), **body})
+        return Exit.WAITING
+    for each in questions:
+        schema: Mapping[str, Any] | None = each["schema"]
+        boolean = schema is not None and schema.get("type") == "boolean"
+        wanted = "" if schema is None else f"\n  the answer fits {to_json(schema)}"
+        answer = _line("agentflow", "runs", "send", handle.run_id, each["key"], "true" if boolean else "VALUE", db=db)
+        print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
+    if handle.wake_at is not None:
+        when = datetime.fromtimestamp(handle.wake_at).strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{handle.run_id} waits until {when}", file=sys.stderr)
+    print(f"{clean(handle.run_id)} waits, and is kept; this goes on with it:\n  {clean(resume)}", file=sys.stderr)
+    return Exit.WAITING
+
+
+async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_json: bool) -> int:
+    """Answer a question of a durable run. Returns the exit code. Raises UsageError."""
+    from agentflow.app import AgentFlow
+
+    answer = parse_value(value)
+    async with AgentFlow(durable=database(url)) as flow:
+        try:
+            await flow.send(run_id, key, answer)
+            left = await flow.questions(run_id)
+        except AgentflowError as error:
+            show_error(error, as_json=as_json)
+            return exit_code(error)
+    if as_json:
+        write_json({"ok": True, "run_id": run_id, "waiting": [_described(each) for each in left]})
+        return Exit.OK
+    rest = f"; {len(left)} more to answer" if left else ""
+    write_out(clean(f"answered{rest}: {_line('agentflow', 'resume', run_id, db=url)} goes on with it") + "\n")
+    return Exit.OK
+
+
+def _described(question: Question) -> dict[str, Any]:
+    return {
+        "key": question.key,
+        "question": question.question,
+        "schema": question.schema,
+        "reason": question.reason,
+        "path": question.path,
+    }
+
+
+def _line(*words: str, db: str | None) -> str:
+    return shlex.join([*words, *(() if db is None else ("--db", db))])

@@ -1,0 +1,80 @@
+"""``run --durable`` of a program that asks: exit code 75, the line that answers, and going on; in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+(define amounts (pmap (lambda (who) (ask-human (format "How much for {}?" who) {"type" "integer" "minimum" 1})) '("ann" "bob")))
+(if (ask-human "Pay?" {"type" "boolean"}) (apply + amounts) 'kept)
+"""
+
+
+def agentflow(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    return subprocess.run(
+        [sys.executable, "-m", "agentflow", *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def lines(said: str) -> list[list[str]]:
+    """The commands that standard error names."""
+    return [shlex.split(line)[1:] for line in said.splitlines() if line.startswith("  agentflow ")]
+
+
+def test_a_program_that_asks(tmp_path: Path) -> None:
+    """Every printed line does what it says, in another process, until the program has ended."""
+    (tmp_path / "pay.sexp").write_text(PROGRAM)
+    first = agentflow(tmp_path, "run", "pay.sexp", "--durable")
+    assert first.returncode == 75 and first.stdout == "", first.stderr
+    *answers, resume = lines(first.stderr)
+    assert len(answers) == 2 and "How much for ann?" in first.stderr and '"minimum"' in first.stderr
+    wrong = agentflow(tmp_path, *[word if word != "VALUE" else "none" for word in answers[0]])
+    assert wrong.returncode == 1 and "question/answer" in wrong.stderr
+    for number, answer in enumerate(answers):
+        sent = agentflow(tmp_path, *[word if word != "VALUE" else str(number + 1) for word in answer])
+        assert sent.returncode == 0, sent.stderr
+    again = agentflow(tmp_path, *[word if word != "VALUE" else "5" for word in answers[0]])
+    assert again.returncode == 1 and "question/unknown" in again.stderr
+    second = agentflow(tmp_path, *resume)
+    assert second.returncode == 75, second.stderr
+    last, resume = lines(second.stderr)
+    assert last[-1] == "true"
+    assert agentflow(tmp_path, *last).returncode == 0
+    third = agentflow(tmp_path, *resume)
+    assert (third.returncode, third.stdout) == (0, "3\n"), third.stderr
+
+
+def test_what_waits_as_json(tmp_path: Path) -> None:
+    """With --json the questions are on standard output, with all that answering them takes."""
+    (tmp_path / "ask.sexp").write_text('(ask-human "?")')
+    words = ("run", "ask.sexp", "--durable", "--db", "sqlite:///own.db", "--json")
+    done = agentflow(tmp_path, *words)
+    assert done.returncode == 75, done.stderr
+    said = json.loads(done.stdout)
+    (question,) = said["waiting"]
+    assert (said["ok"], said["status"], question["question"], question["schema"]) == (False, "waiting", "?", None)
+    assert re.fullmatch("[0-9a-f]{32}", question["key"])
+    sent = agentflow(tmp_path, "runs", "send", said["run_id"], question["key"], "so", "--db", "sqlite:///own.db")
+    assert sent.returncode == 0, sent.stderr
+    done = agentflow(tmp_path, *words)
+    assert done.returncode == 0 and json.loads(done.stdout)["value"] == "so"
+
+
+def test_nobody_to_ask(tmp_path: Path) -> None:
+    """Without --durable and without a terminal a question is an error that says what to do."""
+    done = agentflow(tmp_path, "eval", '(ask-human "?")')
+    assert done.returncode == 1 and "question/unanswered" in done.stderr
