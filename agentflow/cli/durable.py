@@ -103,7 +103,9 @@ async def resume_run(run_id: str, options: ResumeOptions) -> int:
 async def fork_run(run_id: str, options: ForkOptions) -> int:
     """Carry a durable run out again from one effect on, and print its value. Returns the exit code. Raises UsageError."""
     if not options.at:
-        raise UsageError("a fork begins at an effect", hint=f"--at PATH; agentflow runs show {run_id} lists the paths")
+        raise UsageError(
+            "a fork begins at an effect", hint=f"--at PATH; agentflow resume {run_id} --plan --json lists the paths"
+        )
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
     if options.plan:
         return await _plan(

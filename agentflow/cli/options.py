@@ -258,7 +258,10 @@ class ForkOptions(ChangeOptions):
     """The options of the command that forks a durable run."""
 
     at: Annotated[
-        str, typer.Option("--at", metavar="PATH", help="The effect to begin with: a path that runs show lists.")
+        str,
+        typer.Option(
+            "--at", metavar="PATH", help="The effect to begin with, a path: resume RUN --plan --json lists them."
+        ),
     ] = ""
     run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The id of the fork.")] = None
 

@@ -57,7 +57,7 @@ class Change:
             raise JournalError(
                 f"the run '{run_id}' has no record at '{cut}'",
                 code="durable/path",
-                hint=f"agentflow runs show {run_id} lists the paths of its effects",
+                hint=f"agentflow resume {run_id} --plan --json lists the paths of its effects",
             )
 
     def pool(self, rows: Iterable[EffectRow], used: Iterable[EffectRow] = ()) -> Pool:
