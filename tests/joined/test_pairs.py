@@ -17,7 +17,17 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, CommandExecutor, FileAccessManager, Limits, MemorySystem, Price, Rate, ScriptedProvider
+from agentflow import (
+    AgentFlow,
+    CommandExecutor,
+    FileAccessManager,
+    Limits,
+    MemorySystem,
+    Price,
+    Rate,
+    ScriptedProvider,
+    tool,
+)
 from agentflow.core import journal_port, ports, run_port
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
@@ -31,6 +41,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.events import SqliteEvents
+from agentflow.journal.results import SqliteResults
 from agentflow.journal.sessions import SqliteSessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.embeddings import EmbeddingSource
@@ -51,6 +62,7 @@ from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.programs import ProgramCheck
+from agentflow.runtime.reuse import Reuse
 from agentflow.runtime.run import Run
 from agentflow.settings import Settings
 from agentflow.spec.evaluator import SexpEvaluator
@@ -541,6 +553,26 @@ async def note_tools_keep_notes(house: House) -> None:
         assert await flow.eval('(remember "bees dance") (recall "how do bees dance?")') == ["bees dance"]
 
 
+async def results_are_used_again(house: House) -> None:
+    """A task and a tool that say so are carried out once for two runs of one database; a second flow reads the first's."""
+    looked: list[str] = []
+
+    @tool(reuse="1d")
+    async def look(at: str) -> str:
+        """Look."""
+        looked.append(at)
+        return f"seen {at}"
+
+    text = '(defatom once (params (x)) (instructions "{{x}}") (reuse "1d")) (list (value-of (once (x "a"))) (value-of (look (at "b"))))'
+    model = ScriptedProvider(["only once"])
+    for _ in range(2):
+        async with AgentFlow(
+            provider=model, root=house.root, tools=[look], durable=f"sqlite:///{house.root}/runs.db"
+        ) as flow:
+            assert await flow.eval(text) == ["only once", "seen b"]
+    assert looked == ["b"] and len(model.requests) == 1
+
+
 @dataclass(frozen=True)
 class Pair:
     """``caller`` uses ``callee`` through ``port``; ``shown`` makes it do so and looks at what came of it."""
@@ -675,6 +707,9 @@ PAIRS = [
     Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),
     Pair("RunPort", "CallContext", Run, tool_calls_a_procedure),
     Pair("RunPort", "TurnLoop", Run, turn_loop_calls_a_tool),
+    Pair("ResultStore", "Reuse", SqliteResults, results_are_used_again),
+    Pair("ReusePort", "TaskService", Reuse, results_are_used_again),
+    Pair("ReusePort", "ToolRegistry", Reuse, results_are_used_again),
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
     Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
     Pair("Pacer", "Paced", Recorder, run_is_recorded),
