@@ -71,6 +71,7 @@ class FileIndex:
         self.weights = weights or RankWeights()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
         self._store: Store | None = None
+        self._asked_for = False
         self._tokeniser = Tokeniser(50_000)
         self._held = held
         self._questions: deque[_Question] = deque()
@@ -228,7 +229,8 @@ class FileIndex:
         """Close the database and end the worker thread. May be called twice."""
         if self._closed:
             return
-        await self._write(lambda check: self._close_store())
+        if self._asked_for:
+            await self._write(lambda check: self._close_store())
         self._closed = True
         self._worker.shutdown(wait=False)
 
@@ -308,6 +310,7 @@ class FileIndex:
     def _check_open(self) -> None:
         if self._closed:
             raise DataError("the index is closed", code="memory/closed", hint="make a new FileIndex")
+        self._asked_for = True
 
     def _tried(self, work: Callable[[], T]) -> T:
         try:
