@@ -29,8 +29,6 @@ from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
 from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
-from agentflow.observe.files import EventFile
-from agentflow.observe.recorder import Recorder
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -291,6 +289,9 @@ async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGener
     if path is None:
         yield
         return
+    from agentflow.observe.files import EventFile
+    from agentflow.observe.recorder import Recorder
+
     file = EventFile(Path(path))
     try:
         await asyncio.to_thread(file.open)

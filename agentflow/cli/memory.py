@@ -14,13 +14,11 @@ import typer
 from agentflow.cli.common import Exit, UsageError, run_async, write_json, write_out
 from agentflow.cli.options import AsJson, Database, Root
 from agentflow.cli.state import state_directory
-from agentflow.core.remembered import Note
 from agentflow.core.values import plain
-from agentflow.journal.urls import database_file
-from agentflow.lib.redact import Redactor
 from agentflow.lib.terminal import clean
 
 if TYPE_CHECKING:
+    from agentflow.core.remembered import Note
     from agentflow.memory.notes import NoteBook
 
 memory = typer.Typer(invoke_without_command=True, help="List, add, edit or forget what was remembered.")
@@ -32,6 +30,8 @@ Scope = Annotated[
 
 @contextlib.asynccontextmanager
 async def _book(db: str | None) -> AsyncGenerator[NoteBook, None]:
+    from agentflow.journal.urls import database_file
+    from agentflow.lib.redact import Redactor
     from agentflow.memory.notes import NoteBook
 
     path = state_directory() / "notes.db" if db is None else database_file(db)

@@ -14,12 +14,12 @@ import typer
 
 from agentflow.cli.common import UsageError
 from agentflow.cli.state import can_record
-from agentflow.core.approval import ApprovalRequest
-from agentflow.core.limits import Limits
-from agentflow.settings import Settings, load_settings, read_limits
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.core.approval import ApprovalRequest
+    from agentflow.core.limits import Limits
+    from agentflow.settings import Settings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Root = Annotated[
@@ -115,6 +115,8 @@ class FlowOptions(ModelOptions):
 
     def settings(self) -> Settings:
         """The settings in force. Raises ConfigurationError."""
+        from agentflow.settings import Settings, load_settings
+
         return load_settings(**{name: getattr(self, name, None) for name in Settings.model_fields})
 
 
@@ -301,6 +303,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
     """``name=number`` options over ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
+    from agentflow.settings import read_limits
+
     values: dict[str, Any] = {}
     for text in texts:
         name, _, number = text.partition("=")

@@ -26,7 +26,9 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
     async with open_catalogue(directory, db) as catalogue:
         summary, events = await read_run(catalogue, run)
         row = await catalogue.row(summary.run_id)
-    show_run(summary, events, as_json=as_json, text=row.program if row is not None and not events else "")
+        questions = await catalogue.questions(summary.run_id)
+    text = row.program if row is not None and not events else ""
+    show_run(summary, events, questions, as_json=as_json, text=text)
     return Exit.OK
 
 

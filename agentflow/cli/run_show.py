@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from agentflow.cli.common import write_json
 from agentflow.cli.terminal import print_text, screen
+from agentflow.core.questions import Question
 from agentflow.lib.terminal import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally
 from agentflow.runtime.catalogue import RunSummary
@@ -30,23 +32,45 @@ _MOST_LINES = 2_000
 _BRANCHES = frozenset({"parallel", "pmap", "race"})
 
 
-def show_run(summary: RunSummary, events: Sequence[Mapping[str, Any]], *, as_json: bool, text: str = "") -> None:
-    """Print a run; ``text`` is its program where no event tells it."""
+def show_run(
+    summary: RunSummary,
+    events: Sequence[Mapping[str, Any]],
+    questions: Sequence[Question] = (),
+    *,
+    as_json: bool,
+    text: str = "",
+) -> None:
+    """Print a run and what it asks; ``text`` is its program where no event tells it."""
     view = RunView(events)
     if text:
         view.texts.setdefault(summary.name, text)
     if as_json:
-        write_json(run_data(summary, view))
+        write_json({**run_data(summary, view), "waiting": [_asked(each) for each in questions]})
         return
     console = screen(sys.stdout)
     for part in (
         head(summary, view),
+        *[open_question(each) for each in questions],
         *[program(name, view) for name in view.texts],
         cost_table(view.tasks),
         remarks(view),
     ):
         if part:
             print_text(console, part)
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    return {**asdict(question), "key": question.key}
+
+
+def open_question(question: Question) -> Text:
+    """What a waiting run asks, and the command that answers."""
+    text = Text("asks    ", style="dim").append(" ".join(clean(question.question).split()), style="bold yellow")
+    schema = "" if question.schema is None else f"  (answer: {json.dumps(question.schema)})"
+    text.append(clean(schema), style="not bold dim")
+    return text.append(
+        f"\n        agentflow runs send {question.run_id} {question.key} ANSWER", style="not bold not dim"
+    )
 
 
 def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:

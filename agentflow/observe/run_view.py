@@ -202,8 +202,10 @@ class RunView:
 
 
 def message_of(event: Mapping[str, Any]) -> str | None:
-    """Why a Finished event did not end well, on one line: of an error, or of a FAILED result."""
+    """Why a Finished event did not end well, on one line: of an error, or of a FAILED result. A suspended run did not end."""
     error = event.get("error")
+    if event.get("outcome") == "suspended":
+        return None
     if isinstance(error, dict):
         fields = cast("dict[str, Any]", error)
         return f"{fields.get('code')}: {fields.get('message')}"

@@ -10,8 +10,10 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow.core.errors import JournalError
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogInfo
 from agentflow.core.events import Outcome
-from agentflow.core.journal import ENDED, RunRow, RunStatus
+from agentflow.core.journal import ENDED, EffectState, RunRow, RunStatus
 from agentflow.core.ports import EventStore, JournalStore
+from agentflow.core.questions import Question
+from agentflow.runtime.waiting import question_of
 
 RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]
 """The status of a durable run, else the outcome of a recorded one; ``unfinished`` is one whose log has no end."""
@@ -103,6 +105,14 @@ class RunCatalogue:
         """What the journal holds of a run."""
         return None if self._journal is None else await self._journal.find(run)
 
+    async def questions(self, run: str) -> list[Question]:
+        """The open questions and approvals of a durable run, in the order in which they were asked."""
+        row = await self.row(run)
+        if self._journal is None or row is None or row.status in ENDED:
+            return []
+        asked = [question_of(run, each) for each in await self._journal.effects(run) if each.state == EffectState.OPEN]
+        return [question for question in asked if question is not None]
+
     async def aclose(self) -> None:
         """Close the stores."""
         for store in self._stores:
@@ -120,7 +130,7 @@ class RunCatalogue:
 def summary_of(log: LogInfo) -> RunSummary:
     """A run as its log tells it."""
     end = log.finished or {}
-    error = end.get("error")
+    error = None if end.get("outcome") == "suspended" else end.get("error")
     return RunSummary(
         run_id=log.run_id,
         state=end.get("outcome", "unfinished"),

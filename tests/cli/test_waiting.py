@@ -42,6 +42,11 @@ def test_a_program_that_asks(tmp_path: Path) -> None:
     assert first.returncode == 75 and first.stdout == "", first.stderr
     *answers, resume = lines(first.stderr)
     assert len(answers) == 2 and "How much for ann?" in first.stderr and '"minimum"' in first.stderr
+    shown = agentflow(tmp_path, "runs", "show")
+    assert shown.stdout.count("agentflow runs send") == 2 and "How much for bob?" in shown.stdout
+    assert "Cancelled" not in shown.stdout
+    waiting = json.loads(agentflow(tmp_path, "runs", "show", "--json").stdout)
+    assert [each["key"] for each in waiting["waiting"]] == [words[3] for words in answers] and waiting["error"] is None
     wrong = agentflow(tmp_path, *[word if word != "VALUE" else "none" for word in answers[0]])
     assert wrong.returncode == 1 and "question/answer" in wrong.stderr
     for number, answer in enumerate(answers):
