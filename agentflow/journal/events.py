@@ -39,8 +39,9 @@ class SqliteEvents:
                 [(run, entry.slice, entry.seq, entry.line) for entry in entries],
             )
             db.execute(
-                "insert into af_event_log values (?1, ?2, ?3, ?4, ?5) on conflict(run) do update set"
-                " started = coalesce(started, ?2), finished = ?3, bytes = bytes + ?4, updated = ?5",
+                "insert into af_event_log values (?, ?, ?, ?, ?) on conflict(run) do update set"
+                " started = coalesce(started, excluded.started), finished = excluded.finished,"
+                " bytes = bytes + excluded.bytes, updated = excluded.updated",
                 (run, started, finished, sum(entry.size for entry in entries), time.time()),
             )
 
@@ -60,7 +61,7 @@ class SqliteEvents:
 
     def read(self, run: str, after: EventId = FIRST) -> Iterator[dict[str, Any]]:
         lines = self._rows(
-            "select line from af_event where run = ?1 and (slice > ?2 or (slice = ?2 and seq > ?3)) order by number",
+            "select line from af_event where run = ? and (slice, seq) > (?, ?) order by number",
             run,
             *after,
         )

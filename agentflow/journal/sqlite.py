@@ -369,9 +369,9 @@ def _killed_s(db: sqlite3.Connection, row: RunRow) -> float:
 def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
     """The records that are no steps of a finished one."""
     rows = db.execute(
-        f"select {EFFECT} from af_effect where run = ?1 and (leaf is null or leaf not in"
-        " (select key from af_effect where run = ?1 and state in (1, 2))) order by t0, path",
-        (run,),
+        f"select {EFFECT} from af_effect where run = ? and (leaf is null or leaf not in"
+        " (select key from af_effect where run = ? and state in (1, 2))) order by t0, path",
+        (run, run),
     ).fetchall()
     return [effect_of(row, db) for row in rows]
 

@@ -123,8 +123,8 @@ class NoteBook:
             wanted = " OR ".join(f'"{term}"' for term in terms)
             rows = db.execute(
                 f"select {_FIELDS}, bm25(af_note_terms) from af_note_terms join af_note n on n.seq = af_note_terms.rowid"
-                " where af_note_terms match ?1 and (?2 is null or n.scope = ?2) order by 7, n.updated desc limit ?3",
-                (wanted, scope, limit),
+                " where af_note_terms match ? and (? is null or n.scope = ?) order by 7, n.updated desc limit ?",
+                (wanted, scope, scope, limit),
             ).fetchall()
             best = min((row[6] for row in rows), default=-1.0) or -1.0
             return [Note(*row[:6], score=round(min(1.0, max(0.0, row[6] / best)), 4)) for row in rows]

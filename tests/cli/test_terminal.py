@@ -35,8 +35,8 @@ def terminal_environment(tmp_path: Path, **extra: str) -> dict[str, str]:
 def slowly(request: Request) -> Any:
     """Answers so that there is something to look at."""
     if "Summarise what the file" in prompt_of(request):
-        return Reply(text=good(request), delay_s=0.3)
-    return Reply(text=ANSWER, chunk_s=0.05)
+        return Reply(text=good(request), delay_s=0.8)
+    return Reply(text=ANSWER, chunk_s=0.2)
 
 
 async def demo(tmp_path: Path, root: Path, answer: Any = slowly, **options: Any) -> tuple[int, Terminal]:
@@ -195,13 +195,27 @@ async def test_run_shows_the_answer_as_it_comes_and_what_tasks_cost(tmp_path: Pa
     """The text being streamed stands below the tree; in the end there are a table of the tasks and the value, once."""
     program = tmp_path / "p.sexp"
     program.write_text('(defatom ask (params (q string)) (instructions "{{q}}")) (value-of (ask (q "why?")))')
-    async with ModelServer(slowly) as server:
+    partly = asyncio.Event()
+
+    def look(terminal: Terminal) -> bytes:
+        coming = [line.strip() for line in terminal.shown[-1] if line.startswith("  A")]
+        if any([ANSWER.startswith(line) and line != ANSWER for line in coming]):
+            partly.set()
+        return b""
+
+    async def pace(index: int) -> None:
+        if index > 5:  # when the first words have been sent
+            await asyncio.wait_for(partly.wait(), 30)
+
+    async with ModelServer(lambda request: Reply(text=ANSWER, pace=pace)) as server:
         code, terminal = await in_terminal(
-            "run", str(program), *model_options(MODEL, server.url), environment=terminal_environment(tmp_path)
+            "run",
+            str(program),
+            *model_options(MODEL, server.url),
+            environment=terminal_environment(tmp_path),
+            react=look,
         )
-    assert code == 0, "\n".join(terminal.lines)
-    coming = {line.strip() for lines in terminal.shown for line in lines if line.startswith("  A")}
-    assert any(ANSWER.startswith(line) and line != ANSWER for line in coming), coming
+    assert code == 0 and partly.is_set(), "\n".join(terminal.lines)
     assert any(line.startswith("task ask") for line in terminal.lines)
     assert sum(ANSWER in line for line in terminal.lines) == 1
 

@@ -165,6 +165,9 @@ class ModelServer:
         for index, piece in enumerate(rendered):
             if reply.cut is not None and index >= reply.cut:
                 break
+            if reply.pace is not None:
+                await writer.drain()
+                await reply.pace(index)
             writer.write(piece)
             if reply.chunk_s:
                 await writer.drain()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +17,8 @@ class Reply:
 
     ``chunks`` overrides how ``text`` is cut into stream events (word by word otherwise). ``error`` is
     ``{"type": ..., "message": ...}``: with ``status`` 200 it is sent inside the stream, after the text. ``delay_s`` waits
-    before the first byte, ``chunk_s`` between events, ``cut`` ends the stream after so many events.
+    before the first byte, ``chunk_s`` between events, ``cut`` ends the stream after so many events. ``pace`` is awaited
+    before each event, with its index: a test that looks at what has come so far goes on when it has seen it.
     """
 
     text: str = ""
@@ -31,6 +33,7 @@ class Reply:
     chunk_s: float = 0.0
     chunks: list[str] | None = None
     cut: int | None = None
+    pace: Callable[[int], Awaitable[None]] | None = None
     refusal: str = ""
 
     @classmethod
