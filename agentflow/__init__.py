@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     )
     from agentflow.core.events import Event
     from agentflow.core.limits import Limits, Rate
+    from agentflow.core.memory_ports import Candidate
     from agentflow.core.messages import ModelDelta, ModelRequest, Usage
-    from agentflow.core.ports import Candidate, ProviderAdapter
+    from agentflow.core.ports import ProviderAdapter
     from agentflow.core.requests import FunctionCallNode, SubtaskRequest
     from agentflow.core.results import TaskResult
     from agentflow.core.session import Session
@@ -59,7 +60,7 @@ _HOMES = {
     "AssociativeMatchResult": "core.context",
     "BaseHandler": "spec.handler",
     "CallContext": "core.call",
-    "Candidate": "core.ports",
+    "Candidate": "core.memory_ports",
     "Closure": "lang.closure",
     "CommandExecutor": "executors.command_executor",
     "ConfigurationError": "core.errors",

@@ -15,13 +15,15 @@ from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.event_log import FIRST, LogBounds
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits, Rate
+from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
 from agentflow.core.names import Definitions
-from agentflow.core.ports import CandidateSource, Embedder, EventStore, MemoryPort, Observer, ProviderAdapter
+from agentflow.core.ports import Observer, ProviderAdapter
 from agentflow.core.questions import Answerer, Question
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
 from agentflow.core.source import Source
+from agentflow.core.store_ports import EventStore
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.note_tools import note_tools

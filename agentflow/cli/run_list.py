@@ -11,7 +11,7 @@ from pathlib import Path
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.state import database, state_directory
 from agentflow.core.event_log import LogBounds
-from agentflow.core.ports import EventStore
+from agentflow.core.store_ports import EventStore
 from agentflow.core.values import plain
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.urls import database_file, open_store

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -20,23 +17,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.context import DataContext
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
-from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.events import Event
 from agentflow.core.frozen import frozen
-from agentflow.core.journal import (
-    EffectRow,
-    EffectState,
-    NewRun,
-    OwnedRun,
-    RunRow,
-    RunStatus,
-    SessionChanges,
-    StoredResult,
-    StoredSession,
-)
 from agentflow.core.messages import (
     Message,
     ModelDelta,
@@ -49,7 +34,6 @@ from agentflow.core.messages import (
 )
 from agentflow.core.names import CompiledTask, Definitions, NameInfo
 from agentflow.core.reasons import Reason
-from agentflow.core.remembered import Note
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.spending import Quote
@@ -211,18 +195,6 @@ class ToolPort(Protocol):
         ...
 
 
-class NotePort(Protocol):
-    """Notes that outlast a run, as the tools ``remember`` and ``recall`` see them."""
-
-    async def remember(self, text: str, key: str | None, call: CallContext) -> Note:
-        """Store a note; one of the same key is replaced. Raises DataError (``notes/size``, ``notes/database``)."""
-        ...
-
-    async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
-        """The notes a question is about, best first; without a question the last ones. Raises DataError."""
-        ...
-
-
 @frozen(kw_only=True)
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
@@ -275,76 +247,6 @@ class PromptRunner(Protocol):
         Raises ProviderError, ConfigurationError, ResourceExhausted (context, output, turns) and LimitExceeded.
         The session gets the whole exchange or nothing.
         """
-        ...
-
-
-class MemoryPort(Protocol):
-    """The one retrieval entry point. Any object with this method can be a flow's memory."""
-
-    async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
-        """What is relevant, best first; ``error`` set when the lookup failed."""
-        ...
-
-
-class ContextFinder(Protocol):
-    """The memory as services use it: within a call."""
-
-    async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
-        """What is relevant, best first; ``error`` set when the lookup failed."""
-        ...
-
-
-class Ranker(Protocol):
-    """Orders candidates by how well they answer a question."""
-
-    async def rank(
-        self, question: ContextGenerationInput, candidates: Mapping[str, str], call: CallContext | None
-    ) -> list[tuple[str, float]]:
-        """``(path, score in 0..1)`` of the best ``question.max_results`` candidates, best first.
-
-        ``candidates`` maps paths to their descriptions, by ``question.matching_strategy``. ``call`` is None outside of
-        a run.
-        """
-        ...
-
-
-@frozen
-class Candidate:
-    """A file that a :class:`CandidateSource` proposes: its absolute ``path``, the first and last of the ``lines`` that matter
-    (from 1; None: all), a ``score`` (higher is better; compared with others of the same answer only) and ``why``, in words.
-    """
-
-    path: str
-    lines: tuple[int, int] | None = None
-    score: float = 0.0
-    why: str = ""
-
-
-class CandidateSource(Protocol):
-    """Proposes files for a question, besides those that the index finds."""
-
-    async def candidates(self, question: ContextGenerationInput, limit: int) -> Sequence[Candidate]:
-        """The best ``limit`` candidates. What it raises is a warning, and the order is that without it."""
-        ...
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors that are near each other where the texts mean the like."""
-
-    @property
-    def model(self) -> str:
-        """The model, by which stored vectors are told from another's."""
-        ...
-
-    async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:
-        """A vector for each text, in order, paid for by the run of ``call``; None outside of a run.
-
-        Raises ProviderError and LimitExceeded.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Close connections."""
         ...
 
 
@@ -557,207 +459,6 @@ class HandlerPort(Protocol):
         self, query: str | None = None, initial_files: list[str] | None = None
     ) -> DataContext: ...
     def clear_data_context(self) -> None: ...
-
-
-class SessionStore(Protocol):
-    """Where conversations are stored, each with one owner at a time. Raises JournalError as :class:`JournalStore`."""
-
-    async def open(self, name: str) -> StoredSession | None:
-        """Become the owner of a conversation, which is empty if there was none; None if somebody owns it."""
-        ...
-
-    async def runs(self, name: str) -> tuple[str | None, str | None]:
-        """The run that holds a conversation, and the one that ended with it last."""
-        ...
-
-    async def change(self, name: str, changes: SessionChanges) -> None:
-        """Store changes of a conversation owned here."""
-        ...
-
-    def close(self, name: str) -> None:
-        """Give up a conversation."""
-        ...
-
-
-class ResultStore(Protocol):
-    """Where results that other runs may use again are stored, by content. Raises JournalError as :class:`JournalStore`."""
-
-    async def find(self, content: bytes, since: float) -> StoredResult | None:
-        """The result of this content, unless it is older than the unix time ``since``."""
-        ...
-
-    async def keep(self, content: bytes, result: StoredResult) -> None:
-        """Store a result, in the place of an older one."""
-        ...
-
-
-class ReusePort(Protocol):
-    """Results that are used again: those of tasks and tools declared with ``reuse``."""
-
-    async def once(
-        self,
-        kind: str,
-        name: str,
-        content: object,
-        reuse: str,
-        call: CallContext,
-        work: Callable[[], Awaitable[TaskResult]],
-    ) -> TaskResult:
-        """The result of ``work``, which ``call`` is the call of, or that of an equal ``content`` not longer ago than ``reuse``.
-
-        Of equal calls at one time one is carried out. Only successes are kept. Raises what the work raises.
-        """
-        ...
-
-
-class JournalStore(Protocol):
-    """Where durable runs are stored: rows, and nothing of what they mean.
-
-    What one caller stores is committed in the order of its calls. A store that cannot write for the moment (locked, full,
-    away) keeps what it was given and tries again; the caller waits. Raises JournalError: ``durable/database``,
-    ``durable/corrupt`` and ``durable/version`` for a store that cannot be used, ``durable/owned`` where another process
-    owns the run, ``durable/unknown-run``.
-    """
-
-    @property
-    def sessions(self) -> SessionStore:
-        """The conversations that are stored beside the runs."""
-        ...
-
-    @property
-    def results(self) -> ResultStore:
-        """The results that are stored beside the runs for others to use."""
-        ...
-
-    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
-        """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new.
-
-        A new one holds its session. Raises SessionBusy while another run does. With ``new.takes_over`` the base ends in the
-        same transaction.
-        """
-        ...
-
-    async def own(self, run: str) -> OwnedRun:
-        """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice."""
-        ...
-
-    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
-        """Store records, and forget those with the keys ``drop``; done when committed.
-
-        A record that has ended is never replaced. Fails with ``durable/owned`` when ``epoch`` is not that of the run.
-        """
-        ...
-
-    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
-        """Make a run ``waiting`` and give it up. False, and nothing changes, if an answer has come since ``seq``.
-
-        ``spent_s`` is added to what is stored.
-        """
-        ...
-
-    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
-        """Answer an open record; a waiting run becomes ``queued``. False if it has been answered before."""
-        ...
-
-    async def finish(
-        self,
-        run: str,
-        epoch: int,
-        status: RunStatus,
-        *,
-        result: Any = None,
-        error: Any = None,
-        spent_s: float = 0.0,
-        session: SessionChanges | None = None,
-    ) -> None:
-        """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored.
-
-        At its end the session that it holds is changed, and held no more.
-        """
-        ...
-
-    async def find(self, run: str) -> RunRow | None:
-        """A run; one that is running without a living owner is ``queued``."""
-        ...
-
-    async def list(self, *, limit: int = 100) -> list[RunRow]:
-        """Runs, the last updated first."""
-        ...
-
-    async def effects(self, run: str) -> list[EffectRow]:
-        """All records of a run, in the order they were made."""
-        ...
-
-    async def gc(self, before: float) -> int:
-        """Remove runs that ended before the unix time ``before``, and results that are older. Gives the number of runs.
-
-        A run whose records one that has not ended may need stays.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Store what is left, give up the runs owned, and close."""
-        ...
-
-
-class Pacer(Protocol):
-    """An observer that a run waits for when it cannot keep up: a recorder."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether what starts effects and makes deltas is to wait."""
-        ...
-
-    async def room(self) -> None:
-        """Wait until it is not."""
-        ...
-
-    def failure(self, run: str) -> Exception | None:
-        """Why a run is not recorded any further, unless that was asked before."""
-        ...
-
-
-class EventSink(Protocol):
-    """What a recorder writes to. Its methods are called on one thread at a time, never on the event loop."""
-
-    def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
-        """Write events of a run, in order; ``last`` says that none follow for now.
-
-        Raises OSError, or AgentflowError, when they cannot be written.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let go of what is open."""
-        ...
-
-
-class EventStore(EventSink, Protocol):
-    """Logs of runs: what was seen of each, redacted; nothing is resumed from them.
-
-    Its methods may be called on several threads at once. Damaged lines are passed over. Raises OSError, or AgentflowError,
-    when the store cannot be used.
-    """
-
-    def list(self, *, limit: int | None = None) -> list[LogInfo]:
-        """The logs, the last written first."""
-        ...
-
-    def find(self, run: str) -> LogInfo | None:
-        """The log of a run."""
-        ...
-
-    def read(self, run: str, after: EventId = FIRST) -> Iterator[dict[str, Any]]:
-        """The JSON data of a run's events that come after ``after``, in order, each whole. None for an unknown run."""
-        ...
-
-    def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
-        """Remove the oldest logs until what is left is within ``bounds``. Gives the ids of their runs.
-
-        The runs in ``spare`` stay, those whose log says that they wait to be gone on with, and those without an end that
-        were written to within :data:`~agentflow.core.event_log.LIVE_S` seconds.
-        """
-        ...
 
 
 ByteSource = AsyncIterator[bytes]

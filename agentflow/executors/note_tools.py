@@ -7,8 +7,9 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import DataError
+from agentflow.core.memory_ports import NotePort
 from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import NotePort, Tool
+from agentflow.core.ports import Tool
 from agentflow.core.remembered import MAX_KEY, MAX_NOTE
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json

@@ -20,11 +20,12 @@ from agentflow.core.host_code import HostCode
 from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import NameInfo, info_of_schema
 from agentflow.core.notes import Notes
-from agentflow.core.ports import ReusePort, Tool
+from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_reason
 from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.scope import Scope
+from agentflow.core.store_ports import ReusePort
 from agentflow.core.values import to_json
 from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec

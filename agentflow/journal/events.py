@@ -1,4 +1,4 @@
-"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.ports.EventStore` of a flow with a database."""
+"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.store_ports.EventStore` of a flow with a database."""
 
 from __future__ import annotations
 

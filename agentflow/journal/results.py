@@ -19,7 +19,7 @@ _COLUMNS = "kind, name, value, turns, usage, cost, at, sum"
 
 
 class SqliteResults:
-    """The :class:`~agentflow.core.ports.ResultStore` beside the runs that ``writer`` stores."""
+    """The :class:`~agentflow.core.store_ports.ResultStore` beside the runs that ``writer`` stores."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

@@ -22,7 +22,7 @@ _SCHEMA = (
 
 
 class SqliteSessions:
-    """The :class:`~agentflow.core.ports.SessionStore` beside the runs that ``writer`` stores, with their ``locks``."""
+    """The :class:`~agentflow.core.store_ports.SessionStore` beside the runs that ``writer`` stores, with their ``locks``."""
 
     def __init__(self, writer: Writer, locks: OwnerLocks) -> None:
         self._writer = writer

@@ -1,4 +1,4 @@
-"""The :class:`~agentflow.core.ports.JournalStore` in one SQLite file: for the runs of one machine."""
+"""The :class:`~agentflow.core.store_ports.JournalStore` in one SQLite file: for the runs of one machine."""
 
 from __future__ import annotations
 

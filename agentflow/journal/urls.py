@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.ports import JournalStore
+from agentflow.core.store_ports import JournalStore
 from agentflow.journal.sqlite import SqliteJournal, Sync
 
 _SQLITE = "sqlite:///"

@@ -11,7 +11,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.ports import Candidate, Embedder
+from agentflow.core.memory_ports import Candidate, Embedder
 from agentflow.memory.index import FileIndex
 from agentflow.memory.store import Store
 
@@ -25,7 +25,7 @@ _QUESTION = 4_000
 
 
 class EmbeddingSource:
-    """The :class:`~agentflow.core.ports.CandidateSource` over an embedding model.
+    """The :class:`~agentflow.core.memory_ports.CandidateSource` over an embedding model.
 
     Parameters: ``index`` holds the files, and the vectors in its database; ``embedder`` makes vectors. A file has one for
     every 40 lines, 8 at most. Raises ConfigurationError (``memory/numpy``) without the extra ``embeddings``.

@@ -17,7 +17,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, LimitExceeded, clip
 from agentflow.core.host_code import HostCode
-from agentflow.core.ports import Candidate, CandidateSource, Embedder, FilePort, Ranker
+from agentflow.core.memory_ports import Candidate, CandidateSource, Embedder, Ranker
+from agentflow.core.ports import FilePort
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean
@@ -53,7 +54,7 @@ _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", 
 class FileMemory:
     """Finds relevant files below some roots.
 
-    The :class:`~agentflow.core.ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
+    The :class:`~agentflow.core.memory_ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
     ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the age in seconds at which a question
     scans for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``,
     ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first question or by

@@ -11,7 +11,7 @@ from agentflow.memory.index import FileIndex
 
 
 class LexicalRanker:
-    """The :class:`~agentflow.core.ports.Ranker` over a file index.
+    """The :class:`~agentflow.core.memory_ports.Ranker` over a file index.
 
     Parameters: ``index`` holds the candidates. Paths are absolute.
     """

@@ -186,7 +186,7 @@ class NoteBook:
 
 
 class Notes:
-    """The notes of a flow: :class:`~agentflow.core.ports.NotePort`.
+    """The notes of a flow: :class:`~agentflow.core.memory_ports.NotePort`.
 
     Parameters: ``sharing`` ``session``: a note is found again in its conversation, ``flow``: in every run; ``home`` is what
     the flow's notes belong to (its root); ``book`` holds what lasts; ``passing`` what conversations without a name

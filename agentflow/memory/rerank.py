@@ -31,7 +31,7 @@ class RerankFailed(TaskError):
 
 
 class LlmRanker:
-    """The :class:`~agentflow.core.ports.Ranker` that asks a model.
+    """The :class:`~agentflow.core.memory_ports.Ranker` that asks a model.
 
     Parameters: ``run_task`` runs a template; ``budget_tokens`` estimated tokens per shard; ``concurrency`` shards asked
     at once; ``templates`` overrides the template names by strategy. The template is given ``query``, ``metadata`` (a

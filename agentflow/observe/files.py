@@ -73,7 +73,7 @@ class EventFile:
 
 
 class EventFiles:
-    """The :class:`~agentflow.core.ports.EventStore` in a directory: the file ``<run>.jsonl`` is the log of a run."""
+    """The :class:`~agentflow.core.store_ports.EventStore` in a directory: the file ``<run>.jsonl`` is the log of a run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -11,7 +11,7 @@ from typing import cast
 
 from agentflow.core.event_log import LogEntry
 from agentflow.core.events import Event, RunFinished, TextDelta, ThinkingDelta
-from agentflow.core.ports import EventSink
+from agentflow.core.store_ports import EventSink
 from agentflow.observe.log_lines import LogLines, Piece, PieceLine
 
 BUFFER_BYTES = 8 * 1024 * 1024

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import DeltaBase, Event, ToolProgress
-from agentflow.core.ports import Pacer
+from agentflow.core.store_ports import Pacer
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Fanout:
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
     ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
     ``deltas`` that is false gets lifecycle events only; an async one with an attribute ``keeps_all`` that is true is never
-    disconnected, however far it falls behind. A :class:`~agentflow.core.ports.Pacer` makes producers of deltas wait, as the
+    disconnected, however far it falls behind. A :class:`~agentflow.core.store_ports.Pacer` makes producers of deltas wait, as the
     caller's own stream does. Attributes: ``watched`` says whether anybody takes events,
     ``streaming`` whether anybody takes deltas, ``needs_tasks`` whether there are async observers, which :meth:`pump`
     serves.

@@ -42,7 +42,7 @@ KEY_VARIABLE = "AGENTFLOW_EMBEDDINGS_KEY"
 
 
 class Embeddings:
-    """The :class:`~agentflow.core.ports.Embedder` over HTTP.
+    """The :class:`~agentflow.core.memory_ports.Embedder` over HTTP.
 
     Parameters: ``model`` as the server names it; ``base_url`` and ``api_key`` of the server (default:
     ``AGENTFLOW_EMBEDDINGS_KEY``, then the SDK's environment variables); ``options`` as for :class:`~agentflow.providers.base.HttpAdapter`: attempts, clocks and prices are those of

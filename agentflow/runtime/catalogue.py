@@ -11,8 +11,8 @@ from agentflow.core.errors import JournalError
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogInfo
 from agentflow.core.events import Outcome
 from agentflow.core.journal import ENDED, EffectState, RunRow, RunStatus
-from agentflow.core.ports import EventStore, JournalStore
 from agentflow.core.questions import Question
+from agentflow.core.store_ports import EventStore, JournalStore
 from agentflow.runtime.waiting import question_of
 
 RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]

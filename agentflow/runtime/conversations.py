@@ -9,8 +9,8 @@ from typing import Any
 
 from agentflow.core.errors import ConfigurationError, JournalError, SessionBusy
 from agentflow.core.journal import RunRow, SessionChanges, session_held
-from agentflow.core.ports import SessionStore
 from agentflow.core.session import Session
+from agentflow.core.store_ports import SessionStore
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.runtime.codec import Codec, fingerprint

@@ -10,8 +10,9 @@ from typing import Any
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import NewRun, RunRow
 from agentflow.core.limits import Limits
-from agentflow.core.ports import JournalStore, TemplatePort
+from agentflow.core.ports import TemplatePort
 from agentflow.core.source import Source
+from agentflow.core.store_ports import JournalStore
 from agentflow.lang.program import Program
 from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.engine import Engine

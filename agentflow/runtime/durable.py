@@ -22,11 +22,11 @@ from agentflow.core.journal import (
     SessionChanges,
 )
 from agentflow.core.limits import Limits
-from agentflow.core.ports import JournalStore
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
+from agentflow.core.store_ports import JournalStore
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor

@@ -10,8 +10,9 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
+from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions, Template
-from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.core.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.questions import Answerer
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult

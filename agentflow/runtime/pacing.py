@@ -9,7 +9,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
 from agentflow.core.names import NameInfo, Template
-from agentflow.core.ports import Pacer
+from agentflow.core.store_ports import Pacer
 from agentflow.runtime.naming import EffectHandler
 
 

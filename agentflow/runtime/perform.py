@@ -30,8 +30,9 @@ from agentflow.core.effects import (
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
 from agentflow.core.host_code import HostCode
+from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
-from agentflow.core.ports import ContextFinder, SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
+from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span

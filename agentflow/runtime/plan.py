@@ -12,10 +12,10 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.journal import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
-from agentflow.core.ports import JournalStore
 from agentflow.core.results import NO_USAGE
 from agentflow.core.session import Session
 from agentflow.core.source import Span
+from agentflow.core.store_ports import JournalStore
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.budget import Budget

@@ -11,8 +11,8 @@ from typing import NoReturn
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
 from agentflow.core.messages import Usage
-from agentflow.core.ports import JournalStore
 from agentflow.core.results import NO_USAGE
+from agentflow.core.store_ports import JournalStore
 from agentflow.runtime.codec import read_usage
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.handle import AccountedRun

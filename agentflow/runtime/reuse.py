@@ -16,9 +16,9 @@ from agentflow.core.events import EffectReplayed
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.journal import StoredResult
 from agentflow.core.messages import Usage
-from agentflow.core.ports import ResultStore
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
+from agentflow.core.store_ports import ResultStore
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.runtime.budget import Budget
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=TaskResult)
 
 
 class Reuse:
-    """The :class:`~agentflow.core.ports.ReusePort` of a flow. ``redactor`` takes secrets out of what is stored."""
+    """The :class:`~agentflow.core.store_ports.ReusePort` of a flow. ``redactor`` takes secrets out of what is stored."""
 
     def __init__(self, store: ResultStore, redactor: Redactor | None = None) -> None:
         self._store = store

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.names import Template
-from agentflow.core.ports import MemoryPort, ToolPort
+from agentflow.core.ports import ToolPort
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.engine import Engine, budget_of
 from agentflow.spec.handler import BaseHandler

@@ -15,12 +15,12 @@ from agentflow.core.context import DataContext
 from agentflow.core.errors import ConfigurationError, TaskError, clip
 from agentflow.core.events import Event, ModelStarted, TextDelta
 from agentflow.core.limits import Limits
+from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.messages import Message
 from agentflow.core.ports import (
     CommandPort,
     FilePort,
     HostCommandPort,
-    MemoryPort,
     ModelRouter,
     Prompt,
     PromptRunner,

@@ -11,15 +11,8 @@ from typing import Protocol, runtime_checkable
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
 from agentflow.core.host_code import HostCode
-from agentflow.core.ports import (
-    CommandPort,
-    CommandResult,
-    ContextFinder,
-    FoundFiles,
-    HandlerPort,
-    HostCommandPort,
-    MemoryPort,
-)
+from agentflow.core.memory_ports import ContextFinder, MemoryPort
+from agentflow.core.ports import CommandPort, CommandResult, FoundFiles, HandlerPort, HostCommandPort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.spec.memory import MemorySystem
 
@@ -32,7 +25,7 @@ class DescribedMemory(Protocol):
 
 
 class HostMemory:
-    """A host's memory as a :class:`~agentflow.core.ports.ContextFinder`; calls it makes join the question's run."""
+    """A host's memory as a :class:`~agentflow.core.memory_ports.ContextFinder`; calls it makes join the question's run."""
 
     def __init__(self, memory: MemoryPort) -> None:
         self._memory = memory

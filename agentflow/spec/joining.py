@@ -13,7 +13,8 @@ from collections.abc import AsyncGenerator
 
 from agentflow.core.call import CallContext, current_call
 from agentflow.core.limits import Limits
-from agentflow.core.ports import CommandPort, ContextFinder, FilePort, PromptRunner, TemplatePort, ToolPort
+from agentflow.core.memory_ports import ContextFinder
+from agentflow.core.ports import CommandPort, FilePort, PromptRunner, TemplatePort, ToolPort
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card

@@ -16,8 +16,9 @@ from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, Tas
 from agentflow.core.events import ContextStarted
 from agentflow.core.frozen import frozen
 from agentflow.core.host_code import HostCode
+from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.models import validation_messages
-from agentflow.core.ports import CommandPort, ContextFinder, FilePort
+from agentflow.core.ports import CommandPort, FilePort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.ports import ContextFinder, PromptRunner
+from agentflow.core.memory_ports import ContextFinder
+from agentflow.core.ports import PromptRunner
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json

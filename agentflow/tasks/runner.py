@@ -13,10 +13,10 @@ from agentflow.core.errors import AgentflowError, TaskError, clip
 from agentflow.core.events import TaskStarted
 from agentflow.core.frozen import frozen
 from agentflow.core.names import narrowed
-from agentflow.core.ports import ReusePort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import reuse_unavailable
+from agentflow.core.store_ports import ReusePort
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
 from agentflow.tasks.content import NamesModels, content_of

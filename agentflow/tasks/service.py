@@ -12,16 +12,12 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
 from agentflow.core.host_code import HostCode
+from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions
-from agentflow.core.ports import (
-    CommandPort,
-    ContextFinder,
-    FilePort,
-    PromptRunner,
-    ReusePort,
-)
+from agentflow.core.ports import CommandPort, FilePort, PromptRunner
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.store_ports import ReusePort
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean

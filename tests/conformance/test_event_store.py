@@ -16,7 +16,7 @@ import pytest
 from agentflow.core.event_log import LogBounds
 from agentflow.core.events import Event, Log, ModelStarted, ProgramLoaded, RunFinished, RunStarted, TextDelta
 from agentflow.core.messages import ModelRequest, user
-from agentflow.core.ports import EventStore
+from agentflow.core.store_ports import EventStore
 from agentflow.journal.events import SqliteEvents
 from agentflow.observe.files import EventFiles
 from agentflow.observe.log_lines import LogLines, PieceLine

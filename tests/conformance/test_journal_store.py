@@ -13,7 +13,7 @@ import pytest
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, NewRun, effect_key
-from agentflow.core.ports import JournalStore
+from agentflow.core.store_ports import JournalStore
 from agentflow.journal.sqlite import SqliteJournal
 
 Opener = Callable[[], JournalStore]

@@ -14,7 +14,7 @@ import pytest
 from agentflow import MemorySystem
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.ports import MemoryPort, Ranker
+from agentflow.core.memory_ports import MemoryPort, Ranker
 from agentflow.core.results import TaskResult
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.memory import FileIndex, LexicalRanker, LlmRanker

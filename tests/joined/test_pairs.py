@@ -28,12 +28,13 @@ from agentflow import (
     ScriptedProvider,
     tool,
 )
-from agentflow.core import journal_port, ports, run_port
+from agentflow.core import journal_port, memory_ports, ports, run_port, store_ports
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.effects import CallWorkflow, Solve
+from agentflow.core.memory_ports import Candidate
 from agentflow.core.messages import ModelRequest, TextPart, user
-from agentflow.core.ports import Candidate, Prompt
+from agentflow.core.ports import Prompt
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.one_model import OneModel
@@ -739,7 +740,7 @@ def ports_of(module: Any) -> dict[str, type]:
 
 PORTS = {
     name.removesuffix("Of"): port
-    for module in (ports, run_port, journal_port)
+    for module in (ports, memory_ports, store_ports, run_port, journal_port)
     for name, port in ports_of(module).items()
 }
 """All ports; those that are generic in what a call is, by their names for a CallContext."""
