@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, TypeVar, overload
 
+from agentflow.arguments import directory, loaded, notes_of, patterns, recording_of, roots_of
 from agentflow.core.errors import ConfigurationError, JournalError
-from agentflow.core.event_log import FIRST, LogBounds
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits, Rate
 from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
@@ -23,7 +22,6 @@ from agentflow.core.remembered import NoteSharing
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
 from agentflow.core.source import Source
-from agentflow.core.store_ports import EventStore
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.note_tools import note_tools
@@ -33,21 +31,16 @@ from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
-from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import Sync
-from agentflow.journal.urls import database_file, open_store
+from agentflow.journal.urls import open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, as_source
+from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
-from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
-from agentflow.memory.notes import NoteBook, Notes
 from agentflow.memory.rerank import LlmRanker
-from agentflow.observe.files import EventFiles
-from agentflow.observe.recorder import Recorder
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
@@ -162,18 +155,18 @@ class AgentFlow:
         sandbox: str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        roots = _roots(root)
+        roots = roots_of(root)
         settings = settings or load_settings()
         self.settings = settings
         roots = roots or [settings.root, *settings.roots]
         self.limits = limits or settings.make_limits()
         self.redactor = Redactor.from_environment(os.environ, [api_key] if api_key else [])
 
-        self.files = FileAccessManager([_directory("root", each) for each in roots])
+        self.files = FileAccessManager([directory("root", each) for each in roots])
         self.commands = CommandExecutor(
             self.files,
             policy=CommandPolicy(
-                allow=(*settings.allow_commands, *_patterns(allow_commands)),
+                allow=(*settings.allow_commands, *patterns(allow_commands)),
                 deny=(*DENIED, *settings.deny_commands),
                 shell=shell or settings.shell,
             ),
@@ -218,11 +211,11 @@ class AgentFlow:
         )
         finder = index or finder_of(memory)
         templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse)
-        for template in read_directory(_directory("tasks", where)) if (where := tasks or settings.tasks) else ():
+        for template in read_directory(directory("tasks", where)) if (where := tasks or settings.tasks) else ():
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
             self.tools.add(built_in)
-        self.notes = _notes(notes, os.path.realpath(roots[0]), durable, self.redactor)
+        self.notes = notes_of(notes, os.path.realpath(roots[0]), durable, self.redactor)
         for tool in note_tools(self.notes) if self.notes is not None else ():
             self.tools.add(tool)
         saved = workflows or settings.workflows
@@ -242,13 +235,15 @@ class AgentFlow:
             approval_ttl=approval_ttl,
             redactor=self.redactor,
         )
+        self._recording = recording_of(record, durable, self.redactor) if record else None
+        if self._recording is not None:
+            self.engine.subscribe(self._recording.recorder)
+        self._records = None if self._recording is None else self._recording.events
         self._durable = (
-            None if store is None else DurableRuns(self.engine, store, self.redactor, on_inflight=on_inflight)
+            None
+            if store is None
+            else DurableRuns(self.engine, store, self.redactor, on_inflight=on_inflight, records=self._records)
         )
-        self._events = _event_store(record, durable) if record else None
-        self._recorder = None if self._events is None else _recorder(self._events, self.redactor)
-        if self._recorder is not None:
-            self.engine.subscribe(self._recorder)
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
         self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
@@ -286,8 +281,8 @@ class AgentFlow:
             if isinstance(self.memory_system, MemorySystem):
                 stack.push_async_callback(self.memory_system.aclose)
             stack.push_async_callback(self.router.aclose)
-            if self._recorder is not None:
-                stack.push_async_callback(self._recorder.aclose)
+            if self._recording is not None:
+                stack.push_async_callback(self._recording.aclose)
             if self.notes is not None:
                 stack.push_async_callback(self.notes.aclose)
             if self._durable is not None:
@@ -462,7 +457,7 @@ class AgentFlow:
         runs = self._durable_runs()
         if program is None and not overrides:
             return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight)
-        source = None if program is None else await _loaded(program)
+        source = None if program is None else await loaded(program)
         change = Change(overrides=overrides or {})
         return await runs.derive(run_id, change, source=source, bindings=bindings, limits=limits, approve=approve)
 
@@ -480,7 +475,7 @@ class AgentFlow:
         The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
         known, and the plan says so. Raises as these do.
         """
-        source = None if program is None else await _loaded(program)
+        source = None if program is None else await loaded(program)
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 
@@ -642,16 +637,7 @@ class AgentFlow:
             if own is not None:
                 own.run = run
             value = await self.engine.evaluate(compiled, environment, call, fitted=True)
-        records = self._recorded if self._events is not None else None
-        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, records)
-
-    async def _recorded(self, run_id: str) -> list[dict[str, Any]]:
-        """The recorded events of a run."""
-        store, recorder = self._events, self._recorder
-        if store is None or recorder is None:
-            return []
-        await recorder.flush()
-        return await asyncio.to_thread(lambda: list(store.read(run_id, FIRST)))
+        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
 
     async def _compiled(
         self,
@@ -666,61 +652,3 @@ class AgentFlow:
             return self.engine.compile(source, env=env, grants=grants, limits=limits, defined=defined)
         running_loop()  # raises, in words, where there is none
         return await self.engine.compiled(source, env=env, grants=grants, limits=limits, defined=defined)
-
-
-def _event_store(record: bool | str | os.PathLike[str], durable: str | None) -> EventStore:
-    """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
-    if not isinstance(record, bool):
-        return EventFiles(Path(record))
-    return EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
-
-
-def _recorder(store: EventStore, redactor: Redactor) -> Recorder:
-    return Recorder(store, text=lambda value: redactor.redact(str(value)), trim=lambda: store.gc(LogBounds()))
-
-
-def _notes(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:
-    if sharing is None:
-        return None
-    if sharing not in get_args(NoteSharing):
-        raise ConfigurationError(
-            f"notes={sharing!r} is no way to keep notes",
-            code="config/notes",
-            hint="'session' keeps them within a conversation, 'flow' for every run of this root",
-        )
-    kept = state_path() / "notes.db" if durable is None else database_file(durable)
-    return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
-
-
-async def _loaded(program: ProgramLike) -> Source:
-    source = await load_program(program)
-    return source.source if isinstance(source, Program) else as_source(source)
-
-
-def _patterns(commands: Iterable[str]) -> list[str]:
-    if isinstance(commands, str):
-        raise ConfigurationError(
-            f"allow_commands={commands!r} is one text, it must be a list of patterns",
-            code="commands/policy",
-            hint=f"write allow_commands=[{commands!r}]",
-        )
-    return list(commands)
-
-
-def _roots(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
-    if root is None:
-        return []
-    if isinstance(root, str | os.PathLike):
-        return [os.fspath(root)]
-    return [os.fspath(one) for one in root]
-
-
-def _directory(setting: str, path: str | os.PathLike[str]) -> str:
-    if not Path(path).is_dir():
-        what = "is not a directory" if Path(path).exists() else "does not exist"
-        raise ConfigurationError(
-            f"the {setting} directory {path} {what}",
-            code="config/directory",
-            hint=f"give a directory: {setting}=, --{setting}, or {setting} in agentflow.toml",
-        )
-    return os.fspath(path)

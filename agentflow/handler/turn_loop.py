@@ -7,9 +7,10 @@ that history stays valid for a strict server whatever interrupts the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, clip
@@ -82,20 +83,7 @@ class TurnLoop:
         path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
         inner = call.at(path)
         inner.grants = file_grants(call.grants).union([spec.name for spec in offered]) if offered else NO_TOOLS
-        work = PromptRun(
-            prompt,
-            inner,
-            adapter,
-            model,
-            system=self._system(prompt.system),
-            offered=offered,
-            tools=self._tools,
-            shape=self._shapes.of(prompt),
-            calibration=self._calibration,
-            pricing=self._pricing,
-            rated=self._rated,
-        )
-        outcome = await (work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work))
+        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt.system), offered)
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
@@ -109,20 +97,32 @@ class TurnLoop:
         inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
         inner.grants = NO_TOOLS
         inner.session = Session()
+        return await self._run(prompt, inner, adapter, model, system, ())
+
+    def _run(
+        self,
+        prompt: Prompt,
+        call: CallContext,
+        adapter: ProviderAdapter,
+        model: str,
+        system: str,
+        offered: tuple[ToolSpec, ...],
+    ) -> Coroutine[Any, Any, PromptOutcome]:
+        """A prompt within its time, to be awaited; ``call`` has a path of its own and the authority of what is offered."""
         work = PromptRun(
             prompt,
-            inner,
+            call,
             adapter,
             model,
             system=system,
-            offered=(),
+            offered=offered,
             tools=self._tools,
-            shape=None,
+            shape=self._shapes.of(prompt),
             calibration=self._calibration,
             pricing=self._pricing,
             rated=self._rated,
         )
-        return await (work.run() if timeout_s is None else _within(timeout_s, model, work))
+        return work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work)
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:
         first = self._router.resolve(prompt.model)

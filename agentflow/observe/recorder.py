@@ -32,8 +32,6 @@ class Recorder:
     ends when nothing comes. When more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
     :meth:`room` before they go on. A run whose events cannot be written is not recorded further: :meth:`failure` gives the
     reason once for each run, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form;
-    ``trim`` is called, in the thread, now and then when runs have ended.
-
     ``trim`` is called now and then in the thread, when runs have ended, to remove old records.
 
     Call :meth:`aclose` after the last run.

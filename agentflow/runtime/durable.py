@@ -36,7 +36,7 @@ from agentflow.runtime.deriving import Generations, another_run, known_run, over
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo, RunWork
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
-from agentflow.runtime.handle import RunResult
+from agentflow.runtime.handle import ReadEvents, RunResult
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.questions import check_answer, no_such_question
@@ -61,7 +61,9 @@ class DurableRuns:
         redactor: Redactor | None = None,
         *,
         on_inflight: OnInflight = "retry",
+        records: ReadEvents | None = None,
     ) -> None:
+        self._records = records
         self._on_inflight: OnInflight = _checked(on_inflight)
         self._engine = engine
         self._store = store
@@ -462,7 +464,9 @@ class DurableRuns:
             call.definitions = records.overrides
             value = await self._engine.evaluate(program, env, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
-        return RunEnd(status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used))
+        return RunEnd(
+            status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
+        )
 
     async def _finish(self, owned: OwnedRun, end: RunEnd, spent_s: float, changes: SessionChanges | None) -> None:
         result, error = None, None
@@ -506,7 +510,7 @@ class DurableRuns:
         stored: Mapping[str, Any] = row.result
         value = self._codec.decode(stored["value"], source)
         usage = read_usage(stored["usage"])
-        return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"]))
+        return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records))
 
 
 def _checked(on_inflight: OnInflight) -> OnInflight:

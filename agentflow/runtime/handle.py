@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, RunCancelled, clip
 from agentflow.core.events import Event
@@ -21,6 +21,9 @@ from agentflow.lib.private_files import write_private
 from agentflow.observe.stream import Subscriber
 
 _SHOWN = 20_000
+
+ReadEvents: TypeAlias = Callable[[str], Awaitable[list[dict[str, Any]]]]
+"""Gives the recorded events of the run with this id, as JSON data."""
 
 
 @frozen
@@ -35,7 +38,7 @@ class RunResult:
     cost: float | None
     run_id: str
     steps: int = 0
-    records: Callable[[str], Awaitable[list[dict[str, Any]]]] | None = field(default=None, repr=False, compare=False)
+    records: ReadEvents | None = field(default=None, repr=False, compare=False)
 
     async def report(self, path: str | Path) -> None:
         """Write the run as an HTML page, which only its owner may read.

@@ -20,6 +20,7 @@ LEVELS = {
     "runtime": 2,
     "spec": 3,
     "settings": 4,
+    "arguments": 4,
     "app": 4,
     "errors": 1,
     "events": 1,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
+from agentflow.cli.report import wire_of
 from agentflow.core.errors import ConfigurationError
 from tests.cli.test_command import agentflow
+from tests.support.model_server import ModelServer
 
 TEXT = '(defatom t (params (x)) (instructions "Say {{x}}")) (value-of (t (x "hello")))'
 
@@ -51,3 +54,30 @@ async def test_a_result_reports_itself(tmp_path: Path) -> None:
     async with AgentFlow(provider=ScriptedProvider(["hi"]), root=tmp_path) as flow:
         with pytest.raises(ConfigurationError, match="was not recorded"):
             await (await flow.run(TEXT)).report(tmp_path / "s.html")
+
+
+async def test_a_durable_result_reports_itself(tmp_path: Path) -> None:
+    """Also the recorded end of a run that another flow had carried out."""
+    for name in ("a.html", "b.html"):
+        async with AgentFlow(
+            provider=ScriptedProvider(["hi"]), root=tmp_path, durable=f"sqlite:///{tmp_path}/runs.db", record=True
+        ) as flow:
+            handle = await flow.start(TEXT, run_id="r")
+            await (await handle.result()).report(tmp_path / name)
+        assert "Content-Security-Policy" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-x", "openai:gpt-x", "openai-chat:m"])
+async def test_a_call_is_shown_as_it_was_sent(model: str, tmp_path: Path) -> None:
+    """What a report offers as curl has the address and the body that the server was sent, and no key."""
+    async with ModelServer(["hi"]) as server:
+        events: list[dict[str, Any]] = []
+        async with AgentFlow(model, base_url=server.url, api_key="sk-real-key-1234567890", root=tmp_path) as flow:
+            flow.subscribe(lambda event: events.append(event.to_dict()))
+            await flow.run(TEXT)
+            started = next(event for event in events if event["type"] == "model_started")
+            attempt = next(event for event in events if event["type"] == "attempt_started")
+            shown = wire_of(flow.router)(json.loads(json.dumps(started["request"])), attempt["provider"])
+    assert shown is not None
+    assert shown["url"].endswith(server.requests[0].path) and dict(shown["body"]) == server.requests[0].body
+    assert "real" not in json.dumps(shown) and any("$" in value for value in shown["headers"].values())

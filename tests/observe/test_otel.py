@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import context, trace
+from opentelemetry import context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -287,9 +287,3 @@ async def test_a_thousand_branches_and_an_error(tmp_path: Path, caplog: pytest.L
     assert len(parents) == 1000 and set(parents.values()) == {1}
     (run,) = [span for span in telemetry.spans if span.name.startswith("invoke_workflow")]
     assert run.status.status_code is StatusCode.ERROR and (run.attributes or {})["error.type"] == "type/argument"
-
-
-def test_the_current_span_is_untouched_without_runs() -> None:
-    """Making an observer starts nothing."""
-    Telemetry()
-    assert not trace.get_current_span().get_span_context().is_valid

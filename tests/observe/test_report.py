@@ -293,3 +293,61 @@ async def test_a_report_is_written_of_a_run_that_was_seen(tmp_path: Path) -> Non
     assert path.stat().st_mode & 0o777 == 0o600 and "<title>" in path.read_text()
     with pytest.raises(ConfigurationError, match="no run 'three' was seen"):
         await report.write(path, "three")
+
+
+def data_of(html: str) -> dict[str, Any]:
+    """The data in a report, packed as it is."""
+    found = re.search(r'id="data">([^<]+)<', html)
+    assert found is not None
+    return json.loads(gzip.decompress(b64decode(found[1])))
+
+
+async def test_a_crowd_of_steps_is_counted(events: list[dict[str, Any]]) -> None:
+    """Past the limit steps that went well and hold nothing are left out and counted at what holds them; failures stay."""
+    whole = data_of(report_html(events))["runs"][0]
+    few = data_of(report_html(events, max_steps=10))["runs"][0]
+    looks = [event for event in whole if event["type"] == "tool_started" and event["name"] == "look"]
+    left = [event for event in few if event["type"] == "tool_started"]
+    assert len(looks) >= 30 and {event["name"] for event in left} == {"broken"}
+    assert sum(event.get("folded", 0) for event in few) >= len(looks)
+    assert sum(event["type"] == "branch_started" for event in few) == sum(
+        event["type"] == "branch_started" for event in whole
+    )
+
+
+@pytest.mark.browser
+async def test_the_path_that_the_end_waited_for_is_marked(browser: Any, tmp_path: Path) -> None:
+    """Of branches side by side the one that ended last is critical, with what it did; the others are not."""
+
+    def event(kind: str, seq: int, at: float, parent: int | None, **fields: Any) -> dict[str, Any]:
+        return {
+            "type": kind,
+            "run_id": "r",
+            "slice": 1,
+            "seq": seq,
+            "path": f"0/{seq}",
+            "parent": parent,
+            "span": None,
+            "time": at,
+            **fields,
+        }
+
+    def ended(kind: str, seq: int, at: float, started: int) -> dict[str, Any]:
+        return event(kind, seq, at, started, started=started, outcome="ok", duration_s=1.0)
+
+    told = [
+        event("run_started", 1, 0.0, None, name="p"),
+        event("branch_started", 2, 0.0, 1, form="parallel", index=0),
+        event("branch_started", 3, 0.0, 1, form="parallel", index=1),
+        event("tool_started", 4, 0.1, 3, name="slow"),
+        ended("branch_finished", 5, 1.0, 2),
+        ended("tool_finished", 6, 2.0, 4),
+        ended("branch_finished", 7, 2.0, 3),
+        event("tool_started", 8, 2.0, 1, name="last"),
+        ended("tool_finished", 9, 3.0, 8),
+        ended("run_finished", 10, 3.0, 1),
+    ]
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
+    critical = await shown.page.evaluate("[...report.run.nodes.values()].filter(n => n.critical).map(n => n.label)")
+    assert sorted(critical) == ["last", "p", "parallel [1]", "slow"]
+    await shown.close()

@@ -33,17 +33,27 @@ _LEFT_OUT = frozenset({"v", "run_id"})
 _DELTAS = frozenset({"text_delta", "thinking_delta", "tool_arguments_delta", "partial_output", "tool_progress"})
 
 
-def report_html(run: Iterable[Record], other: Iterable[Record] | None = None, *, wire: Wire | None = None) -> str:
+def report_html(
+    run: Iterable[Record],
+    other: Iterable[Record] | None = None,
+    *,
+    wire: Wire | None = None,
+    max_steps: int = MAX_STEPS,
+) -> str:
     """The HTML file of a recorded run; with ``other``, an earlier run, their difference too.
 
     The records are those of one run, in order; slices follow one another. ``wire`` tells the HTTP request of a model call.
+    Past ``max_steps`` steps those that went well and hold nothing are counted only.
     """
     runs = [list(run)]
     if other is not None:
         runs.append(list(other))
     title = next((str(event.get("name")) for event in runs[0] if event.get("type") == "run_started"), "run")
     packed = _Packer()
-    data: dict[str, Any] = {"runs": [packed.events(events) for events in runs], "wires": packed.wires(runs[0], wire)}
+    data: dict[str, Any] = {
+        "runs": [packed.events(events, max_steps) for events in runs],
+        "wires": packed.wires(runs[0], wire),
+    }
     data["texts"] = packed.texts
     body = gzip.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 6, mtime=0)
     script = "\n".join(_asset(name) for name in _SCRIPTS)
@@ -75,8 +85,8 @@ class _Packer:
         self.texts: list[str] = []
         self._numbers: dict[str, str] = {}
 
-    def events(self, events: list[Record]) -> list[dict[str, Any]]:
-        dropped, counts = _crowd(events)
+    def events(self, events: list[Record], most: int) -> list[dict[str, Any]]:
+        dropped, counts = _crowd(events, most)
         shown: list[dict[str, Any]] = []
         for event in events:
             kind = event["type"]
@@ -138,10 +148,10 @@ class _Packer:
 Key = tuple[int, int]
 
 
-def _crowd(events: list[Record]) -> tuple[set[Key], dict[Key, int]]:
+def _crowd(events: list[Record], most: int) -> tuple[set[Key], dict[Key, int]]:
     """Of a run of too many steps, those to leave out, and how many were left out below each step."""
     starts = [event for event in events if event["type"].endswith("_started")]
-    if len(starts) <= MAX_STEPS:
+    if len(starts) <= most:
         return set(), {}
     parents = {
         (event.get("slice", 1), event.get("parent")) for event in events if not event["type"].endswith("_finished")

@@ -1,0 +1,84 @@
+"""What the arguments of :class:`agentflow.AgentFlow` stand for: directories, patterns, places where things are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.remembered import NoteSharing
+from agentflow.core.source import Source
+from agentflow.core.store_ports import EventStore
+from agentflow.journal.events import SqliteEvents
+from agentflow.journal.urls import database_file
+from agentflow.lang.program import Program, as_source
+from agentflow.lib.private_files import state_path
+from agentflow.lib.redact import Redactor
+from agentflow.memory.notes import NoteBook, Notes
+from agentflow.observe.files import EventFiles
+from agentflow.observe.recording import Recording
+from agentflow.runtime.program_files import ProgramLike, load_program
+
+
+def recording_of(record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor) -> Recording:
+    """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
+    store: EventStore
+    if not isinstance(record, bool):
+        store = EventFiles(Path(record))
+    else:
+        store = EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
+    return Recording(store, lambda value: redactor.redact(str(value)))
+
+
+def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:
+    """The notes of a flow whose first root is ``home``; None without. Raises ConfigurationError (``config/notes``)."""
+    if sharing is None:
+        return None
+    if sharing not in get_args(NoteSharing):
+        raise ConfigurationError(
+            f"notes={sharing!r} is no way to keep notes",
+            code="config/notes",
+            hint="'session' keeps them within a conversation, 'flow' for every run of this root",
+        )
+    kept = state_path() / "notes.db" if durable is None else database_file(durable)
+    return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
+
+
+async def loaded(program: ProgramLike) -> Source:
+    """The text of a program, read where it is a file."""
+    source = await load_program(program)
+    return source.source if isinstance(source, Program) else as_source(source)
+
+
+def patterns(commands: Iterable[str]) -> list[str]:
+    """Patterns of commands. Raises ConfigurationError (``commands/policy``) for one text."""
+    if isinstance(commands, str):
+        raise ConfigurationError(
+            f"allow_commands={commands!r} is one text, it must be a list of patterns",
+            code="commands/policy",
+            hint=f"write allow_commands=[{commands!r}]",
+        )
+    return list(commands)
+
+
+def roots_of(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
+    """The directories that ``root`` names."""
+    if root is None:
+        return []
+    if isinstance(root, str | os.PathLike):
+        return [os.fspath(root)]
+    return [os.fspath(one) for one in root]
+
+
+def directory(setting: str, path: str | os.PathLike[str]) -> str:
+    """``path`` as text. Raises ConfigurationError (``config/directory``) if it is no directory."""
+    if not Path(path).is_dir():
+        what = "is not a directory" if Path(path).exists() else "does not exist"
+        raise ConfigurationError(
+            f"the {setting} directory {path} {what}",
+            code="config/directory",
+            hint=f"give a directory: {setting}=, --{setting}, or {setting} in agentflow.toml",
+        )
+    return os.fspath(path)

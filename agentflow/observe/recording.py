@@ -1,0 +1,31 @@
+"""The records of a flow: what its runs did, written to a store and read back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.core.event_log import FIRST, LogBounds
+from agentflow.core.store_ports import EventStore
+from agentflow.observe.recorder import Recorder
+
+
+class Recording:
+    """Runs recorded in ``store``: :attr:`recorder` is the observer that writes, :meth:`events` reads.
+
+    ``text`` gives the text of objects without a JSON form.
+    """
+
+    def __init__(self, store: EventStore, text: Callable[[object], str] = str) -> None:
+        self._store = store
+        self.recorder = Recorder(store, text=text, trim=lambda: store.gc(LogBounds()))
+
+    async def events(self, run_id: str) -> list[dict[str, Any]]:
+        """The JSON data of a run's events, those that were only just published too."""
+        await self.recorder.flush()
+        return await asyncio.to_thread(lambda: list(self._store.read(run_id, FIRST)))
+
+    async def aclose(self) -> None:
+        """Write what is left, and close the store."""
+        await self.recorder.aclose()
