@@ -77,7 +77,7 @@ async def _written(report: Report | None, path: str | None) -> AsyncGenerator[No
         return
     try:
         yield
-    except BaseException:
+    except BaseException:  # of a run that was interrupted, too, there is a report
         with contextlib.suppress(AgentflowError, OSError):  # what ended the run is what is to be said
             await report.write(path)
         raise
