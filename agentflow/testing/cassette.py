@@ -5,16 +5,17 @@
 
 The first run, with a key and network, records; later ones replay without either. The file holds the method, endpoint
 and JSON body of each request, and the status, headers and bytes of each answer, chunk by chunk; keys, cookies and
-account headers are left out.
+account headers are left out. Calls replay by content, so those of concurrent branches may come in any order.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
-import difflib
 import json
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -27,8 +28,9 @@ from agentflow.core.errors import DataError
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.private_files import replace_private, write_private
 from agentflow.providers.table import open_provider
+from agentflow.testing.difference import describe_difference, nearest
 
-_VERSION = 2
+_VERSION = 3
 _KEPT_HEADERS = ("content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms")
 _REDACTED = "replayed"
 
@@ -37,9 +39,12 @@ class Cassette:
     """A file of recorded model calls.
 
     Parameters: ``path`` of the file; ``mode`` ``auto`` (replay when the file exists, else record), ``record`` or
-    ``replay``. Calls replay in recorded order, each only for the request it was recorded with: method, endpoint and
-    JSON body must be equal (``matching=False`` checks only the order). Raises DataError if the file is missing or not a
-    cassette, and from the call itself for a request that was not recorded (the message shows the difference).
+    ``replay``. A call replays for the request it was recorded with, whatever the order: method, endpoint and JSON body
+    must be equal. Equal requests that were answered differently replay in the order in which they were sent. With
+    ``matching=False`` only the order counts, for requests that are never the same twice. A call that was abandoned while
+    it was recorded (the loser of a race) gives what had arrived of it, and then nothing more until it is abandoned again.
+    Raises DataError if the file is missing or not a cassette, and from the call itself for a request that was not
+    recorded (the message names the nearest one, and what differs).
     Call :meth:`save` after recording, or use the cassette as a context manager. On an event loop write
     ``async with await Cassette.open(path) as cassette``, which reads and writes the file without holding the loop.
     """
@@ -51,10 +56,10 @@ class Cassette:
         self.recording = mode == "record" or (mode == "auto" and not self.path.exists())
         self.matching = matching
         self._calls: list[dict[str, Any]] = []
-        self._next = 0
+        self._left: dict[str, deque[dict[str, Any]]] = {}
         if not self.recording:
             with _reading(self.path):
-                self._calls = _calls(self.path, self.path.read_text("utf-8"))
+                self._load(self.path.read_text("utf-8"))
 
     @classmethod
     async def open(
@@ -67,7 +72,7 @@ class Cassette:
         if not recording:
             with _reading(cassette.path):
                 async with aiofiles.open(path, encoding="utf-8") as file:
-                    cassette._calls = _calls(cassette.path, await file.read())
+                    cassette._load(await file.read())
         return cassette
 
     def __enter__(self) -> Cassette:
@@ -87,7 +92,7 @@ class Cassette:
     @property
     def left(self) -> int:
         """Number of recorded calls not yet replayed."""
-        return 0 if self.recording else len(self._calls) - self._next
+        return sum(map(len, self._left.values()))
 
     def provider(self, dialect: str, **options: Any) -> ProviderAdapter:
         """A real adapter of ``dialect`` on this cassette; ``options`` are those of ``open_provider``."""
@@ -107,27 +112,47 @@ class Cassette:
     def _text(self) -> str:
         return json.dumps({"agentflow_cassette": _VERSION, "calls": self._calls}, indent=1, ensure_ascii=False) + "\n"
 
-    def record(self, call: dict[str, Any]) -> None:
-        """Add a call; used by the transport."""
+    def record(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Add a call that is sent now, without an answer yet; gives it. Used by the transport."""
+        call: dict[str, Any] = {"request": request, "response": None}
         self._calls.append(call)
+        return call
+
+    def forget(self, call: dict[str, Any]) -> None:
+        """Remove a call that never reached the server; used by the transport."""
+        self._calls.remove(call)
 
     def take(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The recorded call for a request. Raises DataError if it is not the next one."""
-        if self._next >= len(self._calls):
+        """The recorded call for a request. Raises DataError if there is none, or none is left."""
+        key = self._key(request)
+        left = self._left.get(key)
+        if left:
+            return left.popleft()
+        equal = sum(self._key(call["request"]) == key for call in self._calls)
+        if equal or not self._calls:
             raise DataError(
-                f"the cassette {self.path.name} holds {len(self._calls)} calls, and this is one more",
+                f"the cassette {self.path.name} holds {equal} such calls, and this is one more",
                 code="cassette/exhausted",
                 hint="record it again: delete the file and run once with a key",
             )
-        call = self._calls[self._next]
-        if self.matching and call["request"] != request:
-            raise DataError(
-                f"call {self._next + 1} is not the one recorded in {self.path.name}:\n{_difference(call['request'], request)}",
-                code="cassette/mismatch",
-                hint="record it again if the change is meant: delete the file and run once with a key",
-            )
-        self._next += 1
-        return call
+        number = nearest([call["request"] for call in self._calls], request)
+        recorded = self._calls[number]
+        replayed = all(call is not recorded for call in self._left[self._key(recorded["request"])])
+        raise DataError(
+            f"this request is not in the cassette {self.path.name}; the nearest is call {number + 1} of "
+            f"{len(self._calls)}{', which was replayed already' if replayed else ''}. What differs:\n"
+            + describe_difference(recorded["request"], request),
+            code="cassette/mismatch",
+            hint="record it again if the change is meant: delete the file and run once with a key",
+        )
+
+    def _load(self, text: str) -> None:
+        self._calls = _calls(self.path, text)
+        for call in self._calls:
+            self._left.setdefault(self._key(call["request"]), deque()).append(call)
+
+    def _key(self, request: dict[str, Any]) -> str:
+        return json.dumps(request, sort_keys=True) if self.matching else ""
 
 
 @contextlib.contextmanager
@@ -163,14 +188,9 @@ def _calls(path: Path, text: str) -> list[dict[str, Any]]:
     calls = cast(list[dict[str, Any]], data["calls"])
     for call in calls:
         answer = call["response"]
-        answer["chunks"] = [_written(read(chunk)) for chunk in answer["chunks"]]
+        if answer is not None:
+            answer["chunks"] = [_written(read(chunk)) for chunk in answer["chunks"]]
     return calls
-
-
-def _difference(recorded: dict[str, Any], request: dict[str, Any]) -> str:
-    lines = [json.dumps(side, indent=1, sort_keys=True, ensure_ascii=False).split("\n") for side in (recorded, request)]
-    diff = difflib.unified_diff(lines[0], lines[1], "recorded", "asked", lineterm="", n=1)
-    return "\n".join(list(diff)[:40])
 
 
 async def _asked(request: httpx2.Request) -> dict[str, Any]:
@@ -191,17 +211,18 @@ class _Recorder(httpx2.AsyncBaseTransport):
         self._network = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        asked = await _asked(request)
+        call = self._cassette.record(await _asked(request))
         # Compressed data would be unreadable in the file, and its bytes would depend on the library's version.
         request.headers["accept-encoding"] = "identity"
-        response = await self._network.handle_async_request(request)
+        try:
+            response = await self._network.handle_async_request(request)
+        except Exception:  # not a cancellation, which the replay must wait for
+            self._cassette.forget(call)
+            raise
         headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-        call: dict[str, Any] = {
-            "request": asked,
-            "response": {"status": response.status_code, "headers": headers, "chunks": []},
-        }
-        self._cassette.record(call)
-        response.stream = _Tape(response.stream, call["response"]["chunks"])
+        answer: dict[str, Any] = {"status": response.status_code, "headers": headers, "chunks": [], "abandoned": True}
+        call["response"] = answer
+        response.stream = _Tape(response.stream, answer)
         return response
 
     async def aclose(self) -> None:
@@ -209,16 +230,21 @@ class _Recorder(httpx2.AsyncBaseTransport):
 
 
 class _Tape(httpx2.AsyncByteStream):
-    """A response stream that records its chunks."""
+    """A response stream that records its chunks, and that it was read to its end, or broke."""
 
-    def __init__(self, inner: Any, chunks: list[Any]) -> None:
+    def __init__(self, inner: Any, answer: dict[str, Any]) -> None:
         self._inner = inner
-        self._chunks = chunks
+        self._answer = answer
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            self._chunks.append(_written(chunk))
-            yield chunk
+        try:
+            async for chunk in self._inner:
+                self._answer["chunks"].append(_written(chunk))
+                yield chunk
+        except Exception:
+            del self._answer["abandoned"]
+            raise
+        del self._answer["abandoned"]
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -231,18 +257,28 @@ class _Player(httpx2.AsyncBaseTransport):
         self._cassette = cassette
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        recorded = self._cassette.take(await _asked(request))["response"]
-        chunks = [_read(chunk) for chunk in recorded["chunks"]]
-        return httpx2.Response(recorded["status"], headers=recorded["headers"], stream=_Replay(chunks), request=request)
+        recorded: dict[str, Any] | None = self._cassette.take(await _asked(request))["response"]
+        while recorded is None:
+            await _until_abandoned()
+        return httpx2.Response(
+            recorded["status"], headers=recorded["headers"], stream=_Replay(recorded), request=request
+        )
 
 
 class _Replay(httpx2.AsyncByteStream):
-    def __init__(self, chunks: list[bytes]) -> None:
-        self._chunks = chunks
+    def __init__(self, recorded: dict[str, Any]) -> None:
+        self._recorded = recorded
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            yield chunk
+        for chunk in self._recorded["chunks"]:
+            yield _read(chunk)
+        if self._recorded.get("abandoned"):
+            await _until_abandoned()
+
+
+async def _until_abandoned() -> None:
+    """Wait, as the caller did when this was recorded, for what never came."""
+    await asyncio.get_running_loop().create_future()
 
 
 def _written(chunk: bytes) -> str | dict[str, str]:

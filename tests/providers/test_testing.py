@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from agentflow import AgentFlow
 from agentflow.core.errors import DataError
 from agentflow.core.messages import ModelDelta, ModelRequest, user
 from agentflow.core.ports import ProviderAdapter
@@ -72,7 +74,8 @@ async def test_another_request_is_a_clear_error(dialect: str, tmp_path: Path) ->
     with pytest.raises(DataError) as caught:
         await play(provider, "something else")
     assert caught.value.code == "cassette/mismatch"
-    assert "something else" in caught.value.message
+    assert "call 1 of 1" in caught.value.message
+    assert 'recorded "hi", asked "something else"' in caught.value.message
     await play(provider)
     with pytest.raises(DataError) as caught:
         await play(provider)
@@ -110,10 +113,127 @@ async def test_both_versions_replay_the_same_bytes(version: int, tmp_path: Path)
             assert (await client.get("https://api.example.com/v1/x")).content == expected
 
 
+class Delayed(httpx2.AsyncBaseTransport):
+    """Sends each request after a random time."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, seed: int) -> None:
+        self.inner = inner
+        self.random = random.Random(seed)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await asyncio.sleep(self.random.random() / 100)
+        return await self.inner.handle_async_request(request)
+
+
+BRANCHES = """
+(defatom ask (params (n integer)) (instructions "Number {{n}}"))
+(pmap (lambda (n) (value-of (ask (n n)))) (range 20) 10)
+"""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_concurrent_branches_replay_whatever_their_order(dialect: str, tmp_path: Path) -> None:
+    """What was recorded under ``pmap`` replays under it: each branch gets its own answer, in any order of arrival."""
+    path = tmp_path / "cassette.json"
+
+    async def run(cassette: Cassette, url: str, seed: int) -> Any:
+        provider = open_provider(dialect, transport=Delayed(cassette.transport(), seed), base_url=url, api_key="k")
+        async with AgentFlow("m", provider=provider) as flow:
+            return await flow.eval(BRANCHES)
+
+    async with ModelServer(lambda request: f"answer to {json.dumps(request.body)[-30:]}") as server:
+        async with await Cassette.open(path) as cassette:
+            live = await run(cassette, server.url, seed=0)
+    assert len(set(live)) == 20
+    for seed in (1, 2):
+        cassette = await Cassette.open(path, "replay")
+        assert await run(cassette, "https://api.example.com", seed) == live
+        assert cassette.left == 0
+
+
+async def test_equal_requests_replay_in_order_among_themselves(tmp_path: Path) -> None:
+    """Equal requests that were answered differently are answered so again, in their order, whatever comes between."""
+    path = tmp_path / "cassette.json"
+    async with ModelServer(["one", "two", "other", "three"]) as server:
+        with Cassette(path) as cassette:
+            provider = cassette.provider("openai-chat", base_url=server.url, api_key="k")
+            live = [await play(provider, text) for text in ("same", "same", "else", "same")]
+            await provider.aclose()
+    cassette = Cassette(path)
+    provider = cassette.provider("openai-chat")
+    assert [await play(provider, text) for text in ("else", "same", "same", "same")] == [live[2], *live[:2], live[3]]
+    with pytest.raises(DataError, match="holds 3 such calls, and this is one more"):
+        await play(provider, "same")
+    await provider.aclose()
+
+
+async def test_a_miss_names_the_nearest_request(tmp_path: Path) -> None:
+    """The message says which recorded call is the most like the one asked, and each field that differs."""
+    path = tmp_path / "cassette.json"
+    async with ModelServer(["a"], repeat=True) as server:
+        with Cassette(path) as cassette:
+            provider = cassette.provider("openai-chat", base_url=server.url, api_key="k")
+            for text in ("Translate: good morning", "Review the file " + "x" * 500 + " a.py", "Say hello"):
+                await play(provider, text, stream=False)
+            await provider.aclose()
+    provider = Cassette(path).provider("openai-chat")
+    with pytest.raises(DataError) as caught:
+        await play(provider, "Review the file " + "x" * 500 + " b.py", stream=False)
+    message = caught.value.message
+    assert caught.value.code == "cassette/mismatch" and "call 2 of 3. What differs" in message
+    line = message.splitlines()[-1]
+    assert "messages[0].content: recorded ..." in line and 'a.py"' in line and 'b.py"' in line and len(line) < 200
+    await provider.aclose()
+
+
+@pytest.mark.parametrize("answered", ["in part", "not at all"])
+async def test_an_abandoned_call_replays_as_one(answered: str, tmp_path: Path) -> None:
+    """A call that was cut off while it was recorded is no truncated answer later: nothing more comes until it is cut off."""
+    path = tmp_path / "cassette.json"
+    stuck = asyncio.Event()
+
+    async def pace(index: int) -> None:
+        if answered == "not at all" or index == 3:
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async def collect(provider: ProviderAdapter, deltas: list[ModelDelta]) -> None:
+        async for delta in provider.stream(ModelRequest((user("hi"),), model="m", stream=True)):
+            if delta.text:
+                deltas.append(delta)
+
+    async def cut_off(task: asyncio.Task[None], provider: ProviderAdapter) -> None:
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await provider.aclose()
+
+    live: list[ModelDelta] = []
+    async with ModelServer([{"text": "one two three", "pace": pace}]) as server:
+        with Cassette(path) as cassette:
+            provider = cassette.provider("openai-chat", base_url=server.url, api_key="k")
+            task = asyncio.create_task(collect(provider, live))
+            await stuck.wait()
+            while answered == "in part" and not live:
+                await asyncio.sleep(0.001)
+            await cut_off(task, provider)
+    again: list[ModelDelta] = []
+    cassette = Cassette(path)
+    provider = cassette.provider("openai-chat")
+    task = asyncio.create_task(collect(provider, again))
+    while cassette.left or len(again) < len(live):
+        await asyncio.sleep(0.001)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert again == live
+    await cut_off(task, provider)
+
+
 async def test_a_cassette_of_a_later_version_is_refused(tmp_path: Path) -> None:
     """What a later agentflow wrote is not guessed at."""
     path = tmp_path / "cassette.json"
-    path.write_text(json.dumps({"agentflow_cassette": 3, "calls": []}), encoding="utf-8")
+    path.write_text(json.dumps({"agentflow_cassette": 4, "calls": []}), encoding="utf-8")
     for open_it in (lambda: asyncio.to_thread(Cassette, path), lambda: Cassette.open(path)):
         with pytest.raises(DataError) as caught:
             await open_it()
@@ -131,7 +251,7 @@ async def test_a_cassette_on_an_event_loop(tmp_path: Path) -> None:
         provider = cassette.provider("openai-chat", base_url=server.url, api_key="k")
         live = await play(provider)
         await provider.aclose()
-    assert json.loads(path.read_text("utf-8"))["agentflow_cassette"] == 2 and path.stat().st_mode & 0o77 == 0
+    assert json.loads(path.read_text("utf-8"))["agentflow_cassette"] == 3 and path.stat().st_mode & 0o77 == 0
     async with await Cassette.open(path) as again:
         provider = again.provider("openai-chat")
         assert not again.recording and await play(provider) == live
