@@ -30,7 +30,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.compiling import beside_the_loop
+from agentflow.runtime.compiling import beside_the_loop, is_small
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
@@ -218,7 +218,13 @@ class Engine:
         defined: Definitions | None = None,
         budget: Budget | None = None,
     ) -> Program:
-        """Like :meth:`compile`, without holding the event loop; macros take their steps from ``budget``."""
+        """Like :meth:`compile`, without holding the event loop; macros take their steps from ``budget``.
+
+        What is small and needs no budget is compiled on the spot.
+        """
+        if budget is None and is_small(program if isinstance(program, str) else program.text):
+            return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
+        running_loop()  # raises, in words, where there is none
         found, request = self._request(program, env, (), grants, limits, defined)
         found = found or compiled_before(**request)
         if found is not None:

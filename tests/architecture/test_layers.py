@@ -21,6 +21,8 @@ LEVELS = {
     "spec": 3,
     "settings": 4,
     "arguments": 4,
+    "flow_programs": 4,
+    "flow_durable": 4,
     "app": 4,
     "errors": 1,
     "events": 1,

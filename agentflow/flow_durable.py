@@ -1,0 +1,199 @@
+"""The methods of :class:`agentflow.AgentFlow` for durable runs, and for what lasts beside them: sessions and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentflow.arguments import loaded
+from agentflow.core.errors import ConfigurationError, JournalError
+from agentflow.core.journal import OnInflight
+from agentflow.core.limits import Limits
+from agentflow.core.questions import Question
+from agentflow.core.reuse import seconds_of
+from agentflow.core.session import Session
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.runtime.conversations import LastingSession
+from agentflow.runtime.durable import DurableRuns
+from agentflow.runtime.durable_run import DurableRun, RunInfo
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.generations import Change, Overrides
+from agentflow.runtime.plan import RunPlan
+from agentflow.runtime.program_files import ProgramLike, load_program
+from agentflow.runtime.questions import no_such_question
+from agentflow.runtime.run import Approver
+from agentflow.spec.joining import executing_call
+
+
+class DurableMethods:
+    """Starts, resumes and answers durable runs. A base of :class:`agentflow.AgentFlow`, which builds what the methods use."""
+
+    engine: Engine
+    _durable: DurableRuns | None
+
+    async def start(
+        self,
+        program: ProgramLike,
+        bindings: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        labels: Mapping[str, str] | None = None,
+        session: Session | None = None,
+    ) -> DurableRun:
+        """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
+
+        Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and one
+        that has ended gives its recorded end. The other parameters are as for :meth:`run`; the run has ``session`` until
+        it ends. Raises ConfigurationError
+        (``config/durable``) for a flow without ``durable=``, JournalError when the run cannot be stored, belongs to a
+        living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
+        """
+        runs = self._durable_runs()
+        if executing_call() is not None:
+            raise JournalError(
+                "a durable run cannot be started inside a call of another run",
+                code="durable/nested",
+                hint="use flow.run there: what it does is part of the run around it, and as durable as that",
+            )
+        values = dict(bindings or {})
+        grants = None if allow is None else frozenset(allow)
+        source = await load_program(program)
+        compiled = await self.engine.compiled(source, env=SexpEnvironment(values), grants=grants, limits=limits)
+        return await runs.start(
+            compiled,
+            values,
+            run_id=run_id,
+            limits=limits,
+            allow=allow,
+            approve=approve,
+            labels=labels,
+            session=session,
+        )
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        program: ProgramLike | None = None,
+        overrides: Overrides | None = None,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+        on_inflight: OnInflight | None = None,
+    ) -> DurableRun:
+        """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
+
+        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
+        the run's, ``on_inflight`` the flow's. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
+        (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
+        that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
+        then replace and add to the run's. Asked for again it is the same generation. Raises as :meth:`start`, and
+        JournalError ``durable/unknown-run``, ``durable/bindings`` and ``durable/override``.
+        """
+        runs = self._durable_runs()
+        if program is None and not overrides:
+            return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight)
+        source = None if program is None else await loaded(program)
+        change = Change(overrides=overrides or {})
+        return await runs.derive(run_id, change, source=source, bindings=bindings, limits=limits, approve=approve)
+
+    async def plan(
+        self,
+        run_id: str,
+        *,
+        program: ProgramLike | None = None,
+        overrides: Overrides | None = None,
+        at: str | None = None,
+        bindings: Mapping[str, Any] | None = None,
+    ) -> RunPlan:
+        """What :meth:`resume` with these arguments, or with ``at`` :meth:`fork`, would do; nothing is carried out or stored.
+
+        The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
+        known, and the plan says so. Raises as these do.
+        """
+        source = None if program is None else await loaded(program)
+        change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
+        return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
+
+    async def remove_runs(self, older_than: str) -> int:
+        """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and results for reuse that are older.
+
+        None that waits, works or is to go on is removed, nor one whose records such a run may need. Gives the number of
+        runs. Raises ValueError for what is no length of time, and as :meth:`start`.
+        """
+        return await self._durable_runs().gc(seconds_of(older_than))
+
+    async def fork(
+        self,
+        run_id: str,
+        at: str,
+        *,
+        as_run: str | None = None,
+        overrides: Overrides | None = None,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+    ) -> DurableRun:
+        """Run a durable run again from one of its effects on, beside it, as another run.
+
+        ``at`` is the path of that effect: it and what started after it had ended are carried out, everything else is
+        answered from records. ``as_run`` is the id of the fork, which else gets one that is the same for the same fork.
+        The other parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
+        """
+        change = Change(overrides=overrides or {}, cut=at)
+        return await self._durable_runs().derive(
+            run_id, change, as_run=as_run, bindings=bindings, limits=limits, approve=approve
+        )
+
+    def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
+        """A conversation that lasts: ``async with flow.session("user-42") as session``, to be passed to runs.
+
+        It is loaded from the database of the durable runs, belongs to the block alone, in all processes, and is stored
+        after each run in it and at the end of the block. A durable run that was interrupted keeps it, until it is gone on
+        with or cancelled. Entering the block raises SessionBusy when somebody else has had the session for ``wait_s``
+        seconds, and JournalError. Raises ConfigurationError: ``config/durable`` for a flow without ``durable=``,
+        ``config/session`` for what is no name.
+        """
+        return self._durable_runs().sessions.session(name, wait_s)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a durable run for good, whether it works here or was interrupted. Raises as :meth:`resume`."""
+        await self._durable_runs().cancel(run_id)
+
+    async def send(self, run_id: str, key: str, answer: Any) -> None:
+        """Answer a question or an approval of a run, which it then goes on with: the first answer counts.
+
+        ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema; that
+        of an approval is True or False. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
+        when nothing is open under this key, or no more; and as :meth:`resume`.
+        """
+        if self.engine.questions.answer(run_id, key, answer):
+            return
+        if self._durable is None:
+            raise no_such_question(run_id, key, self.engine.questions.of(run_id))
+        await self._durable.send(run_id, key, answer)
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """The open questions and approvals of a run, in the order in which they were asked. Raises as :meth:`resume`."""
+        open_here = self.engine.questions.of(run_id)
+        if open_here or self._durable is None:
+            return open_here
+        return await self._durable.questions(run_id)
+
+    async def runs(self, limit: int = 100) -> list[RunInfo]:
+        """The durable runs, the last changed first. Raises as :meth:`start`."""
+        return await self._durable_runs().list(limit)
+
+    async def find_run(self, run_id: str) -> RunInfo | None:
+        """The durable run of this id, or None. Raises as :meth:`start`."""
+        return await self._durable_runs().find(run_id)
+
+    def _durable_runs(self) -> DurableRuns:
+        if self._durable is None:
+            raise ConfigurationError(
+                "this flow stores no runs", code="config/durable", hint="AgentFlow(durable='sqlite:///runs.db')"
+            )
+        return self._durable

@@ -1,0 +1,185 @@
+"""The methods of :class:`agentflow.AgentFlow` that compile and run programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentflow.core.limits import Limits
+from agentflow.core.session import Session
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.handle import OwnReader, ReadEvents, RunResult, RunStream
+from agentflow.runtime.program_files import ProgramLike, load_program, source_of
+from agentflow.runtime.run import Approver
+from agentflow.spec.handler import BaseHandler
+from agentflow.spec.joining import executing_call, in_run
+
+
+class ProgramMethods:
+    """Compiles and runs programs. A base of :class:`agentflow.AgentFlow`, which builds what the methods use."""
+
+    limits: Limits
+    engine: Engine
+    handler: BaseHandler
+    _records: ReadEvents | None
+
+    def compile(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        allow: Iterable[str] | None = None,
+    ) -> Program:
+        """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
+
+        This is start-up code: it works on the spot, some milliseconds for a thousand characters, and longer for macros.
+        :meth:`run` and :meth:`stream` compile what is long beside the event loop.
+
+        ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name.
+        Raises SexpSyntaxError and SexpEvaluationError with the span.
+        """
+        return self.engine.compile(
+            source_of(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
+        )
+
+    async def run(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        env: SexpEnvironment | None = None,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+        priority: int = 0,
+    ) -> RunResult:
+        """Run a program to its end.
+
+        ``bindings`` are variables it finds; ``env`` an environment whose variables and tasks it shares; ``session`` a
+        conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
+        named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
+        of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
+        ``max_tokens`` lower the limits in force, and never raise them; where
+        runs wait for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first. Called from inside a
+        tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
+        result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
+        LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
+        """
+        if max_cost is not None or max_tokens is not None:
+            limits = self._lowered(limits, max_cost, max_tokens)
+        return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority)
+
+    def stream(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        env: SexpEnvironment | None = None,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+        priority: int = 0,
+    ) -> RunStream:
+        """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
+
+        Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
+        """
+        if max_cost is not None or max_tokens is not None:
+            limits = self._lowered(limits, max_cost, max_tokens)
+        return RunStream(
+            lambda own: self._main(
+                program, bindings, env, session, limits, allow, approve, run_id, labels, own, priority
+            )
+        )
+
+    async def eval(self, program: ProgramLike, **options: Any) -> Any:
+        """The value of a program; :meth:`run` without the rest of its result."""
+        return (await self.run(program, **options)).value
+
+    async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
+        """Run a program with the host's authority and make the tasks it defines the flow's: all, or none when it fails.
+
+        Every later run finds them. Gives their names. Raises the program's error.
+        """
+        source = await load_program(program)
+        async with in_run(self.engine, "define", self.handler.session) as call:
+            return await self.engine.define(source, bindings, call)
+
+    async def call(self, function: Any, *arguments: Any) -> Any:
+        """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
+        outer = executing_call()
+        if outer is not None and outer.run.services is self.engine:
+            return await outer.call(function, *arguments)
+        async with in_run(self.engine, "call", self.handler.session) as call:
+            return await call.call(function, *arguments)
+
+    def _lowered(self, limits: Limits | None, usd: float | None, tokens: int | None) -> Limits | None:
+        """``limits``, or those in force where this is called, with no more money and tokens than this."""
+        outer = executing_call()
+        return (limits or (self.limits if outer is None else outer.run.limits)).lowered(usd, tokens)
+
+    async def _main(
+        self,
+        program: ProgramLike,
+        bindings: Mapping[str, Any] | None,
+        env: SexpEnvironment | None,
+        session: Session | None,
+        limits: Limits | None,
+        allow: Iterable[str] | None,
+        approve: Approver | None,
+        run_id: str | None,
+        labels: Mapping[str, str] | None,
+        own: OwnReader | None,
+        priority: int,
+    ) -> RunResult:
+        grants = None if allow is None else frozenset(allow)
+        outer = executing_call()
+        if outer is not None and outer.grants is not None:
+            grants = outer.grants if grants is None else grants & outer.grants
+        source = await load_program(program)
+        if env is not None:
+            environment = env.with_bindings(bindings) if bindings else env
+        else:
+            environment = SexpEnvironment(dict(bindings or {}))
+        if outer is not None and limits is not None:
+            limits = limits.within(outer.run.limits)
+        defined = outer.definitions if outer is not None else None
+        compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits, defined=defined)
+        if outer is not None:
+            path = outer.next_path("program", compiled.source.digest, bindings or {})
+            part, call = self.engine.join(
+                outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
+            )
+            if own is not None:
+                own.run = part
+            async with self.engine.called_back(outer), part.clock():
+                value = await self.engine.evaluate(compiled, environment, call, fitted=True)
+            return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
+        async with self.engine.open(
+            compiled.source.name,
+            session=session,
+            program=compiled.source.digest,
+            limits=limits,
+            grants=grants,
+            own=own,
+            approver=approve,
+            run_id=run_id,
+            labels=labels,
+            priority=priority,
+        ) as (run, call):
+            if own is not None:
+                own.run = run
+            value = await self.engine.evaluate(compiled, environment, call, fitted=True)
+        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
