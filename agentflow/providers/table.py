@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -119,15 +120,13 @@ class Router:
         aiohttp: bool | None = None,
     ) -> None:
         self.prices = prices or Prices()
-        if provider is not None and self.prices.stated:
-            provider = PricedProvider(provider, self.prices)
-        if provider is not None and rates is not None:
-            provider = PacedProvider(provider, rates)
-        self._provider = provider
-        self._options = AdapterOptions(
+        self._rates = rates
+        self._provider = None if provider is None else self._served(provider)
+        self._options: AdapterOptions = AdapterOptions(
             clocks=clocks, retry=retry, gate=gate, aiohttp=aiohttp, prices=self.prices, rates=rates
         )
         self._adapters: dict[tuple[str, str | None], ProviderAdapter] = {}
+        self._replaced: list[ProviderAdapter] = []
         self._dialect: str | None = None
         self._name = model or ""
         if base_url is not None:
@@ -149,6 +148,11 @@ class Router:
         if self._dialect is None:
             return self._name or None
         return f"{self._dialect}:{self._name}" if self._name else self._dialect
+
+    @property
+    def has_own_adapter(self) -> bool:
+        """Whether a ready adapter serves all models, so that none is built."""
+        return self._provider is not None
 
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
         """Adapter and bare name; see :class:`agentflow.core.ports.ModelRouter`."""
@@ -179,10 +183,40 @@ class Router:
 
     async def aclose(self) -> None:
         """Close every adapter that was built, and ``provider``."""
-        adapters = list(self._adapters.values())
+        adapters = [*self._adapters.values(), *self._replaced]
         if self._provider is not None:
             adapters.append(self._provider)
         await asyncio.gather(*(adapter.aclose() for adapter in adapters))
+
+    @contextmanager
+    def replacing(
+        self, *, provider: ProviderAdapter | None = None, transport: Any = None, api_key: str | None = None
+    ) -> Generator[None]:
+        """Within the block ``provider`` serves all models; or adapters over ``transport``, with ``api_key``, for tests.
+
+        What was built in the block is closed with the router.
+        """
+        before = self._provider, self._adapters, self._options, self._api_keys
+        self._adapters = {}
+        if provider is not None:
+            self._provider = self._served(provider)
+        elif transport is not None:
+            options: AdapterOptions = {**self._options}
+            options["transport"] = transport
+            self._options = options
+            if api_key is not None:
+                self._api_keys = dict.fromkeys(dialects(), api_key)
+        try:
+            yield
+        finally:
+            self._replaced += self._adapters.values()
+            self._provider, self._adapters, self._options, self._api_keys = before
+
+    def _served(self, provider: ProviderAdapter) -> ProviderAdapter:
+        """A ready adapter, with the prices and rates of this router."""
+        if self.prices.stated:
+            provider = PricedProvider(provider, self.prices)
+        return provider if self._rates is None else PacedProvider(provider, self._rates)
 
     def _split(self, model: str) -> tuple[str, str]:
         """Split into dialect and name. Names may contain colons (``llama3:8b``): only a known dialect is split off."""

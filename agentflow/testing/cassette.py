@@ -18,17 +18,20 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import aiofiles
 import aiofiles.os
 import httpx2
 
-from agentflow.core.errors import DataError
+from agentflow.core.errors import ConfigurationError, DataError
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.private_files import replace_private, write_private
 from agentflow.providers.table import open_provider
 from agentflow.testing.difference import describe_difference, nearest
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
 
 _VERSION = 3
 _KEPT_HEADERS = ("content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms")
@@ -100,6 +103,22 @@ class Cassette:
             options["api_key"] = _REDACTED
         return open_provider(dialect, transport=self.transport(), **options)
 
+    @contextlib.contextmanager
+    def answers(self, flow: AgentFlow) -> Generator[AgentFlow]:
+        """Within the block the model calls of ``flow`` are replayed or recorded, whatever models it names; gives the flow.
+
+        Raises ConfigurationError for a flow whose ``provider=`` is an adapter of its own.
+        """
+        if flow.router.has_own_adapter:
+            raise ConfigurationError(
+                "the flow has an adapter of its own, whose traffic a cassette cannot see",
+                code="cassette/provider",
+                hint="give the flow a model instead of provider=, or provider=cassette.provider('anthropic')",
+            )
+        key = None if self.recording else _REDACTED
+        with flow.router.replacing(transport=self.transport(), api_key=key):
+            yield flow
+
     def transport(self) -> httpx2.AsyncBaseTransport:
         """The transport that records or replays, for a client of your own."""
         return _Recorder(self) if self.recording else _Player(self)
@@ -162,7 +181,9 @@ def _reading(path: Path) -> Generator[None]:
         yield
     except FileNotFoundError:
         raise DataError(
-            f"there is no cassette {path}", code="cassette/missing", hint="record it: mode='record', with a key"
+            f"there is no cassette {path}",
+            code="cassette/missing",
+            hint="record it with a key: mode='record', or pytest --record-cassettes",
         ) from None
     except (ValueError, KeyError, TypeError):
         raise DataError(

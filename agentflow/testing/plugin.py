@@ -1,16 +1,85 @@
-"""The pytest plugin: the fixture ``no_network``. Load it with ``pytest_plugins = ["agentflow.testing.plugin"]``."""
+"""The pytest plugin: the fixtures ``flow``, ``script``, ``cassette`` and ``no_network``.
+
+pytest loads it through its entry point. Every import of ours stands within a fixture, so that a test run that uses none
+pays for none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentflow.testing.network import forbid_network
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.testing.cassette import Cassette
+    from agentflow.testing.script import Script
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--record-cassettes``."""
+    group = parser.getgroup("agentflow")
+    group.addoption(
+        "--record-cassettes",
+        action="store_true",
+        default=False,
+        help="let the fixture `cassette` record real model calls anew, with a key and the network, instead of replaying",
+    )
 
 
 @pytest.fixture
 def no_network() -> Iterator[None]:
     """Forbid network use within a test: an attempt raises NetworkForbidden."""
+    from agentflow.testing.network import forbid_network
+
     with forbid_network():
         yield
+
+
+@pytest.fixture
+def script() -> Script:
+    """What models answer in this test, by task; of no flow yet but that of the fixture ``flow``."""
+    from agentflow.testing.script import Script
+
+    return Script()
+
+
+@pytest.fixture
+def flow_options() -> Mapping[str, Any]:
+    """Arguments of the flow of the fixture ``flow``; override it to give tools, a root or limits."""
+    return {}
+
+
+@pytest.fixture
+def flow(flow_options: Mapping[str, Any], script: Script, no_network: None) -> Generator[AgentFlow]:
+    """A flow whose models are answered by ``script``, without network."""
+    import asyncio
+
+    from agentflow.app import AgentFlow
+
+    with script.answers(AgentFlow(**flow_options)) as flow:
+        yield flow
+    # A loop that is made the current one of its thread would take the place of that of an asyncio plugin.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(flow.aclose())
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
+    """The recorded model calls of this test, ``cassettes/MODULE/TEST.json`` beside it; see ``--record-cassettes``."""
+    from agentflow.core.errors import DataError
+    from agentflow.testing.cassette import Cassette
+
+    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    path = request.path.parent / "cassettes" / request.path.stem / f"{name}.json"
+    recording = request.config.getoption("--record-cassettes")
+    failed = request.session.testsfailed
+    try:
+        cassette = Cassette(path, "record" if recording else "replay")
+    except DataError as error:
+        pytest.fail(error.render(), pytrace=False)
+    yield cassette
+    if request.session.testsfailed == failed:
+        cassette.save()

@@ -35,6 +35,20 @@ def test_python_blocks_run(where: str, code: str, tmp_path: Path, monkeypatch: p
     exec(compile(code, where, "exec"), {"__name__": "__main__"})
 
 
+def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:
+    """The files that the page shows make a project whose tests pass, as a user would run them."""
+    page = (ROOT / "docs/testing.md").read_text("utf-8")
+    files = re.findall(r'^```python title="(.*?)"\n(.*?)^```', page, re.M | re.S)
+    assert sum(name.startswith("test_") for name, _ in files) >= 4
+    for name, text in files:
+        (tmp_path / name).write_text(text, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_python_examples_run(script: Path, tmp_path: Path) -> None:
     """Every Python example runs as a new user would run it."""
