@@ -23,7 +23,7 @@ SCROLL = """async () => {
   const long = [];
   new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
   for (let at = 0; at <= 200; at += 1) {
-    report.list.scrollTop = (report.list.scrollHeight * at) / 200;
+    report.timeline.list.scrollTop = (report.timeline.list.scrollHeight * at) / 200;
     await new Promise(requestAnimationFrame);
   }
   await new Promise((resolve) => setTimeout(resolve, 100));
@@ -63,10 +63,10 @@ async def measure(count: int) -> None:
             await page.wait_for_function("globalThis.report")
             ready = await page.evaluate("performance.now()") / 1000
             # every branch opened, so that there is something to scroll through
-            await page.evaluate("report.closed.clear(); report.refresh()")
+            await page.evaluate("report.timeline.closed.clear(); report.timeline.refresh()")
             longest = await page.evaluate(SCROLL)
             nodes = await page.evaluate("document.querySelectorAll('*').length")
-            rows = await page.evaluate("report.rows.length")
+            rows = await page.evaluate("report.timeline.rows.length")
             await browser.close()
     print(
         f"ready after {ready:.2f} s (1.5); {nodes} elements for {rows:,} rows (1,000); longest task while scrolling {longest:.0f} ms (50)"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import re
-import shutil
 from base64 import b64decode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelRequest
 from agentflow.observe.report.build import MAX_TEXT, report_html
 from agentflow.observe.report.observer import Report
+from tests.support.report_page import Page, ended, event
 
 HOSTILE = '<script>document.title="owned"</script><img src=x onerror=alert(1)>\u202egnp.exe'
 PROGRAM = """; a report
@@ -56,50 +54,6 @@ async def record(program: str, reply: Any = answer, **bindings: Any) -> list[dic
 
 
 @pytest.fixture
-async def browser() -> AsyncIterator[Any]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium here")
-    from playwright.async_api import async_playwright
-
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        await browser.close()
-
-
-class Page:
-    """A report opened in the browser; whatever it logs or requests is kept."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.said: list[str] = []
-        self.requested: list[str] = []
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("request", lambda request: self.requested.append(request.url))
-
-    @classmethod
-    async def open(cls, browser: Any, path: Path, html: str) -> Page:
-        await asyncio.to_thread(path.write_text, html, "utf-8")
-        shown = cls(await browser.new_page(viewport={"width": 1500, "height": 900}))
-        await shown.page.goto(path.as_uri())
-        await shown.page.wait_for_function("globalThis.report")
-        return shown
-
-    async def text(self, selector: str) -> str:
-        return str(await self.page.inner_text(selector))
-
-    async def count(self, selector: str) -> int:
-        return int(await self.page.evaluate("s => document.querySelectorAll(s).length", selector))
-
-    async def close(self) -> None:
-        assert self.said == [] and len(self.requested) == 1, (self.said, self.requested)
-        assert [await self.count(name) for name in ("script", "img", "a")] == [0, 0, 0]
-        await self.page.close()
-
-
-@pytest.fixture
 async def events() -> list[dict[str, Any]]:
     return await record(PROGRAM)
 
@@ -113,10 +67,10 @@ async def test_the_head_says_what_the_events_say(browser: Any, events: list[dict
     tasks = sum(event["type"] == "task_started" for event in events)
     usage = next(event["usage"] for event in events if event["type"] == "run_finished")
     for expected in (
-        "outcome ok",
-        f"model calls {calls}",
-        f"tasks {tasks}",
-        f"tokens {usage['input_tokens']:,} in",
+        "ok\n",
+        f"model calls\n{calls}",
+        f"tasks\n{tasks}",
+        f"tokens in\n{usage['input_tokens']:,}",
         "user=ada",
     ):
         assert expected in head
@@ -151,12 +105,12 @@ async def test_the_timeline_folds_filters_and_zooms(browser: Any, events: list[d
     shown = await Page.open(browser, tmp_path / "r.html", report_html(events))
     rows = await shown.text(".rows")
     assert "pmap 30/30" in rows and "parallel [0]" in rows and "attempt" not in rows
-    before = await shown.page.evaluate("report.rows.length")
+    before = await shown.page.evaluate("report.timeline.rows.length")
     await shown.page.click("[data-chip=failed]")
     labels = await shown.page.eval_on_selector_all(".row .label", "all => all.map(each => each.textContent)")
     assert any("broken" in label for label in labels) and not any("look" in label for label in labels)
     await shown.page.click("[data-chip=failed]")
-    assert await shown.page.evaluate("report.rows.length") == before
+    assert await shown.page.evaluate("report.timeline.rows.length") == before
     await shown.page.fill("input[type=search]", "f29.py")
     assert "pmap [29]" in await shown.text(".rows") and "pmap [28]" not in await shown.text(".rows")
     await shown.page.fill("input[type=search]", "")
@@ -167,7 +121,7 @@ async def test_the_timeline_folds_filters_and_zooms(browser: Any, events: list[d
     await shown.page.keyboard.press("Escape")
     assert not await shown.page.is_visible("aside")
     await shown.page.click("button[title^='zoom in']")
-    assert await shown.page.evaluate("report.zoom") == 2
+    assert await shown.page.evaluate("report.timeline.zoom") == 2
     await shown.close()
 
 
@@ -205,9 +159,9 @@ async def test_two_runs_are_joined_by_path_and_place(browser: Any, tmp_path: Pat
     after = await record(text.replace("EXTRA", '(t (x "more"))'), ["a", "b", "another answer", "d"], word="new word")
     shown = await Page.open(browser, tmp_path / "r.html", report_html(after, before))
     await shown.page.click("#compare")
-    kinds = await shown.page.eval_on_selector_all("aside details", "all => all.map(each => each.dataset.kind)")
-    assert sorted(kinds) == ["changed input"] * 2 + ["changed output"] * 2 + ["only right"] * 2
-    await shown.page.click("aside details[data-kind='changed input'] summary")
+    kinds = await shown.page.eval_on_selector_all("aside details", "all => all.map(each => each.dataset.change)")
+    assert sorted(kinds) == ["input"] * 2 + ["output"] * 2 + ["second"] * 2
+    await shown.page.click("aside details[data-change='input'] summary")
     await shown.page.wait_for_selector("aside ins")
     assert "new" in await shown.text("aside ins") and "old" in await shown.text("aside del")
     await shown.close()
@@ -250,9 +204,11 @@ async def test_many_events_are_few_elements(browser: Any, events: list[dict[str,
     html = report_html(many)
     assert len(many) > 49_000 and len(html) < 2_000_000
     shown = await Page.open(browser, tmp_path / "r.html", html)
-    assert await shown.page.evaluate("report.rows.length") > 24_000
+    assert await shown.page.evaluate("report.timeline.rows.length") > 24_000
     for share in (0, 0.3, 0.7, 1):
-        await shown.page.evaluate("s => { report.list.scrollTop = s * report.list.scrollHeight }", share)
+        await shown.page.evaluate(
+            "s => { report.timeline.list.scrollTop = s * report.timeline.list.scrollHeight }", share
+        )
         await shown.page.wait_for_timeout(50)
         assert await shown.count("*") < 1_000
     assert "t24599" in await shown.text(".rows")
@@ -318,22 +274,6 @@ async def test_a_crowd_of_steps_is_counted(events: list[dict[str, Any]]) -> None
 @pytest.mark.browser
 async def test_the_path_that_the_end_waited_for_is_marked(browser: Any, tmp_path: Path) -> None:
     """Of branches side by side the one that ended last is critical, with what it did; the others are not."""
-
-    def event(kind: str, seq: int, at: float, parent: int | None, **fields: Any) -> dict[str, Any]:
-        return {
-            "type": kind,
-            "run_id": "r",
-            "slice": 1,
-            "seq": seq,
-            "path": f"0/{seq}",
-            "parent": parent,
-            "span": None,
-            "time": at,
-            **fields,
-        }
-
-    def ended(kind: str, seq: int, at: float, started: int) -> dict[str, Any]:
-        return event(kind, seq, at, started, started=started, outcome="ok", duration_s=1.0)
 
     told = [
         event("run_started", 1, 0.0, None, name="p"),

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any, TypeAlias, cast
 
-Record: TypeAlias = Mapping[str, Any]
-"""An event as it is recorded: its JSON object."""
+from agentflow.observe.difference import Done, Record, pairs_of
+
 Wire: TypeAlias = Callable[[Record, str], Mapping[str, Any] | None]
 """The HTTP request of a model request, by the name of who was asked, as ``{url, headers, body}``; None where it is not known."""
 
@@ -28,7 +28,8 @@ MAX_STEPS = 200_000
 MAX_WIRES = 500
 """Model calls that can be copied as curl."""
 _SHARED = 24
-_SCRIPTS = ("text.js", "fold.js", "view.js", "start.js")
+_APART = 10_000_000
+_SCRIPTS = ("text.js", "fold.js", "program.js", "timeline.js", "drawer.js", "compare.js", "view.js", "start.js")
 _LEFT_OUT = frozenset({"v", "run_id"})
 _DELTAS = frozenset({"text_delta", "thinking_delta", "tool_arguments_delta", "partial_output", "tool_progress"})
 
@@ -54,6 +55,7 @@ def report_html(
         "runs": [packed.events(events, max_steps) for events in runs],
         "wires": packed.wires(runs[0], wire),
     }
+    data["pairs"] = _pairs(runs[1], runs[0]) if other is not None else []
     data["texts"] = packed.texts
     body = gzip.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 6, mtime=0)
     script = "\n".join(_asset(name) for name in _SCRIPTS)
@@ -68,6 +70,22 @@ def report_html(
         f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+def _pairs(earlier: list[Record], later: list[Record]) -> list[tuple[str, int | None, int | None]]:
+    """The steps of two runs joined: what changed, and the number of the step in each as the page counts them."""
+    first, second = _bases(earlier), _bases(later)
+
+    def number(effect: Done | None, bases: Mapping[int, int]) -> int | None:
+        return None if effect is None else bases[effect.at[0]] + effect.at[1]
+
+    return [(each.change, number(each.first, first), number(each.second, second)) for each in pairs_of(earlier, later)]
+
+
+def _bases(events: list[Record]) -> dict[int, int]:
+    """What the page adds to the ``seq`` of each slice of a run, so that the numbers of its steps are unique."""
+    slices = dict.fromkeys([1, *[event.get("slice", 1) for event in events]])
+    return {part: at * _APART for at, part in enumerate(slices)}
 
 
 def _asset(name: str) -> str:
@@ -112,10 +130,9 @@ class _Packer:
             return {}
         wires: dict[str, Any] = {}
         asked: dict[int, Record] = {}
-        base, part = 0, 1
+        bases = _bases(events)
         for event in events:
-            if event.get("slice", part) != part:  # as the page numbers the slices of a run
-                part, base = event["slice"], base + 10_000_000
+            base = bases[event.get("slice", 1)]
             if event["type"] == "model_started":
                 asked[base + event["seq"]] = event
             elif event["type"] == "attempt_started" and len(wires) < MAX_WIRES:

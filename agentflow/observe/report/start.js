@@ -24,5 +24,5 @@ function folded(events) {
 
 unpack("data").then((data) => {
   const runs = data.runs.map(folded);
-  globalThis.report = new View(runs[0], runs[1] || null, data.wires);
+  globalThis.report = new View(runs[0], runs[1] || null, data.wires, data.pairs);
 }, (error) => { document.body.textContent = `This report cannot be read: ${error.message}`; });
