@@ -30,10 +30,12 @@ from agentflow.core.journal_port import JournalPortOf
 from agentflow.core.names import Definitions, narrowed
 from agentflow.core.paths import content_mark, label_mark
 from agentflow.core.run_port import RunPortOf, RunServicesOf
-from agentflow.core.scope import Scope
+from agentflow.core.scope import QuietPart, QuietScope, Scope
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
 from agentflow.core.steps import StepLog
+
+_new: Any = object.__new__
 
 Mark: TypeAlias = "str | Callable[[], str]"
 """One link of a subtask chain: its text, or what works the text out when somebody reads the chain, which is rare."""
@@ -189,7 +191,7 @@ class CallContext:
     def _fork(self, path: str, kind: type[CallContext] | None = None) -> CallContext:
         """This call at another path, with a numbering of its own."""
         # Field by field: every effect forks a call or two, and a constructor with keywords takes twice the time.
-        call = object.__new__(kind or CallContext)
+        call = _new(kind or CallContext)
         call.run = self.run
         call.path = path
         call.parent = self.parent
@@ -302,34 +304,41 @@ class CallContext:
         call.loop = asyncio.get_running_loop()
         return call
 
-    def scope(
-        self,
-        started: type[EventBase],
-        /,
-        *,
-        path: str | None = None,
-        nested: bool = False,
-        **fields: Any,
-    ) -> Scope[CallContext]:
+    def scope(self, started: type[EventBase], path: str | None = None, /, **fields: Any) -> Scope[CallContext]:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
 
         Inside, ``scope.call`` is the call (at a path of its own, unless ``path`` is given). The call of an effect serves
-        as that of its scope, unless it is ``nested``: then ``scope.call`` may be changed before the block. Leave results
-        with ``scope.set(result=..., usage=...)``; the Finished event is published however the block ends.
+        as that of its scope. Leave results with ``scope.set(result=..., usage=...)``; the Finished event is published
+        however the block ends.
         """
-        # A further keyword here costs every scope: each field is compared with the names of all of them.
-        ordinal = self._ordinal
-        if ordinal == -1 and path is None and not nested:
-            self._ordinal = 0
-            return Scope(self, started, fields)
-        if path is not None:
-            child = self._fork(path)
-        elif ordinal >= 0 and self._ordered:
-            self._ordinal = ordinal + 1
-            child = self._fork(f"{self.path}/{ordinal}.0")
-        else:
-            child = self._fork(self.next_path(started.__name__, fields))
-        return Scope(child, started, fields)
+        # A parameter with a name here costs every scope: each field is compared with all of them. Scopes that nobody
+        # watches are built without the call of a constructor.
+        watched = self.run.watched
+        if path is None:
+            ordinal = self._ordinal
+            if ordinal == -1:
+                self._ordinal = 0
+                if watched:
+                    return Scope(self, started, fields)
+                quiet = _new(QuietScope)
+                quiet.call = self
+                return quiet
+            if ordinal >= 0 and self._ordered:
+                self._ordinal = ordinal + 1
+                path = f"{self.path}/{ordinal}.0"
+            else:
+                path = self.next_path(started.__name__, fields)
+        if watched:
+            return Scope(self._fork(path), started, fields)
+        part = _new(QuietPart)
+        part.outer = self
+        part.path = path
+        part.inner = None
+        return part
+
+    def nested(self, started: type[EventBase], /, **fields: Any) -> Scope[CallContext]:
+        """The same for what has a call of its own even where this is the call of an effect: it may be changed before the block."""
+        return self.scope(started, self.next_path(started.__name__, fields), **fields)
 
     async def ask_human(self, question: str, schema: Mapping[str, Any] | None = None) -> Any:
         """Ask somebody, from inside a tool: ``await ctx.ask_human("How many?", {"type": "integer"})``. Gives the answer.

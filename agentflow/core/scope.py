@@ -40,6 +40,10 @@ class Emitter(Protocol):
 
     @property
     def run(self) -> Watchable: ...
+    def at(self: C, path: str, /) -> C:
+        """This call at another path, with a numbering of its own."""
+        ...
+
     def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
         """Publish an event. Returns its ``seq``; 0 when nobody watches."""
         ...
@@ -63,23 +67,19 @@ class Scope(Generic[C]):
         self.watched = call.run.watched
 
     def __enter__(self) -> Scope[C]:
-        if self.watched:
-            call = self.call
-            self._values: dict[str, Any] = {}
-            self._began = time.perf_counter()
-            self._seq = call.parent = call.emit(self._started, **self._fields)
+        call = self.call
+        self._values: dict[str, Any] = {}
+        self._began = time.perf_counter()
+        self._seq = call.parent = call.emit(self._started, **self._fields)
         return self
 
     def set(self, **values: Any) -> None:
         """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own."""
-        if self.watched:
-            self._values.update(values)
+        self._values.update(values)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.watched:
-            return
         values = self._values
         outcome: Outcome
         if error is not None:
@@ -94,6 +94,40 @@ class Scope(Generic[C]):
             if name in self._fields:
                 values.setdefault(name, self._fields[name])
         self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
+
+
+class QuietScope(Scope[C]):
+    """A pair that nobody watches: it has only the call inside, which whoever makes the scope sets."""
+
+    __slots__ = ()
+    watched = False  # pyright: ignore[reportIncompatibleVariableOverride, reportAssignmentType]
+
+    def __enter__(self) -> QuietScope[C]:
+        return self
+
+    def set(self, **values: Any) -> None:
+        """Nobody reads them."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class QuietPart(QuietScope[C]):
+    """The same at a ``path`` of its own within ``outer``: the call inside is made when it is asked for, if ever."""
+
+    __slots__ = ("inner", "outer", "path")
+
+    inner: C | None
+    outer: C
+    path: str
+
+    @property
+    def call(self) -> C:  # pyright: ignore[reportIncompatibleVariableOverride]
+        inner = self.inner
+        if inner is None:
+            inner = self.inner = self.outer.at(self.path)
+        return inner
 
 
 def _outcome_of(error: BaseException, journal: Suspendable | None) -> Outcome:

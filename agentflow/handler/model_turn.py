@@ -213,7 +213,7 @@ class _Progress:
         if wait.over:
             self._waited()
         else:
-            self._wait = self._call.scope(WaitStarted, path=self._call.path, reason=wait.reason)
+            self._wait = self._call.scope(WaitStarted, self._call.path, reason=wait.reason)
             self._wait.__enter__()
 
     def _waited(self, error: BaseException | None = None) -> None:

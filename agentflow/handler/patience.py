@@ -17,7 +17,7 @@ PATIENCE_S = 1.0
 @asynccontextmanager
 async def waiting(call: CallContext, reason: WaitReason, *, code: str, message: str) -> AsyncGenerator[None, None]:
     """A block that waits: WaitStarted and WaitFinished at the path of ``call``, and a Warning after a while."""
-    with call.scope(WaitStarted, path=call.path, reason=reason) as scope:
+    with call.scope(WaitStarted, call.path, reason=reason) as scope:
         late = asyncio.get_running_loop().call_later(PATIENCE_S, scope.call.warn, code, message)
         try:
             yield

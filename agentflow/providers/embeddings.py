@@ -92,7 +92,7 @@ class Embeddings:
         quote = await self._prices.quote(self._adapter, self.model, tokens) if purse.priced else None
         reserved = purse.reserve(tokens, _ANSWER_TOKENS, quote, self.model)
         if reserved.waits:
-            with call.scope(WaitStarted, path=call.path, reason="budget"):
+            with call.scope(WaitStarted, call.path, reason="budget"):
                 await reserved.granted()
         return reserved
 

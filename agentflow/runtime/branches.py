@@ -55,7 +55,7 @@ class _Fork:
         if self.verdict is not None:
             await self.verdict.begins(index)
         count = len(self.values)
-        scope = rt.call.scope(BranchStarted, path=f"{self.prefix}{index}", form=self.form, index=index, count=count)
+        scope = rt.call.scope(BranchStarted, f"{self.prefix}{index}", form=self.form, index=index, count=count)
         session = scope.call.session = rt.call.session.fork()
         strand = rt.child(scope.call, branch=True)
         try:

@@ -29,7 +29,7 @@ def depth_of(call: CallContext) -> int:
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
     """A block in which what ``call`` does waits for a permit, as a pair of events where somebody watches."""
-    return call.scope(WaitStarted, path=call.path, reason="permit") if call.run.watched else nullcontext()
+    return call.scope(WaitStarted, call.path, reason="permit") if call.run.watched else nullcontext()
 
 
 class Permits:

@@ -50,7 +50,7 @@ def waiting(question: Question, call: CallContext) -> Scope[CallContext]:
     """The pair of events around the wait for an answer."""
     return call.scope(
         WaitStarted,
-        path=call.path,
+        call.path,
         reason=question.reason,
         key=question.key,
         question=question.question,

@@ -222,7 +222,7 @@ class Run:
         if not self._asking_turn.locked():
             async with self._asking_turn:
                 return await _answer(host, request, reason, call)
-        with call.scope(WaitStarted, path=call.path, reason=reason):
+        with call.scope(WaitStarted, call.path, reason=reason):
             async with self._asking_turn:
                 return await _given(host(request))
 
@@ -231,7 +231,7 @@ async def _answer(host: Callable[[Any], Any], request: object, reason: WaitReaso
     answer = host(request)
     if not isinstance(answer, Awaitable):
         return answer
-    with call.scope(WaitStarted, path=call.path, reason=reason):
+    with call.scope(WaitStarted, call.path, reason=reason):
         return await _given(answer)
 
 

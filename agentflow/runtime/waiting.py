@@ -95,7 +95,7 @@ async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[An
     due = float(row.value["due"])
     left = due - time.time()
     if left > PARKED_S and CLEANUP not in call.path:
-        with call.scope(WaitStarted, path=call.path, reason="timer"):
+        with call.scope(WaitStarted, call.path, reason="timer"):
             await records.parking.wait(call, permits_of(call), due=due)
     elif left > 0:
         await asyncio.sleep(left)

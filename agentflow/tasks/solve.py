@@ -79,7 +79,7 @@ class Solver:
         mark = _mark(effect, allow)
         depth = 1 + sum(ancestor.startswith(("sub:", "solve:")) for ancestor in call.subtask_chain)
         self._warn_of_unknown(allow, call)
-        with call.scope(SubtaskStarted, nested=True, request=request, depth=depth) as scope:
+        with call.nested(SubtaskStarted, request=request, depth=depth) as scope:
             scope.call.add_mark(mark)
             if mark in call.subtask_chain:
                 result = _refused("a program asks to solve the very goal it was written for", "cycle", "solve/cycle")

@@ -49,7 +49,7 @@ class Subtasks:
         depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
         request = replace(request, depth=depth)
         mark = fingerprint(compiled.name, request) if compiled is not None else ""
-        with call.scope(SubtaskStarted, nested=True, request=request, depth=depth) as scope:
+        with call.nested(SubtaskStarted, request=request, depth=depth) as scope:
             inner = scope.call
             inner.session = self._session(compiled, request, call)
             inner.add_mark(f"sub:{mark}")

@@ -211,7 +211,7 @@ class WorkflowLibrary:
         # One counting mark instead of one per level: chains are copied at each call.
         chain = (*(mark for mark in call.subtask_chain if not mark.startswith("workflow:")), f"workflow:{nested}")
         request = SubtaskRequest(subtype="workflow", name=workflow.name, inputs=dict(effect.arguments))
-        with call.scope(TaskStarted, nested=True, name=workflow.name, request=request) as scope:
+        with call.nested(TaskStarted, name=workflow.name, request=request) as scope:
             scope.call.subtask_chain = chain
             result = await self._run(workflow, effect.arguments, scope.call, nested)
             scope.set(result=result, usage=result.usage)

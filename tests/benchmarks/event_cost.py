@@ -51,7 +51,17 @@ def least(work: Callable[[], object], times: int = TIMES) -> float:
 
 def pair(call: CallContext) -> Callable[[], None]:
     def work() -> None:
-        with call.scope(ToolStarted, path="0/1.0", name="add", arguments=None, call_id=None):
+        with call.scope(ToolStarted, "0/1.0", name="add", arguments=None, call_id=None):
+            pass
+
+    return work
+
+
+def own_pair(call: CallContext) -> Callable[[], None]:
+    """A pair on the call of an effect, as those of tasks and tools are, with that call."""
+
+    def work() -> None:
+        with call.start(None, "tool").scope(ToolStarted, name="add", arguments=None, call_id=None):
             pass
 
     return work
@@ -88,6 +98,7 @@ async def main() -> None:
     print(f"an event nobody hears           {least(lambda: quiet.log('m')):8.2f} us")
     print(f"an event somebody hears         {least(lambda: loud.log('m')):8.2f} us")
     print(f"a pair nobody watches           {least(pair(quiet)):8.2f} us")
+    print(f"an effect's call, and its pair  {least(own_pair(quiet)):8.2f} us")
     print(f"a pair somebody watches         {least(pair(loud)):8.2f} us")
     print(f"a task's run nobody watches     {await task():8.1f} us")
     print(f"a task's run, no deltas taken   {await task(Quiet()):8.1f} us")

@@ -47,10 +47,10 @@ def rows(tree: RunTree, height: int = 20) -> list[str]:
 def branches(tree: RunTree, count: int) -> list[Any]:
     """The scopes of the branches of a pmap, each with a task that asks a model."""
     call: Any = CallContext(Watched(tree), span=SPAN)
-    call.scope(RunStarted, path="0", name="p").__enter__()
+    call.scope(RunStarted, "0", name="p").__enter__()
     scopes: list[Any] = []
     for index in range(count):
-        branch = call.scope(BranchStarted, path=f"0/1.{index}", form="pmap", index=index, count=count)
+        branch = call.scope(BranchStarted, f"0/1.{index}", form="pmap", index=index, count=count)
         branch.__enter__()
         task = branch.call.scope(TaskStarted, name="ask")
         task.__enter__()
