@@ -59,9 +59,10 @@ class DurableMethods:
                 hint="use flow.run there: what it does is part of the run around it, and as durable as that",
             )
         values = dict(bindings or {})
-        grants = None if allow is None else frozenset(allow)
         source = await load_program(program)
-        compiled = await self.engine.compiled(source, env=SexpEnvironment(values), grants=grants, limits=limits)
+        environment = SexpEnvironment(values)
+        grants = await self.engine.granted(allow, source, environment)
+        compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits)
         return await runs.start(
             compiled,
             values,

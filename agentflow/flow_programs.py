@@ -70,7 +70,8 @@ class ProgramMethods:
         runs wait for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first. Called from inside a
         tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
         result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
-        LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
+        LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
+        ``allow`` that mean nothing.
         """
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
@@ -144,18 +145,18 @@ class ProgramMethods:
         own: OwnReader | None,
         priority: int,
     ) -> RunResult:
-        grants = None if allow is None else frozenset(allow)
         outer = executing_call()
-        if outer is not None and outer.grants is not None:
-            grants = outer.grants if grants is None else grants & outer.grants
         source = await load_program(program)
         if env is not None:
             environment = env.with_bindings(bindings) if bindings else env
         else:
             environment = SexpEnvironment(dict(bindings or {}))
+        defined = outer.definitions if outer is not None else None
+        grants = await self.engine.granted(allow, source, environment, defined)
+        if outer is not None and outer.grants is not None:
+            grants = outer.grants if grants is None else grants & outer.grants
         if outer is not None and limits is not None:
             limits = limits.within(outer.run.limits)
-        defined = outer.definitions if outer is not None else None
         compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits, defined=defined)
         if outer is not None:
             path = outer.next_path("program", compiled.source.digest, bindings or {})

@@ -420,6 +420,10 @@ class SolverPort(Protocol):
 class WorkflowPort(Protocol):
     """Carries out ``call-workflow``."""
 
+    async def known(self) -> Sequence[str]:
+        """The names of all saved workflows."""
+        ...
+
     async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> Any: ...
 
 

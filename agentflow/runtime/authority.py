@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import AskHuman, CallWorkflow, Effect, GetContext, Solve, TaskCall, ToolCall
-from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.names import ASK, permitted
+from agentflow.core.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
+from agentflow.core.names import ASK, FILES, Names, permitted
+from agentflow.core.ports import WorkflowPort
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
+from agentflow.lang.analyzer import EFFECT_NAMES
+from agentflow.lang.forms import FORMS
+from agentflow.lib.suggest import did_you_mean
 
 _CONTEXT = frozenset({"get_context", "system:get_context"})
 
@@ -70,3 +75,33 @@ def not_granted(name: str, grants: frozenset[str] | None, span: Span | None) -> 
 
 def _listed(grants: frozenset[str] | None) -> str:
     return ", ".join(sorted(grants or ())[:20]) or "none"
+
+
+async def grants_of(allow: Iterable[str], text: str, names: Names, workflows: WorkflowPort | None) -> frozenset[str]:
+    """What ``allow`` grants a program with this ``text``, around which ``names`` mean something.
+
+    A name that means nothing yet is granted if the program mentions it, which may define it. Raises ConfigurationError
+    (``config/allow``) for any other, since it can only be a mistake.
+    """
+    grants = () if isinstance(allow, str) else tuple(allow)
+    if isinstance(allow, str) or not all(isinstance(name, str) for name in cast(tuple[object, ...], grants)):
+        raise ConfigurationError(
+            f"allow is a list of names, and this is {clip(repr(allow), 100)}",
+            code="config/allow",
+            hint="write allow=['name', ...]",
+        )
+    unknown = [name for name in grants if not _means_something(name, names) and name not in text]
+    others = await workflows.known() if unknown and workflows is not None else ()
+    for name in unknown:
+        if name not in others:
+            raise ConfigurationError(
+                f"allow: there is no task, tool or workflow '{clip(name, 100)}' to be granted",
+                code="config/allow",
+                hint=did_you_mean(name, [*names.known_names(), *others]) or "register it first, or leave it out",
+            )
+    return frozenset(grants)
+
+
+def _means_something(name: str, names: Names) -> bool:
+    forms = name in FORMS or name in EFFECT_NAMES or name == ASK
+    return forms or name.startswith(FILES) or names.describe(name) is not None

@@ -29,6 +29,7 @@ from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
+from agentflow.runtime.authority import grants_of
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.compiling import beside_the_loop, is_small
 from agentflow.runtime.definitions import NamesInForce, view
@@ -272,6 +273,22 @@ class Engine:
         if env is not None:
             defined = env if defined is None else view(env, None, defined)
         return NamesInForce(self.effects, env, defined)
+
+    async def granted(
+        self,
+        allow: Iterable[str] | None,
+        program: str | Source | Program,
+        env: SexpEnvironment,
+        defined: Definitions | None = None,
+    ) -> frozenset[str] | None:
+        """The grants that ``allow`` gives a program, None for the host's authority.
+
+        Raises ConfigurationError (``config/allow``) for a name that means nothing.
+        """
+        if allow is None:
+            return None
+        text = program if isinstance(program, str) else program.text
+        return await grants_of(allow, text, self.names(env, defined), self.effects.workflows)
 
     async def evaluate(
         self,

@@ -147,6 +147,10 @@ class WorkflowLibrary:
         """The loaded or saved workflow of that name, or None."""
         return self._known.get(name)
 
+    async def known(self) -> list[str]:
+        """Names of all workflows, sorted; those of the directory are loaded before."""
+        return self.names() if self._loaded else await self.load()
+
     async def load(self) -> list[str]:
         """Read the directory's ``.sexp`` workflow files. Returns their names. Raises DataError naming a faulty file.
 
@@ -190,8 +194,7 @@ class WorkflowLibrary:
         Returns the program's value as a TaskResult (a TaskResult unchanged). Unknown names, missing or invalid
         parameters and nesting past the limit are FAILED results; errors of the program pass through.
         """
-        if not self._loaded:
-            await self.load()
+        await self.known()
         workflow = self._known.get(effect.name)
         if call.run.journal is not None:
             text = None if workflow is None else workflow.render()

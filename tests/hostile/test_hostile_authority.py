@@ -445,7 +445,7 @@ async def test_an_untrusted_procedure_asks_wherever_it_is_called(
         return bool(answer)
 
     text = f"(lambda (. more) (value-of {WRITE}))"
-    granted = ["system:write_file", "boss", "defatom"]
+    granted = ["system:write_file", "defatom", *(["boss"] if way == "by_model" else [])]
     if way == "by_model":
         arguments = {"file_path": "made.txt", "content": "x"}
         ground.replies += [{"tool_calls": [{"name": "system:write_file", "arguments": arguments}]}, "done"]

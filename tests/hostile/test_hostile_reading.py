@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
+from agentflow.core.errors import ConfigurationError
 from agentflow.handler.tools import subtask_tool
+from agentflow.tasks.workflows import MAGIC
 
 FILES = ("docs/a.md", "docs/deep/b.md", "src/c.py", "d[1].md")
 
@@ -68,7 +70,6 @@ GRANTS: dict[str, tuple[list[str], set[str]]] = {
     "one_star_is_one_name": (["files:*"], {"d[1].md"}),
     "two": (["files:src/?.py", "files:docs/a.md"], {"src/c.py", "docs/a.md"}),
     "another_tool": (["system:write_file", "files:"], set()),
-    "no_prefix": (["docs/a.md"], set()),
 }
 """Grants, and the files that they let code give to a task."""
 
@@ -85,6 +86,34 @@ WAYS = {
     "model": "(boss)",
 }
 """How code gives the file ``{}`` to a task."""
+
+
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "a_file": (["plain", "docs/a.md"], "leave it out"),
+    "a_misspelling": (["system:read_fles"], "'system:read_files'"),
+    "a_text": ("plain", "allow=['name', ...]"),
+    "no_name": ([None], "allow=['name', ...]"),
+}
+"""Values of ``allow`` that can only be mistakes, and what the hint says."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_grant_of_nothing_is_refused(mistake: str, ground: Ground) -> None:
+    """What is no task, tool, workflow or pattern of files cannot be granted: nothing runs."""
+    allow, hint = MISTAKES[mistake]
+    with pytest.raises(ConfigurationError) as caught:
+        await ground.flow.run("(plain)", allow=allow)
+    assert caught.value.code == "config/allow" and hint in (caught.value.hint or "") and not ground.sent
+
+
+async def test_a_grant_may_name_what_there_will_be(ground: Ground, tmp_path: Path) -> None:
+    """Tasks that the program defines can be granted, and workflows of a directory that was not read yet."""
+    own = '(defatom mine (params) (instructions "x")) (get-field (mine) \'status)'
+    granted = ["mine", "files:docs/*", "get_context", "defatom", "ask-human", "solve"]
+    assert (await ground.flow.run(own, allow=granted)).value == "COMPLETE"
+    (tmp_path / "add.sexp").write_text(f'{MAGIC}\n;;; {{"name": "add"}}\n(+ 1 2)')
+    async with AgentFlow(provider=ScriptedProvider([]), workflows=tmp_path) as flow:
+        assert (await flow.run("'fine", allow=["add"])).value == "fine"
 
 
 @pytest.mark.parametrize("way", WAYS)
