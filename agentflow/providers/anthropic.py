@@ -80,7 +80,7 @@ class AnthropicProvider(HttpAdapter):
         make, size = transport.http_clients(
             anthropic, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
         )
-        client = anthropic.AsyncAnthropic(
+        client = transport.quiet_client(anthropic.AsyncAnthropic)(
             api_key=self._api_key,
             base_url=self._base_url,
             max_retries=0,

@@ -42,14 +42,16 @@ class Watch:
     of chunks. Here a move is an assignment; the timer checks the current deadline when it fires.
 
     Parameters: ``end`` is the loop time at which the call is ``over`` whatever it awaits, its consumer included; None
-    while it waits for its turn.
+    while it waits for its turn. ``look`` is the loop time at which the timer first fires at the latest: as early as the
+    deadlines that will follow, so that none of them moves it forward.
     """
 
-    __slots__ = ("_cancelling", "_due", "_fired", "_handle", "_loop", "_task", "end", "over")
+    __slots__ = ("_cancelling", "_due", "_fired", "_first", "_handle", "_loop", "_task", "end", "over")
 
-    def __init__(self, end: float | None = None) -> None:
+    def __init__(self, end: float | None = None, look: float | None = None) -> None:
         self.over = False
         self.end = end
+        self._first = look
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._handle: asyncio.TimerHandle | None = None
@@ -68,7 +70,8 @@ class Watch:
         self._due = due
         handle = self._handle
         if handle is None:
-            self._handle = self._loop.call_at(due, self._look)
+            look, self._first = self._first, None
+            self._handle = self._loop.call_at(due if look is None or due < look else look, self._look)
         elif handle.when() > due:
             handle.cancel()
             self._handle = self._loop.call_at(due, self._look)

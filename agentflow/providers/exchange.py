@@ -82,7 +82,9 @@ class HttpCall:
         now = self.loop.time()
         self.deadline = None if wall is None else now + wall
         # The consumer's time is given back, but not for ever: at twice its time a call is over.
-        self.watch = Watch(None if wall is None else now + 2 * wall)
+        self.watch = Watch(
+            None if wall is None else now + 2 * wall, None if clocks.idle_s is None else now + clocks.idle_s
+        )
         self.streaming = request.stream
         self.path = ""
         self.body = b""

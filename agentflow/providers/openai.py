@@ -54,7 +54,7 @@ class OpenAIProvider(HttpAdapter):
         make, size = transport.http_clients(
             openai, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
         )
-        client = openai.AsyncOpenAI(
+        client = transport.quiet_client(openai.AsyncOpenAI)(
             api_key=self._api_key or os.environ.get("OPENAI_API_KEY") or common.NO_KEY,
             base_url=self._base_url,
             max_retries=0,

@@ -12,13 +12,15 @@ import importlib.util
 import socket
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import httpx2
 
 from agentflow.core.errors import ProtocolError, clip
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.exchange import plain_headers
+
+T = TypeVar("T")
 
 MAX_ERROR_BODY = 1024 * 1024
 """Bytes read of a failure's body; the rest is ignored."""
@@ -186,6 +188,19 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for member in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _causes(member)
+
+
+def quiet_client(kind: type[T]) -> type[T]:
+    """The SDK's client class ``kind`` without the six headers that describe this machine to whatever server is called.
+
+    They name its operating system, processor and interpreter; no server needs them, and on each call they are merged,
+    checked and written. What sends the call is still named by ``User-Agent``, which holds the name of the class.
+    """
+    return cast(type[T], type(kind.__name__, (kind,), {"platform_headers": _no_headers}))
+
+
+def _no_headers(client: object) -> dict[str, str]:
+    return {}
 
 
 RESPONSE: Any = httpx2.Response

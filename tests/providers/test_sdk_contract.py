@@ -115,6 +115,31 @@ async def test_a_response_hook_may_replace_the_stream(name: str) -> None:
         await made.close()
 
 
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_quiet_client_does_not_describe_the_machine(name: str) -> None:
+    """``platform_headers`` may be overridden: a call, also on a copy's pool, names the SDK and not the machine it runs on."""
+    from agentflow.providers.transport import quiet_client
+
+    sdk, kind, options, path = CLIENTS[name]
+    async with ModelServer(["fine", "fine"], repeat=True) as server:
+        quiet = quiet_client(kind)(api_key="k", base_url=server.url, max_retries=0, **options)
+        loud = client(name, server.url)
+        for each in (loud, quiet, quiet.copy(http_client=httpx2.AsyncClient())):
+            await each.post(
+                path, cast_to=httpx2.Response, content=b"{}", stream=True, stream_cls=sdk.AsyncStream[object]
+            )
+            await each.close()
+        before, *after = [{key.lower(): value for key, value in sent.headers.items()} for sent in server.requests]
+        telling = {
+            f"x-stainless-{what}" for what in ("lang", "package-version", "os", "arch", "runtime", "runtime-version")
+        }
+        assert telling <= set(before)
+        for headers in after:
+            assert telling.isdisjoint(headers)
+            assert headers["user-agent"] == before["user-agent"]
+            assert headers["authorization"] == "Bearer k"
+
+
 def test_the_anthropic_schema_transformation_is_public() -> None:
     """``anthropic.transform_schema`` closes objects as the API's structured output demands."""
     made = anthropic.transform_schema({"type": "object", "properties": {"a": {"type": "string"}}})
