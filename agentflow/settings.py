@@ -24,7 +24,7 @@ from agentflow.providers.table import check_base_url, check_model
 
 FILE_NAME = "agentflow.toml"
 _ARGUMENTS = "the arguments"
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "AGENTFLOW_MODEL": "model",
     "AGENTFLOW_BASE_URL": "base_url",
     "AGENTFLOW_ROOT": "root",
@@ -34,7 +34,9 @@ _ENVIRONMENT = {
     "AGENTFLOW_EMBEDDINGS": "embeddings",
     "AGENTFLOW_EMBEDDINGS_URL": "embeddings_url",
 }
-_NOT_FROM_A_FILE = ("embeddings", "embeddings_url")
+"""The variables, with the settings that they are."""
+NOT_FROM_A_FILE = ("embeddings", "embeddings_url")
+"""Settings that no file may name."""
 
 
 def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
@@ -69,44 +71,53 @@ def _judge_rules(rules: list[str]) -> None:
 
 
 class Settings(BaseModel):
-    """What an ``agentflow.toml`` may say.
-
-    ``model`` as ``dialect:name``; ``fallbacks`` models to try after it; ``base_url`` of the server; ``root`` or
-    ``roots`` what file tools and the index may see; ``tasks`` a directory of XML templates; ``workflows`` a directory
-    of saved workflows; ``sandbox`` the command back-end (bubblewrap, landlock, auto, none); ``allow_commands`` and
-    ``deny_commands`` patterns of commands (``git log *``, ``python *``); ``shell`` grants command texts with shell
-    operators; ``limits`` a table of :class:`~agentflow.core.limits.Limits`; ``prices`` a table of models with tables of
-    :class:`~agentflow.providers.prices.Price`, which cannot lower a price that is known;
-    ``rates`` a table of models with tables of :class:`~agentflow.core.limits.Rate`; ``model_settings``
-    native request fields; ``system`` the base system prompt; ``concurrency`` model calls at once; ``rerank`` lets a
-    model re-rank what the index finds; ``embeddings`` a model on the server at ``embeddings_url`` that finds files by what
-    they mean, which no file may name, since it would be sent the files; ``decompose`` rounds in which a task that ran out of context or output is split
-    up by a written program (0: never). The key never stands in the file.
-    """
+    """What an ``agentflow.toml`` may say. The key of a model never stands in the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str | None, _judged(check_model)] = None
+    """The model, as ``dialect:name``."""
     fallbacks: list[str] = []
+    """Models to try after it, in order, when a call fails before anything was delivered."""
     base_url: Annotated[str | None, _judged(check_base_url)] = None
+    """The address of the model server. A file may only name one on this machine, since it is sent your key."""
     root: str = "."
+    """What file tools and the index may see."""
     roots: list[str] = []
+    """Further roots."""
     tasks: str | None = None
+    """A directory of XML task templates."""
     workflows: str | None = None
+    """A directory of saved workflows."""
     sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
+    """What confines commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``, which no file may say."""
     allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
+    """Patterns of commands that models may run unasked (``git log *``, ``python *``)."""
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
+    """Patterns of commands that nobody may run."""
     shell: bool = False
+    """Grant command texts with shell operators."""
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
+    """A table of limits, by name."""
     rates: Annotated[dict[str, Any], _judged(read_rates)] = {}
+    """A table of models (``"anthropic:*"``), each with a table of ``requests_per_min`` and ``tokens_per_min``."""
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
+    """A table of models, each with a table of ``input`` and ``output`` dollars per million tokens; cannot lower a price that
+    is known."""
     model_settings: dict[str, Any] = {}
+    """Native request fields of the model's dialect."""
     system: str = ""
+    """The base system prompt."""
     concurrency: int | None = None
+    """Model calls at once."""
     rerank: bool = False
+    """Let a model re-rank what the index finds."""
     embeddings: str | None = None
+    """A model that finds files by what they mean. No file may name one, since it is sent the files."""
     embeddings_url: Annotated[str | None, _judged(check_base_url)] = None
+    """The server of that model. No file may name it."""
     decompose: int = 0
+    """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
 
     def make_limits(self) -> Limits:
         """The limits table as Limits."""
@@ -150,7 +161,7 @@ def load_settings(
                 code="config/setting",
                 hint="it would be sent your key: pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
             )
-        for name in _NOT_FROM_A_FILE:
+        for name in NOT_FROM_A_FILE:
             if name in read:
                 raise ConfigurationError(
                     f"{path} may not set {name}",
@@ -160,7 +171,7 @@ def load_settings(
                 )
         values.update(read)
         origin.update(dict.fromkeys(read, str(path)))
-    for variable, name in _ENVIRONMENT.items():
+    for variable, name in ENVIRONMENT.items():
         if environ.get(variable):
             values[name] = environ[variable]
             origin[name] = variable

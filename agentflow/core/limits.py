@@ -12,39 +12,49 @@ from agentflow.core.errors import ConfigurationError
 class Limits:
     """Limits of a run and of everything it starts. ``None`` means unlimited.
 
-    Program: ``steps`` (function calls, loop iterations, and the size of what primitives touch: one for 64 elements, 1 KiB
-    of text or 4 Kbit of an integer), ``wall_s`` seconds, ``depth`` nested calls,
-    ``collection`` elements of one list or dict, ``string`` characters of one string, ``integer_bits``,
-    ``source_bytes``, ``nesting`` and ``nodes`` (forms, names and literals; five of quoted data count as one) of program
-    text, ``effects`` (task, tool and host calls), ``concurrency`` branches running and effects in flight at once, in the
-    whole run (what waits for others does not count), ``branches`` in all. ``memory`` bytes: a run ends when it has
-    allocated more *and* the process has grown by more since it began; of several runs the one that allocated most.
-
-    Models: ``turns`` per task's tool loop, ``tokens`` (input + output) and ``usd`` over the run, ``model_calls`` over
-    the run, ``subtask_depth``, ``output_chars`` of one tool result.
-
     Raises ConfigurationError for a negative or non-numeric value.
     """
 
     steps: int | None = 10_000_000
+    """Function calls, loop iterations, and the size of what primitives touch: one for 64 elements, 1 KiB of text or 4 Kbit
+    of an integer."""
     wall_s: float | None = None
+    """Seconds."""
     depth: int = 10_000
+    """Nested calls of procedures."""
     collection: int = 1_000_000
+    """Elements of one list or dict."""
     string: int = 8_000_000
+    """Characters of one string."""
     integer_bits: int = 200_000
+    """Bits of one integer."""
     source_bytes: int = 4_000_000
+    """Bytes of a program's text."""
     nesting: int = 200
+    """Nested forms in a program's text."""
     nodes: int = 15_000
+    """Forms, names and literals in a program's text; five of quoted data count as one."""
     effects: int | None = 100_000
+    """Task, tool and host calls."""
     branches: int | None = 1_000_000
+    """Branches of ``pmap``, ``parallel`` and ``race``, in all."""
     concurrency: int = 256
+    """Branches running and effects in flight at once, in the whole run; what waits for others does not count."""
     memory: int | None = 512 * 2**20
+    """Bytes: a run ends when it has allocated more *and* the process has grown by more since it began; of several runs the
+    one that allocated most."""
     turns: int = 32
+    """Model calls of one task's tool loop."""
     tokens: int | None = None
+    """Input and output tokens of the run."""
     usd: float | None = None
+    """US dollars of the run; models without a price are not called then."""
     model_calls: int | None = None
+    """Model calls of the run."""
     subtask_depth: int = 5
+    """Subtasks within subtasks."""
     output_chars: int = 400_000
+    """Characters of one tool result."""
 
     def __post_init__(self) -> None:
         for f in fields(self):

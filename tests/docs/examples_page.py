@@ -1,0 +1,161 @@
+"""docs/examples.md: every example with what it prints. ``python -m tests.docs.examples_page`` runs them and writes it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+PAGE = ROOT / "docs" / "examples.md"
+INTRO = """# Examples
+
+Each is one file that runs as it stands, without key and network: its model is a script, or the small extractive model `offline`. With
+`AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5` (or any other model) in the environment a real one answers. What they print is what they
+printed when this page was written by `python -m tests.docs.examples_page`, and a test runs each of them again.
+"""
+PROJECT = {
+    "reader.py": '''def read(stream):
+    """Read a stream; one that is cut off raises Truncated."""
+    data = stream.read()
+    if not data.endswith(b"END"):
+        raise Truncated("the stream was cut off")
+    return data
+''',
+    "README.md": "# Weather\n\nPrints the weather of a city.\n",
+}
+"""The files of the directory that examples run in."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example: its ``file``, a ``title``, the ``arguments`` of its command, and what to say that it does not itself."""
+
+    file: str
+    title: str
+    arguments: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def path(self) -> Path:
+        return EXAMPLES / self.file
+
+    @property
+    def language(self) -> str:
+        return {".py": "python", ".sexp": "lisp", ".ipynb": "python"}[self.path.suffix]
+
+    @property
+    def command(self) -> list[str]:
+        """The command as a reader types it."""
+        shown = f"examples/{self.file}"
+        if self.path.suffix == ".sexp":
+            return ["agentflow", "run", shown, *self.arguments]
+        if self.path.suffix == ".ipynb":
+            return ["jupyter", "lab", shown]
+        return ["pytest" if self.file.startswith("test_") else "python", shown, *self.arguments]
+
+    def text(self) -> str:
+        """The example as the page shows it; of a notebook the cells."""
+        text = self.path.read_text("utf-8")
+        return "\n\n".join(cells(text)) + "\n" if self.path.suffix == ".ipynb" else text
+
+
+LISTED = (
+    Example(
+        "explain_repo.sexp",
+        "Explain a repository",
+        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
+        "Finds the files that a question is about, summarises them at the same time, answers from the summaries.",
+    ),
+    Example(
+        "improve_text.sexp",
+        "Write, judge, rewrite",
+        ("-b", "topic=tides", "--model", "offline"),
+        "A director-evaluator loop over three tasks. The model `offline` quotes what it is given, and grades by a constant.",
+    ),
+    Example("streaming.py", "Events as they come"),
+    Example("chat.py", "A chat that is kept between restarts"),
+    Example("approval.py", "An approval that comes tomorrow"),
+    Example("untrusted.py", "A program that nobody trusts"),
+)
+
+
+def cells(notebook: str) -> list[str]:
+    """The code cells of a notebook."""
+    return ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
+
+
+def transcript(example: Example, directory: Path) -> str:
+    """What an example prints, run in ``directory`` as a new user would. Raises AssertionError if it fails."""
+    for name, text in PROJECT.items():
+        (directory / name).write_text(text, "utf-8")
+    tool, _, *arguments = example.command
+    if tool == "agentflow":
+        command = ["-m", "agentflow", "run", "--no-record", str(example.path), *arguments[1:]]
+    elif tool == "pytest":
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(directory), str(example.path)]
+    elif tool == "jupyter":
+        command = ["-m", "tests.docs.examples_page", str(example.path)]
+    else:
+        command = [str(example.path), *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFLOW_", "PYTEST_"))}
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**environment, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory / "state"), "NO_COLOR": "1"},
+        capture_output=True, text=True, cwd=directory, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout.replace(f"{directory}/", "").replace(f"{os.path.realpath(directory)}/", "")
+    return re.sub(r"\bin \d+\.\d+s\b", "in 0.1s", printed)
+
+
+def section(example: Example, printed: str) -> str:
+    """The section of the page for an example that printed this."""
+    shown = " ".join(f"'{word}'" if " " in word else word for word in example.command)
+    note = f"{example.note}\n\n" if example.note else ""
+    link = f"[examples/{example.file}](../examples/{example.file})"
+    return (
+        f"\n## {example.title}\n\n{note}{link}\n\n```{example.language}\n{example.text()}```\n\n"
+        f"```text\n$ {shown}\n{printed.rstrip()}\n```\n"
+    )
+
+
+def run_notebook(path: Path) -> None:
+    """Run the cells of a notebook one after the other, as a kernel does: with ``await`` outside of functions."""
+    codes = [
+        compile(cell, f"cell {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for number, cell in enumerate(cells(path.read_text("utf-8")), 1)
+    ]
+
+    async def run() -> None:
+        names: dict[str, object] = {"__name__": "__main__"}
+        for code in codes:
+            waiting = eval(code, names)
+            if waiting is not None:
+                await waiting
+
+    asyncio.run(run())
+
+
+def main() -> None:
+    """Run every example and write the page; or, with an argument, run that notebook."""
+    if sys.argv[1:]:
+        run_notebook(Path(sys.argv[1]))
+        return
+    page = INTRO
+    for example in LISTED:
+        with tempfile.TemporaryDirectory() as directory:
+            page += section(example, transcript(example, Path(directory)))
+    PAGE.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The tables of the reference pages that come from the code: limits, settings, system tools, commands.
+
+``python -m tests.docs.reference_pages`` writes them anew. A page has them between two comments, among its own text.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import typer
+
+from agentflow.cli.main import app
+from agentflow.core.limits import Limits
+from agentflow.executors.tool_specs import SCHEMAS
+from agentflow.settings import ENVIRONMENT, NOT_FROM_A_FILE, Settings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+_TYPES = {"list[str]": "list of texts", "dict": "table", "bool": "`true` or `false`", "int": "number", "str": "text"}
+"""What a setting is called in a page, by what its annotation has in it; the first one counts."""
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def _markdown(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
+
+
+def _attribute_texts(kind: type) -> dict[str, str]:
+    """The texts below the fields of a class."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for before, after in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+            assert isinstance(after.value, ast.Constant)
+            texts[before.target.id] = _markdown(str(after.value.value))
+    return texts
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def limits() -> str:
+    """Every limit with its default."""
+    texts = _attribute_texts(Limits)
+    rows = [(f"`{field.name}`", _number(field.default), texts[field.name]) for field in fields(Limits)]
+    return _table(("limit", "default", "what is counted"), rows)
+
+
+def settings() -> str:
+    """Every key of a settings file, with its variable."""
+    texts = _attribute_texts(Settings)
+    variables = {key: variable for variable, key in ENVIRONMENT.items()}
+    rows: list[tuple[str, ...]] = []
+    for key, field in Settings.model_fields.items():
+        default = "" if field.default in (None, "", [], {}) else f"`{str(field.default).lower()}`"
+        kind = next(text for start, text in _TYPES.items() if start in str(field.annotation))
+        name = f"`{key}`" + (" (not in a file)" if key in NOT_FROM_A_FILE else "")
+        rows.append((name, kind, default, f"`{variables[key]}`" if key in variables else "", texts[key]))
+    return _table(("key", "type", "default", "variable", "meaning"), rows)
+
+
+def system_tools() -> str:
+    """The seven system tools with their parameters."""
+    parts: list[str] = []
+    for name, entry in SCHEMAS.items():
+        required = entry.schema["required"]
+        rows = [
+            (f"`{key}`", _schema_type(schema), "yes" if key in required else "", schema.get("description", ""))
+            for key, schema in entry.schema["properties"].items()
+        ]
+        flags = {"Reads only.": entry.read_only, "Asks for approval.": entry.approval}
+        said = " ".join([entry.description, *(text for text, is_so in flags.items() if is_so)])
+        parts.append(f"## `{name}`\n\n{said}\n")
+        if rows:
+            parts.append(_table(("parameter", "type", "required", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def _schema_type(schema: Mapping[str, Any]) -> str:
+    items = schema.get("items")
+    return f"list of {items['type']}s" if items else str(schema.get("type", "any"))
+
+
+def commands() -> str:
+    """Every command with its arguments and options."""
+    return "\n".join(_command("agentflow", typer.main.get_command(app)))
+
+
+def _command(name: str, command: Any) -> Iterable[str]:
+    text = (command.help or "").split("\f")[0].replace("\b", "").strip()
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option" and param.name != "help"]
+    yield f"## `{' '.join([name, *(param.metavar or param.name.upper() for param in arguments)])}`\n\n{text}\n"
+    rows = [(_option(param), _default(param), " ".join((param.help or "").split())) for param in options]
+    if rows:
+        yield _table(("option", "default", "meaning"), rows)
+    for inner, subcommand in sorted(getattr(command, "commands", {}).items()):
+        yield from _command(f"{name} {inner}", subcommand)
+
+
+def _option(param: Any) -> str:
+    names = ", ".join(f"`{each}`" for each in [*param.opts, *param.secondary_opts])
+    return names if param.is_flag or not param.metavar else f"{names} {param.metavar}"
+
+
+def _default(param: Any) -> str:
+    value = param.default
+    if value in (None, False, "", ()) or callable(value) or type(value).__name__ in ("UnsetType", "Sentinel"):
+        return ""
+    return f"`{str(getattr(value, 'value', value)).lower()}`"
+
+
+TABLES: Mapping[tuple[str, str], Callable[[], str]] = MappingProxyType(
+    {
+        ("limits.md", "limits"): limits,
+        ("settings.md", "settings"): settings,
+        ("system-tools.md", "system tools"): system_tools,
+        ("cli.md", "commands"): commands,
+    }
+)
+
+
+def between(text: str, name: str) -> tuple[int, int]:
+    """Where in a page the table of this name begins and ends."""
+    begin = f"<!-- {name} -->\n\n"
+    start = text.index(begin) + len(begin)
+    return start, text.index("\n<!-- end -->", start)
+
+
+def main() -> None:
+    """Write every table."""
+    for (page, name), table in TABLES.items():
+        path = DOCS / page
+        text = path.read_text("utf-8")
+        start, end = between(text, name)
+        path.write_text(text[:start] + table() + text[end:], "utf-8")
+
+
+if __name__ == "__main__":
+    main()
