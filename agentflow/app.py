@@ -14,6 +14,7 @@ from agentflow.arguments import directory, notes_of, patterns, recording_of, roo
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits, Rate
 from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
+from agentflow.core.messages import PromptCache
 from agentflow.core.ports import Observer, ProviderAdapter
 from agentflow.core.questions import Answerer
 from agentflow.core.remembered import NoteSharing
@@ -85,6 +86,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             process, ``full`` a power cut too. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
             when its durable run was interrupted: ``retry`` it, ``ask`` (the run is ``interrupted`` until somebody decides by
             :meth:`resume`), or ``fail``.
+        prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
+            ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the same was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
         answer: asked what programs ask with ``ask-human`` (takes a Question, gives the answer; may be async). Without it, and
@@ -126,6 +129,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         durable: str | None = None,
         sync: Sync = "normal",
         on_inflight: OnInflight = "retry",
+        prompt_cache: PromptCache | None = None,
         fallbacks: Sequence[str] = (),
         approve: Approver | None = None,
         answer: Answerer | None = None,
@@ -181,6 +185,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             fallback=FallbackProvider,
             pricing=self.router.prices,
             rated=any([rate.tokens_per_min is not None for rate in paces.values()]),
+            prompt_cache=settings.prompt_cache if prompt_cache is None else prompt_cache,
         )
         executor = AtomicTaskExecutor(prompts, self.files)
         ranker = LlmRanker(executor.run_template) if settings.rerank else None

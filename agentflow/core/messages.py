@@ -18,6 +18,8 @@ Role: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[
     "end", "tool_calls", "max_tokens", "stop_sequence", "refusal", "pause", "context_window"
 ]
+PromptCache: TypeAlias = Literal["5m", "1h", False]
+"""How long a provider is asked to keep what it has read of a prompt, so that the next call reads that for less."""
 
 
 @frozen
@@ -42,13 +44,13 @@ class Citation:
 class TextPart:
     """Text; ``cache`` asks the provider to cache the prompt up to and including this part, where it can.
 
-    ``citations`` are the sources of a model's text, where its dialect names them.
+    ``"auto"`` does so in requests whose ``prompt_cache`` asks for it. ``citations`` are the sources of a model's text, where its dialect names them.
     """
 
     type: ClassVar[str] = "text"
 
     text: str
-    cache: bool = False
+    cache: bool | Literal["auto"] = False
     native: Native | None = None
     citations: tuple[Citation, ...] = ()
 
@@ -191,6 +193,8 @@ class ModelRequest:
     dialect, merged over ours, except that none makes an answer longer than a ``max_output_tokens`` allows. ``stream`` false says that nobody watches the progress: the adapter may make a plain call.
     ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one. Where
     calls wait, the highest ``priority`` goes first; ``input_tokens`` is what the request was estimated at (0: nobody has).
+    ``prompt_cache`` asks the provider to keep what it reads for five minutes or an hour, False to keep nothing, None leaves
+    that to the provider; requests with the same ``cache_key`` begin alike.
     """
 
     messages: tuple[Message, ...]
@@ -204,9 +208,10 @@ class ModelRequest:
     stream: bool = True
     timeout_s: float | None = None
     idempotency_key: str | None = None
-    cache_system: bool = False
     priority: int = 0
     input_tokens: int = 0
+    prompt_cache: PromptCache | None = None
+    cache_key: str = ""
 
 
 @frozen
@@ -214,7 +219,8 @@ class Usage:
     """Tokens, normalised: ``input_tokens`` is everything the model read, cache reads and writes included.
 
     ``requests`` counts model calls; ``estimated_tokens`` are those of input and output that no provider has counted,
-    because their call was cancelled or broke. Add two with ``+``.
+    because their call was cancelled or broke; ``cache_write_1h_tokens`` are those of the cache writes that are kept for an
+    hour. Add two with ``+``.
     """
 
     input_tokens: int = 0
@@ -224,6 +230,7 @@ class Usage:
     reasoning_tokens: int = 0
     requests: int = 0
     estimated_tokens: int = 0
+    cache_write_1h_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -234,6 +241,7 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.requests + other.requests,
             self.estimated_tokens + other.estimated_tokens,
+            self.cache_write_1h_tokens + other.cache_write_1h_tokens,
         )
 
     @property

@@ -29,6 +29,7 @@ from agentflow.core.messages import (
     ModelRequest,
     ModelResponse,
     Part,
+    PromptCache,
     ToolSpec,
     Usage,
 )
@@ -71,8 +72,13 @@ class ProviderAdapter(Protocol):
 class Pricing(Protocol):
     """Who knows what calls cost."""
 
-    async def quote(self, adapter: ProviderAdapter, model: str, input_tokens: int) -> Quote | None:
-        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown."""
+    async def quote(
+        self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
+    ) -> Quote | None:
+        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown.
+
+        ``prompt_cache`` says how long the provider is to keep its input.
+        """
         ...
 
     def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
@@ -201,7 +207,8 @@ class Prompt:
 
     ``tools`` names the tools offered (None: every tool that is not built in). ``output_schema`` a JSON Schema for the
     answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
-    partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect.
+    partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
+    provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own).
     """
 
     parts: tuple[Part, ...]
@@ -218,6 +225,7 @@ class Prompt:
     max_output_tokens: int | None = None
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     timeout_s: float | None = None
+    prompt_cache: PromptCache | None = None
 
 
 @frozen(kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
+from agentflow.core.messages import PromptCache
 from agentflow.core.models import MappingModel
 from agentflow.core.reuse import seconds_of
 from agentflow.core.values import name_of, pairs_to_dict
@@ -79,7 +80,8 @@ class TaskTemplate(MappingModel):
     to write a program for a task that ran out of context or output (0: never); ``is_function`` makes it a text
     function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
     ``timeout_s`` (seconds) bound its prompt; ``reuse`` how old a result of an equal call may be, in any run, to be used
-    again (``"1d"``); ``settings`` are request fields native to the model's dialect.
+    again (``"1d"``); ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
+    is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays).
     """
 
     name: str
@@ -110,6 +112,7 @@ class TaskTemplate(MappingModel):
     max_output_tokens: int | None = Field(default=None, ge=1)
     timeout_s: float | None = Field(default=None, gt=0)
     reuse: str | None = None
+    prompt_cache: PromptCache | None = None
     output_model: Any = Field(default=None, exclude=True)
 
     @field_validator("output_format", mode="before")
@@ -121,6 +124,11 @@ class TaskTemplate(MappingModel):
         if isinstance(value, list):
             return pairs_to_dict(cast(list[Any], value)) or value  # pyright: ignore[reportUnknownVariableType]
         return value
+
+    @field_validator("prompt_cache", mode="before")
+    @classmethod
+    def _read_cache(cls, value: object) -> object:
+        return False if value == "off" else value
 
     @field_validator("reuse")
     @classmethod

@@ -38,7 +38,7 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[
         text = render(session.data_context)
         if text:
             first = messages[0]
-            messages[0] = Message(first.role, (TextPart(text, cache=True), *first.parts))
+            messages[0] = Message(first.role, (TextPart(text, cache="auto"), *first.parts))
     return messages, at
 
 

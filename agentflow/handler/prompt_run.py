@@ -18,6 +18,7 @@ from agentflow.core.messages import (
     ModelProfile,
     ModelRequest,
     ModelResponse,
+    PromptCache,
     TextPart,
     ToolCallPart,
     ToolSpec,
@@ -35,6 +36,7 @@ from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estima
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
 from agentflow.handler.patience import PromptClock, waiting
+from agentflow.handler.prompt_cache import WORTH, PromptCaching, conversation_key, prefix_key
 from agentflow.handler.tool_turn import ToolTurn
 
 USUAL_CAP = 8_192
@@ -51,13 +53,14 @@ class PromptRun:
 
     Parameters: ``call`` has a path of its own and is granted exactly the ``offered`` tools; ``model`` is the adapter's
     name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
-    ``calibration`` is shared by the prompts of a turn loop; ``pricing`` knows what calls cost;
+    ``calibration`` and ``caching`` are shared by the prompts of a turn loop; ``pricing`` knows what calls cost;
     ``rated`` says that adapters want to know how long requests are. ``clock`` is the prompt's time, if that is limited.
     """
 
     __slots__ = (
         "_adapter",
         "_at",
+        "_cache_key",
         "_calibration",
         "_call",
         "_cost",
@@ -70,6 +73,7 @@ class PromptRun:
         "_pricing",
         "_profile",
         "_prompt",
+        "_prompt_cache",
         "_purse",
         "_rated",
         "_reserved",
@@ -94,6 +98,7 @@ class PromptRun:
         tools: ToolPort,
         shape: OutputSchema | None,
         calibration: Calibration,
+        caching: PromptCaching,
         pricing: Pricing | None = None,
         rated: bool = False,
     ) -> None:
@@ -122,6 +127,17 @@ class PromptRun:
             if window is not None:
                 self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
         self._messages, self._at = opening(call.session, prompt.history, Message("user", prompt.parts))
+        self._prompt_cache: PromptCache | None = caching.default if prompt.prompt_cache is None else prompt.prompt_cache
+        self._cache_key = ""
+        if self._prompt_cache is not False:
+            if offered or len(self._messages) > 1:
+                if self._prompt_cache is None:
+                    self._prompt_cache = "5m"
+                self._cache_key = conversation_key(call.session, model)
+            elif self._prompt_cache or len(system) >= WORTH or call.session.data_context is not None:
+                self._cache_key = prefix_key(model, system, self._messages[0])
+                if caching.seen(self._cache_key) and self._prompt_cache is None:
+                    self._prompt_cache = "5m"
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._turns = 0
@@ -183,7 +199,7 @@ class PromptRun:
         """Set aside what a request of ``tokens`` may cost at most; gives it with the cap that makes that true."""
         quote = None
         if purse.priced and self._pricing is not None:
-            quote = await self._pricing.quote(self._adapter, self._model, tokens)
+            quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
         self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model)
         if reserved.waits:
@@ -275,6 +291,8 @@ class PromptRun:
             stream=self._call.run.streaming,
             timeout_s=None if self.clock is None else self.clock.left,
             priority=self._call.run.priority,
+            prompt_cache=self._prompt_cache,
+            cache_key=self._cache_key,
         )
 
     def _take(

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import CallTimeout, ConfigurationError, clip
-from agentflow.core.messages import TextPart, ToolSpec
+from agentflow.core.messages import PromptCache, TextPart, ToolSpec
 from agentflow.core.names import file_grants
 from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import Usage
@@ -23,6 +23,7 @@ from agentflow.core.templates import HistoryConfig
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.estimate import Calibration
+from agentflow.handler.prompt_cache import PromptCaching
 from agentflow.handler.prompt_run import PromptRun
 from agentflow.handler.tool_turn import NO_TOOLS
 from agentflow.lib.suggest import did_you_mean
@@ -36,8 +37,9 @@ class TurnLoop:
 
     Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
     precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows
-    what calls cost, ``rated`` says that calls are sent at a rate of tokens. Holds no state of a
-    prompt: many may run at once.
+    what calls cost, ``rated`` says that calls are sent at a rate of tokens, ``prompt_cache`` how long providers are asked
+    to keep what prompts begin with that state nothing (None: where it pays). Holds no state of a prompt: many may run at
+    once.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class TurnLoop:
         fallback: Fallback | None = None,
         pricing: Pricing | None = None,
         rated: bool = False,
+        prompt_cache: PromptCache | None = None,
     ) -> None:
         self.base_system = base_system
         self._router = router
@@ -58,6 +61,7 @@ class TurnLoop:
         self._pricing = pricing
         self._rated = rated
         self._calibration = Calibration()
+        self._caching = PromptCaching(prompt_cache)
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``: model calls and tool calls until the model has answered.
@@ -119,6 +123,7 @@ class TurnLoop:
             tools=self._tools,
             shape=self._shapes.of(prompt),
             calibration=self._calibration,
+            caching=self._caching,
             pricing=self._pricing,
             rated=self._rated,
         )

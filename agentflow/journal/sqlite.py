@@ -8,6 +8,7 @@ import platform
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +50,6 @@ from agentflow.lib.private_files import make_private_file
 CHECKED_BYTES = 64 * 1024 * 1024
 """Size up to which a database is examined as a whole when it is opened; damage in a larger one is found where it is read."""
 _BUSY_S = 1.0
-_USAGE = 7
 
 Sync = Literal["normal", "full"]
 """What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""
@@ -377,11 +377,11 @@ def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
 
 
 def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
-    usage = [0] * _USAGE
+    usage: list[int] = []
     cost: float | None = 0.0
     for text, price in db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)):
-        for at, tokens in enumerate(text.strip("[]").split(",")):
-            usage[at] += int(tokens)
+        counted = [int(tokens) for tokens in text.strip("[]").split(",")]
+        usage = [sum(pair) for pair in zip_longest(usage, counted, fillvalue=0)]  # an older version had fewer counts
         cost = None if price is None or cost is None else cost + price
     return {"usage": tuple(usage), "cost": cost}
 

@@ -24,7 +24,7 @@ _OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "context": ("paths",),
     "model": ("response",),
 }
-_PASSING = frozenset({"usage", "request_id", "cost_usd", "metadata", "timeout_s", "idempotency_key"})
+_PASSING = frozenset({"usage", "request_id", "cache_key", "cost_usd", "metadata", "timeout_s", "idempotency_key"})
 """Parts of an answer or question that differ between any two runs."""
 
 

@@ -42,7 +42,8 @@ from agentflow.providers.wire import ToolNames, parse_json, record, records, str
 
 DIALECT = "anthropic.messages"
 DEFAULT_MAX_TOKENS = 8_192
-_EPHEMERAL = {"type": "ephemeral"}
+_MOST_MARKS = 4
+"""Cache breakpoints that a request may have."""
 _STOP: StopTable = MappingProxyType(
     {
         "end_turn": "end",
@@ -71,11 +72,7 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
         "messages": [encode_message(message, names) for message in request.messages],
     }
     if request.system:
-        body["system"] = (
-            [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
-            if request.cache_system
-            else request.system
-        )
+        body["system"] = request.system
     if request.tools:
         body["tools"] = [
             {
@@ -94,13 +91,51 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
             )
     if request.output_schema is not None:
         body["output_config"] = {"format": {"type": "json_schema", "schema": request.output_schema}}
+    if request.prompt_cache is not False:
+        _mark(body, request)
     return body
+
+
+def _mark(body: dict[str, Any], request: ModelRequest) -> None:
+    """Put the marks up to which the server is asked to keep what it has read.
+
+    In a conversation the last message is marked, for the next call, and that which was last in the call before: a server
+    looks at most 20 blocks back from a mark for what it has kept. Before them the system text is marked, with the tools,
+    which other conversations share, and parts that ask for it.
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
+    kept = request.prompt_cache
+    control = {"type": "ephemeral", "ttl": "1h"} if kept == "1h" else {"type": "ephemeral"}
+    messages: list[dict[str, Any]] = body["messages"]
+    ends: list[tuple[list[dict[str, Any]], int]] = []
+    if kept and (request.tools or len(messages) > 1):
+        asked = [message for message in messages if message["role"] == "user"]
+        ends += [(_blocks(message), -1) for message in asked[-1:-3:-1]]
+    if kept and request.system:
+        body["system"] = [{"type": "text", "text": request.system}]
+        ends.append((body["system"], 0))
+    elif kept and request.tools:
+        ends.append((body["tools"], -1))
+    for message, encoded in zip(request.messages, messages, strict=True):
+        for part in message.parts:
+            if type(part) is TextPart and part.text and (part.cache is True or (kept and part.cache)):
+                blocks = _blocks(encoded)
+                ends.append((blocks, [block.get("text") for block in blocks].index(part.text)))
+    for blocks, at in ends[:_MOST_MARKS]:
+        blocks[at] = {**blocks[at], "cache_control": control}
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The blocks of an encoded message, whose text is made one if it stands alone."""
+    if isinstance(message["content"], str):
+        message["content"] = [{"type": "text", "text": message["content"]}]
+    return message["content"]
 
 
 def encode_message(message: Message, names: ToolNames) -> dict[str, Any]:
     """Encode one message. Thinking and other dialects' blocks without a native form in this dialect are dropped."""
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is TextPart and not parts[0].cache and parts[0].native is None:
+    if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].native is None:
         return {"role": message.role, "content": parts[0].text}
     blocks = [block for part in parts if (block := _encode_part(part, names)) is not None]
     if message.role == "user":
@@ -114,10 +149,8 @@ def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
         if not part.text:
             return None
         if part.native is not None and part.native.dialect == DIALECT:
-            block = part.native.data
-        else:
-            block = {"type": "text", "text": part.text}
-        return {**block, "cache_control": _EPHEMERAL} if part.cache else block
+            return cast(dict[str, Any], part.native.data)
+        return {"type": "text", "text": part.text}
     if isinstance(part, ToolResultPart):
         content = [block for each in part.parts if (block := _encode_part(each, names)) is not None]
         block = {"type": "tool_result", "tool_use_id": part.call_id, "content": content or part.text}
@@ -346,6 +379,13 @@ def _usage(usage: dict[str, Any]) -> Usage:
     write = count(usage.get("cache_creation_input_tokens"))
     details = record(usage.get("output_tokens_details"))
     reasoning = count(details.get("reasoning_tokens")) or count(details.get("thinking_tokens"))
+    long = count(record(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
     return Usage(
-        count(usage.get("input_tokens")) + read + write, count(usage.get("output_tokens")), read, write, reasoning, 1
+        count(usage.get("input_tokens")) + read + write,
+        count(usage.get("output_tokens")),
+        read,
+        write,
+        reasoning,
+        1,
+        cache_write_1h_tokens=min(long, write),
     )

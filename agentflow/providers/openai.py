@@ -79,6 +79,8 @@ class OpenAIChatProvider(OpenAIProvider):
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
         # Local servers accept only the older name of the limit, OpenAI's newer models only the newer one.
         body = chat.encode(request, names, "max_completion_tokens" if self._vendor else "max_tokens")
+        if self._vendor:
+            body.update(common.cache_fields(request))
         if streaming:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -96,6 +98,8 @@ class OpenAIResponsesProvider(OpenAIProvider):
 
     def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
         body = responses.encode(request, names)
+        if self._vendor:
+            body.update(common.cache_fields(request))
         if streaming:
             body["stream"] = True
         return "/responses", body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,9 @@ from agentflow.providers.decoding import count
 from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema
 
 _VENDOR_HOST = "api.openai.com"
+_KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
+"""Models that charge for keeping a prompt, and can be told not to.
+https://developers.openai.com/api/docs/guides/prompt-caching"""
 NO_KEY = "no-key-needed"
 
 
@@ -60,6 +64,14 @@ def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, st
     if choice == "auto":
         return None, None
     return (choice, None) if choice in ("none", "required") else (None, names.to_wire(choice))
+
+
+def cache_fields(request: ModelRequest) -> dict[str, Any]:
+    """The fields about the prompt cache, which OpenAI itself takes: it keeps what prompts begin with unasked, and finds it
+    again more often if requests that begin alike say so."""
+    if request.prompt_cache is False:
+        return {"prompt_cache_options": {"mode": "explicit"}} if _KEEPS_AT_A_PRICE(request.model) else {}
+    return {"prompt_cache_key": request.cache_key} if request.cache_key else {}
 
 
 def usage(read: Any, written: Any, read_details: Any, written_details: Any) -> Usage:

@@ -15,6 +15,9 @@ from agentflow.core.values import plain
 from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
 from agentflow.tasks.registry import CompiledTemplate
 
+_NOT_CONTENT = frozenset({"reuse", "prompt_cache"})
+"""Fields of a task that change what it costs, not what it answers."""
+
 
 @runtime_checkable
 class NamesModels(Protocol):
@@ -71,10 +74,10 @@ def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
 
 
 def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
-    """A digest of a template's fields, and the templates that its texts call. How long a result is used does not count."""
+    """A digest of a template's fields, and the templates that its texts call. What only saves money does not count."""
     known = compiled.memo.get("content")
     if known is None:
-        fields = {name: value for name, value in compiled.fields.items() if name != "reuse"}
+        fields = {name: value for name, value in compiled.fields.items() if name not in _NOT_CONTENT}
         data = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
         text = json.dumps(plain(data), sort_keys=True)
         digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()

@@ -205,6 +205,7 @@ def _prompt(
         max_output_tokens=template.max_output_tokens,
         settings=dict(template.settings),
         timeout_s=template.timeout_s,
+        prompt_cache=template.prompt_cache,
     )
     options = settings.options
     if not options:

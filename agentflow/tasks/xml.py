@@ -151,7 +151,7 @@ def parse_xml(text: str, name: str) -> Node:
 
 _Reader = Callable[[Node], Any]
 _ATTRIBUTES = ("name", "type", "subtype", "params", "model", "is_function", "description", "decompose", "max_turns",
-               "max_output_tokens", "timeout_s", "reuse")  # fmt: skip
+               "max_output_tokens", "timeout_s", "reuse", "prompt_cache")  # fmt: skip
 
 
 def parse_templates(text: str, name: str = "<xml>") -> list[TaskTemplate]:
@@ -381,6 +381,7 @@ _CHILDREN: Mapping[str, _Reader] = MappingProxyType(
         "output_format": _output_format,
         "parameters": _parameters,
         "params": _trimmed,
+        "prompt_cache": _trimmed,
         "reuse": _trimmed,
         "system": _leaf,
         "system_prompt": _leaf,

@@ -28,7 +28,7 @@ from agentflow.core.errors import ConfigurationError, DataError
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.private_files import replace_private, write_private
 from agentflow.providers.table import open_provider
-from agentflow.testing.difference import describe_difference, nearest
+from agentflow.testing.difference import describe_difference, nearest, said
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -154,13 +154,13 @@ class Cassette:
                 code="cassette/exhausted",
                 hint="record it again: delete the file and run once with a key",
             )
-        number = nearest([call["request"] for call in self._calls], request)
+        number = nearest([said(call["request"]) for call in self._calls], said(request))
         recorded = self._calls[number]
         replayed = all(call is not recorded for call in self._left[self._key(recorded["request"])])
         raise DataError(
             f"this request is not in the cassette {self.path.name}; the nearest is call {number + 1} of "
             f"{len(self._calls)}{', which was replayed already' if replayed else ''}. What differs:\n"
-            + describe_difference(recorded["request"], request),
+            + describe_difference(said(recorded["request"]), said(request)),
             code="cassette/mismatch",
             hint="record it again if the change is meant: delete the file and run once with a key",
         )
@@ -171,7 +171,7 @@ class Cassette:
             self._left.setdefault(self._key(call["request"]), deque()).append(call)
 
     def _key(self, request: dict[str, Any]) -> str:
-        return json.dumps(request, sort_keys=True) if self.matching else ""
+        return json.dumps(said(request), sort_keys=True) if self.matching else ""
 
 
 @contextlib.contextmanager

@@ -16,6 +16,19 @@ _COMPARED = 2_000
 _AROUND = 40
 """Number of characters shown before and after the first one that differs."""
 _ABSENT = object()
+_OF_THE_CACHE = frozenset({"cache_control", "prompt_cache_key"})
+
+
+def said(value: Any) -> Any:
+    """A request, or a part of it, without what it says of the provider's cache: that depends on what was sent before."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        kept = {key: said(inner) for key, inner in entries.items() if key not in _OF_THE_CACHE}
+        return kept["text"] if len(kept) == 2 and kept.get("type") == "text" and "text" in kept else kept
+    if isinstance(value, list):
+        parts = [said(inner) for inner in cast("list[Any]", value)]
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
+    return value
 
 
 def nearest(recorded: Sequence[dict[str, Any]], request: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolResultPart,
     ToolSpec,
+    Usage,
     user,
 )
 from agentflow.core.ports import ProviderAdapter
@@ -30,6 +32,7 @@ from agentflow.providers.anthropic_wire import MessagesDecoder
 from agentflow.providers.decoding import Decoder
 from agentflow.providers.openai_chat_wire import ChatDecoder
 from agentflow.providers.openai_responses_wire import ResponsesDecoder
+from agentflow.providers.prices import Price
 from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens, strict_schema
 from tests.support.model_server import ModelServer
 
@@ -148,14 +151,69 @@ async def test_text_documents_travel_as_text() -> None:
     assert body["messages"][0]["content"][0]["source"]["data"] == "words"
 
 
-async def test_cache_marks_go_out_where_they_mean_something() -> None:
-    """Anthropic gets cache breakpoints; OpenAI caches by itself and gets none."""
-    marked = ModelRequest((Message("user", (TextPart("long", cache=True),)),), system="s", model="m", cache_system=True)
-    body = await sent("anthropic", marked)
-    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
-    assert body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral"}
+def marks(body: dict[str, Any]) -> list[str]:
+    """Where a request has cache marks: ``system``, ``tool NAME``, or a message's number and its block's."""
+    found = [f"tool {each['name']}" for each in body.get("tools", ()) if "cache_control" in each]
+    system = body.get("system")
+    found += ["system" for each in (system if isinstance(system, list) else ()) if "cache_control" in each]
+    for number, message in enumerate(body["messages"]):
+        blocks = message["content"] if isinstance(message["content"], list) else ()
+        found += [f"{number}.{at}" for at, block in enumerate(blocks) if "cache_control" in block]
+    return found
+
+
+LONG = Message("user", (TextPart("long", cache="auto"), TextPart("ask")))
+CALLS = (Message("assistant", (TextPart("a"),)), user("b"), Message("assistant", (TextPart("c"),)), user("d"))
+ADD = ToolSpec("add", "", {"type": "object"})
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (ModelRequest((LONG,), system="s"), []),
+        (ModelRequest((LONG,), system="s", prompt_cache="5m"), ["system", "0.0"]),
+        (ModelRequest((LONG, *CALLS), system="s", prompt_cache="5m"), ["system", "0.0", "2.0", "4.0"]),
+        (ModelRequest((LONG, *CALLS), tools=(ADD,), prompt_cache="5m"), ["tool add", "0.0", "2.0", "4.0"]),
+        (ModelRequest((user("a"),), system="s", tools=(ADD,), prompt_cache="5m"), ["system", "0.0"]),
+        (ModelRequest((LONG, *CALLS), system="s", tools=(ADD,), prompt_cache=False), []),
+        (ModelRequest((Message("user", (TextPart("x", cache=True),)),), system="s"), ["0.0"]),
+        (ModelRequest((Message("user", tuple([TextPart(f"{n}", cache=True) for n in range(9)])),)), ["0.0", "0.1", "0.2", "0.3"]),
+    ],
+)  # fmt: skip
+async def test_cache_marks_end_what_the_next_call_repeats(request_: ModelRequest, expected: list[str]) -> None:
+    """Anthropic is told where to keep a prompt, at most four times; OpenAI's own server finds that itself."""
+    asked = replace(request_, model="m")
+    assert marks(await sent("anthropic", asked)) == expected
     for dialect in ("openai-chat", "openai"):
-        assert "cache_control" not in str(await sent(dialect, marked))
+        assert "cache" not in str(await sent(dialect, asked))
+
+
+async def test_an_hour_is_asked_for_and_costs_more() -> None:
+    """``1h`` goes out on every mark; what was written for an hour costs twice the input's price instead of a quarter more."""
+    body = await sent("anthropic", ModelRequest((user("a"),), system="s", model="m", prompt_cache="1h"))
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    price = Price(input=4, output=0, cache_write=5)
+    million = 1_000_000
+    assert price.cost(Usage(million, cache_write_tokens=million)) == 5
+    assert price.cost(Usage(million, cache_write_tokens=million, cache_write_1h_tokens=million)) == 8
+    reply = {"text": "x", "usage": {"cache_write": 9, "cache_write_1h": 4}}
+    async with ModelServer([reply]) as server:
+        provider = open_provider("anthropic", base_url=server.url, api_key="k")
+        usage = (await answer(provider, ModelRequest((user("hi"),), model="m"))).usage
+        await provider.aclose()
+    assert (usage.input_tokens, usage.cache_write_tokens, usage.cache_write_1h_tokens) == (19, 9, 4)
+
+
+@pytest.mark.parametrize("dialect", ["openai", "openai-chat"])
+async def test_openai_itself_is_told_which_requests_begin_alike(dialect: str) -> None:
+    """Its models that charge for keeping a prompt can be told not to; other servers get no field they may not know."""
+    provider = open_provider(dialect, api_key="k")
+    asked = ModelRequest((user("hi"),), model="gpt-5.6", prompt_cache="5m", cache_key="abc")
+    assert provider.described(asked)["body"]["prompt_cache_key"] == "abc"
+    never = provider.described(replace(asked, prompt_cache=False))["body"]
+    assert "prompt_cache_key" not in never and never["prompt_cache_options"] == {"mode": "explicit"}
+    assert "prompt_cache_options" not in provider.described(replace(asked, prompt_cache=False, model="gpt-5.5"))["body"]
+    await provider.aclose()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

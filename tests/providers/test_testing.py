@@ -18,6 +18,7 @@ from agentflow.core.messages import ModelDelta, ModelRequest, user
 from agentflow.core.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
 from agentflow.testing import Cassette, NetworkForbidden, forbid_network
+from agentflow.testing.difference import said
 from tests.support.model_server import ModelServer
 
 pytest_plugins = ["agentflow.testing.plugin"]
@@ -282,3 +283,12 @@ async def test_no_network_forbids_provider_traffic(no_network: None, dialect: st
         provider = open_provider(dialect, base_url=server.url, api_key="k", aiohttp=aiohttp)
         assert (await play(provider))[-1].response is not None
         await provider.aclose()
+
+
+def test_what_a_request_says_leaves_the_cache_out() -> None:
+    """Which prompts are marked for a provider's cache depends on what was sent before, so a cassette passes over it."""
+    block = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+    marked = {"system": [{**block, "text": "s"}], "messages": [{"role": "user", "content": [block]}]}
+    plain = {"system": "s", "messages": [{"role": "user", "content": "hi"}], "prompt_cache_key": "abc"}
+    assert said(marked) == said(plain) == {"system": "s", "messages": [{"role": "user", "content": "hi"}]}
+    assert said({"content": [{"type": "text", "text": "a"}, {"type": "image"}]})["content"] == ["a", {"type": "image"}]

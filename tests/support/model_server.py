@@ -8,6 +8,7 @@ In a test::
 ``server.url`` serves as base URL for all dialects; ``server.requests`` records what was asked. Replies are text, dicts
 (see :class:`Reply`), Reply objects, handlers writing raw bytes, or one function of the request; the last one repeats
 when ``repeat`` is set, else running out answers 500. ``by_turn`` takes reply n for a conversation with n tool results.
+With ``cache`` requests in Anthropic's dialect are charged as its prompt cache would (:mod:`tests.support.prompt_cache`).
 
 As a process (command line tests, benchmarks): ``python -m tests.support.model_server --script replies.json --repeat``;
 it prints its URL on the first line and ends when its standard input closes.
@@ -21,11 +22,12 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.support.model_server_wire import Dialect, Reply, body, error_body, events
+from tests.support.prompt_cache import SimulatedCache
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +70,7 @@ class ModelServer:
     live: int = 0
     record: bool = True
     by_turn: bool = False
+    cache: SimulatedCache | None = None
 
     def __post_init__(self) -> None:
         self._next = 0
@@ -135,6 +138,14 @@ class ModelServer:
             _write_json(writer, reply.status, error_body(request.dialect, error), reply.headers)
             await writer.drain()
             return True
+        if self.cache is not None and request.dialect == "anthropic":
+            try:
+                reply = replace(reply, usage={**reply.usage, **self.cache.read(request.body)})
+            except ValueError as refused:
+                error = {"type": "invalid_request_error", "message": str(refused)}
+                _write_json(writer, 400, error_body(request.dialect, error), {})
+                await writer.drain()
+                return True
         if request.streams:
             return await self._stream(request, reply, writer)
         model = str(request.body.get("model", ""))

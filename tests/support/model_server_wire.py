@@ -110,6 +110,10 @@ def _anthropic_usage(reply: Reply) -> dict[str, Any]:
         "input_tokens": usage["input_tokens"],
         "cache_read_input_tokens": usage.get("cache_read", 0),
         "cache_creation_input_tokens": usage.get("cache_write", 0),
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.get("cache_write", 0) - usage.get("cache_write_1h", 0),
+            "ephemeral_1h_input_tokens": usage.get("cache_write_1h", 0),
+        },
         "output_tokens": usage["output_tokens"],
     }
 

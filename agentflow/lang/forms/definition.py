@@ -19,7 +19,7 @@ from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_
 from agentflow.lib.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
-TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse")
+TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache")
 """Options whose value is one text."""
 _PAIRS = ("output_format", "history_config", "context", "settings")
 _OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "tools")

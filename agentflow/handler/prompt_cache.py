@@ -1,0 +1,63 @@
+"""Which prompts ask their provider to keep what it reads, so that the next call reads the same beginning for less.
+
+A provider that is paid for keeping a prefix (Anthropic: a quarter more for five minutes, as much again for an hour, and a
+tenth for each time it is read; https://platform.claude.com/docs/en/build-with-claude/prompt-caching) should be asked for
+it only where it is read again. So it is asked when a conversation is sent or tools are offered, since another call is
+likely to follow, and for a long beginning that was sent a short while ago.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+
+from agentflow.core.messages import Message, PromptCache, TextPart
+from agentflow.core.session import Session
+
+SEEN_S = 300.0
+"""Seconds for which a prefix that was sent counts as one that will be sent again: as long as it is kept."""
+WORTH = 1_500
+"""Characters of a prefix that may be kept: no provider keeps fewer than 512 tokens."""
+_MOST_SEEN = 4_096
+
+
+class PromptCaching:
+    """What the prompts of a turn loop have in common. ``default`` is for prompts that state nothing.
+
+    ``clock`` gives seconds that only rise.
+    """
+
+    __slots__ = ("_clock", "_seen", "default")
+
+    def __init__(self, default: PromptCache | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.default: PromptCache | None = default
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+
+    def seen(self, key: str) -> bool:
+        """Whether the prefix with this key was sent within the last five minutes. It counts as sent from now on."""
+        now = self._clock()
+        before = self._seen.pop(key, None)
+        self._seen[key] = now
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return before is not None and now - before < SEEN_S
+
+
+def prefix_key(model: str, system: str, first: Message) -> str:
+    """The key of what a prompt without history or tools begins with: its system text, and the data context before it."""
+    part = first.parts[0]
+    return _key(model, system, part.text if isinstance(part, TextPart) and part.cache else "")
+
+
+def conversation_key(session: Session, model: str) -> str:
+    """The key of a conversation, which does not tell its name."""
+    return _key(model, session.scope)
+
+
+def _key(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+__all__ = ["SEEN_S", "WORTH", "PromptCaching", "conversation_key", "prefix_key"]
