@@ -118,6 +118,8 @@ class Settings(BaseModel):
     """The server of that model. No file may name it."""
     decompose: int = 0
     """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
+    prompt_cache: Literal["5m", "1h", False] | None = None
+    """How long providers are asked to keep what prompts begin with: ``5m``, ``1h`` or ``false``; else where it pays."""
 
     def make_limits(self) -> Limits:
         """The limits table as Limits."""

@@ -23,7 +23,8 @@ from agentflow.settings import ENVIRONMENT, NOT_FROM_A_FILE, Settings
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-_TYPES = {"list[str]": "list of texts", "dict": "table", "bool": "`true` or `false`", "int": "number", "str": "text"}
+_TYPES = {"list[str]": "list of texts", "dict": "table", "bool": "`true` or `false`", "int": "number", "str": "text",
+          "Literal": "text or `false`"}  # fmt: skip
 """What a setting is called in a page, by what its annotation has in it; the first one counts."""
 
 
