@@ -24,7 +24,7 @@ from agentflow.executors.note_tools import note_tools
 from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.system_tools import SystemTools
 from agentflow.flow_durable import DurableMethods
-from agentflow.flow_programs import ProgramMethods
+from agentflow.flow_python import PythonMethods
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import tool_from_function
@@ -65,7 +65,7 @@ T = TypeVar("T")
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
 
 
-class AgentFlow(ProgramMethods, DurableMethods):
+class AgentFlow(PythonMethods, DurableMethods):
     """LLM workflows inside your asyncio application.
 
     Parameters:
@@ -144,6 +144,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         sandbox: str | None = None,
         settings: Settings | None = None,
     ) -> None:
+        super().__init__()
         roots = roots_of(root)
         settings = settings or load_settings()
         self.settings = settings
@@ -265,6 +266,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
     async def aclose(self) -> None:
         """Close connections, the index and the roots' descriptors. Runs must have ended."""
+        self.engine.closed = True
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.files.aclose)
             stack.push_async_callback(self.commands.aclose)

@@ -25,6 +25,7 @@ from agentflow.core.errors import (
     PermissionDenied,
     ProtocolError,
     ProviderError,
+    PythonOverlap,
     RateLimited,
     Refused,
     ResourceExhausted,
@@ -36,6 +37,7 @@ from agentflow.core.errors import (
     SexpSyntaxError,
     TaskError,
     UnboundSymbolError,
+    WorkflowError,
 )
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "PermissionDenied",
     "ProtocolError",
     "ProviderError",
+    "PythonOverlap",
     "RateLimited",
     "Refused",
     "ResourceExhausted",
@@ -74,4 +77,5 @@ __all__ = [
     "SexpSyntaxError",
     "TaskError",
     "UnboundSymbolError",
+    "WorkflowError",
 ]

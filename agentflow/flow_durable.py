@@ -7,6 +7,7 @@ from typing import Any
 
 from agentflow.arguments import loaded
 from agentflow.core.errors import ConfigurationError, JournalError
+from agentflow.core.host_code import executing_call
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
@@ -22,7 +23,6 @@ from agentflow.runtime.plan import RunPlan
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.questions import no_such_question
 from agentflow.runtime.run import Approver
-from agentflow.spec.joining import executing_call
 
 
 class DurableMethods:

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar, overload
 
+from typing_extensions import TypedDict, Unpack
+
+from agentflow.core.call import CallContext
+from agentflow.core.host_code import executing_call
 from agentflow.core.limits import Limits
+from agentflow.core.names import narrowed
 from agentflow.core.session import Session
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.handle import OwnReader, ReadEvents, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
+from agentflow.runtime.python import FlowCall, FlowWork, python_work
 from agentflow.runtime.run import Approver
 from agentflow.spec.handler import BaseHandler
-from agentflow.spec.joining import executing_call, in_run
+from agentflow.spec.joining import in_run
+
+R = TypeVar("R")
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of ``flow.run`` and ``flow.stream``."""
+
+    bindings: Mapping[str, Any] | None
+    env: SexpEnvironment | None
+    session: Session | None
+    limits: Limits | None
+    allow: Iterable[str] | None
+    approve: Approver | None
+    run_id: str | None
+    labels: Mapping[str, str] | None
+    max_cost: float | None
+    max_tokens: int | None
+    priority: int
 
 
 class ProgramMethods:
@@ -44,9 +69,13 @@ class ProgramMethods:
             source_of(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
         )
 
+    @overload
+    async def run(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunResult[R]: ...
+    @overload
+    async def run(self, program: ProgramLike, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
     async def run(
         self,
-        program: ProgramLike,
+        program: ProgramLike | FlowCall[Any],
         *,
         bindings: Mapping[str, Any] | None = None,
         env: SexpEnvironment | None = None,
@@ -59,8 +88,8 @@ class ProgramMethods:
         max_cost: float | None = None,
         max_tokens: int | None = None,
         priority: int = 0,
-    ) -> RunResult:
-        """Run a program to its end.
+    ) -> RunResult[Any]:
+        """Run a program, or a call of a Python workflow or task as ``flow.run(audit(paths))``, to its end.
 
         ``bindings`` are variables it finds; ``env`` an environment whose variables and tasks it shares; ``session`` a
         conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
@@ -77,9 +106,13 @@ class ProgramMethods:
             limits = self._lowered(limits, max_cost, max_tokens)
         return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority)
 
+    @overload
+    def stream(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunStream[R]: ...
+    @overload
+    def stream(self, program: ProgramLike, **options: Unpack[RunOptions]) -> RunStream[Any]: ...
     def stream(
         self,
-        program: ProgramLike,
+        program: ProgramLike | FlowCall[Any],
         *,
         bindings: Mapping[str, Any] | None = None,
         env: SexpEnvironment | None = None,
@@ -92,7 +125,7 @@ class ProgramMethods:
         max_cost: float | None = None,
         max_tokens: int | None = None,
         priority: int = 0,
-    ) -> RunStream:
+    ) -> RunStream[Any]:
         """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
@@ -118,6 +151,10 @@ class ProgramMethods:
         async with in_run(self.engine, "define", self.handler.session) as call:
             return await self.engine.define(source, bindings, call)
 
+    async def run_alone(self, call: FlowCall[R]) -> R:
+        """The value of a call that is a run of its own."""
+        return (await self._main(call)).value
+
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
         outer = executing_call()
@@ -133,45 +170,41 @@ class ProgramMethods:
 
     async def _main(
         self,
-        program: ProgramLike,
-        bindings: Mapping[str, Any] | None,
-        env: SexpEnvironment | None,
-        session: Session | None,
-        limits: Limits | None,
-        allow: Iterable[str] | None,
-        approve: Approver | None,
-        run_id: str | None,
-        labels: Mapping[str, str] | None,
-        own: OwnReader | None,
-        priority: int,
-    ) -> RunResult:
+        program: ProgramLike | FlowCall[Any],
+        bindings: Mapping[str, Any] | None = None,
+        env: SexpEnvironment | None = None,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        own: OwnReader | None = None,
+        priority: int = 0,
+    ) -> RunResult[Any]:
         outer = executing_call()
-        source = await load_program(program)
-        if env is not None:
-            environment = env.with_bindings(bindings) if bindings else env
-        else:
-            environment = SexpEnvironment(dict(bindings or {}))
-        defined = outer.definitions if outer is not None else None
-        grants = await self.engine.granted(allow, source, environment, defined)
-        if outer is not None and outer.grants is not None:
-            grants = outer.grants if grants is None else grants & outer.grants
         if outer is not None and limits is not None:
             limits = limits.within(outer.run.limits)
-        compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits, defined=defined)
+        if isinstance(program, FlowCall):
+            work = python_work(program, bindings, env)
+            grants = None if allow is None else frozenset(allow)
+            grants = grants if outer is None else narrowed(outer.grants, grants)
+        else:
+            work, grants = await self._compiled(program, bindings, env, limits, allow, outer)
         if outer is not None:
-            path = outer.next_path("program", compiled.source.digest, bindings or {})
+            path = outer.next_path("program", work.digest, bindings or {})
             part, call = self.engine.join(
                 outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
             )
             if own is not None:
                 own.run = part
             async with self.engine.called_back(outer), part.clock():
-                value = await self.engine.evaluate(compiled, environment, call, fitted=True)
+                value = await work.evaluate(call)
             return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
         async with self.engine.open(
-            compiled.source.name,
+            work.name,
             session=session,
-            program=compiled.source.digest,
+            program=work.digest,
             limits=limits,
             grants=grants,
             own=own,
@@ -182,5 +215,28 @@ class ProgramMethods:
         ) as (run, call):
             if own is not None:
                 own.run = run
-            value = await self.engine.evaluate(compiled, environment, call, fitted=True)
+            value = await work.evaluate(call)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
+
+    async def _compiled(
+        self,
+        program: ProgramLike,
+        bindings: Mapping[str, Any] | None,
+        env: SexpEnvironment | None,
+        limits: Limits | None,
+        allow: Iterable[str] | None,
+        outer: CallContext | None,
+    ) -> tuple[FlowWork, frozenset[str] | None]:
+        """A program ready to run, and what it is granted."""
+        source = await load_program(program)
+        if env is not None:
+            environment = env.with_bindings(bindings) if bindings else env
+        else:
+            environment = SexpEnvironment(dict(bindings or {}))
+        defined = outer.definitions if outer is not None else None
+        grants = await self.engine.granted(allow, source, environment, defined)
+        if outer is not None:
+            grants = narrowed(outer.grants, grants)
+        compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits, defined=defined)
+        evaluate = partial(self.engine.evaluate, compiled, environment, fitted=True)
+        return FlowWork(compiled.source.name, compiled.source.digest, evaluate), grants

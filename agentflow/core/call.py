@@ -55,6 +55,11 @@ class HostCalls:
         self._task = asyncio.current_task()
         self._before = self._task.cancelling() if self._task is not None else 0
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which the code began."""
+        return None if self._task is None else self._task.get_loop()
+
     def cancelled(self) -> bool:
         """Whether the task in which the host code began has been cancelled since."""
         return self._task is not None and self._task.cancelling() > self._before
@@ -297,6 +302,12 @@ class CallContext:
                 text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
             self.emit(ProgramLoaded, name=source.name, digest=source.digest, text=text)
 
+    def of_line(self, line: object) -> LineCall:
+        """This call for Python code whose effects are numbered: they are done on ``line``."""
+        call = cast(LineCall, self._fork(self.path, LineCall))
+        call.line = line
+        return call
+
     def in_thread(self) -> CallContext:
         """This call for code that runs in another thread: its events are published on the event loop."""
         call = cast(_ThreadCall, self._fork(self.path, _ThreadCall))
@@ -359,6 +370,13 @@ RunPort: TypeAlias = RunPortOf[CallContext]
 """The run that a call belongs to."""
 JournalPort: TypeAlias = JournalPortOf[CallContext]
 """The records of a durable run."""
+
+
+class LineCall(CallContext):
+    """The call of a Python workflow's own code. Its effects are numbered, as those of a program are."""
+
+    __slots__ = ("line",)
+    line: Any
 
 
 class _ThreadCall(CallContext):

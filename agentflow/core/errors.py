@@ -5,6 +5,8 @@
     ├── SexpEvaluationError        the program is wrong, found at compile time or at run time
     │   └── UnboundSymbolError     (also a NameError)
     ├── LimitExceeded              a limit of the run; a program cannot catch it
+    ├── WorkflowError              a Python workflow misuses what it is given
+    │   └── PythonOverlap          it has two calls in flight on one branch
     ├── RunCancelled               the run was left before its end, so it has no value
     ├── ConfigurationError         a setting, a key or a model name is missing or wrong
     ├── SessionBusy                a session is in use by another run
@@ -221,6 +223,18 @@ class LimitExceeded(AgentflowError):
             hint=hint or f"raise it with Limits({limit}=...) if the work is meant to need more",
             details={"limit": limit, "allowed": allowed, "used": used},
         )
+
+
+class WorkflowError(AgentflowError):
+    """A Python workflow does what it cannot: it forgets an ``await``, or uses a call twice."""
+
+    default_code = "python/misuse"
+
+
+class PythonOverlap(WorkflowError):
+    """A Python workflow began a call while another one of the same branch was in flight."""
+
+    default_code = "python/overlap"
 
 
 class RunCancelled(AgentflowError):

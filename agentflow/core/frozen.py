@@ -94,6 +94,8 @@ def _open_twin(cls: type[Any]) -> type[Any]:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
     }
+    if "__orig_bases__" in cls.__dict__:
+        body["__orig_bases__"] = cls.__dict__["__orig_bases__"]  # a generic class is one by this
     return cast(Any, type(cls))(cls.__name__, cls.__bases__, body)
 
 

@@ -5,13 +5,44 @@ from __future__ import annotations
 import asyncio
 from contextvars import Token
 from types import TracebackType
+from typing import Any
 
-from agentflow.core.call import CallContext, HostCalls, current_call
+from agentflow.core.call import CallContext, HostCalls, LineCall, current_call
+
+
+def executing_call() -> CallContext | None:
+    """The call whose tool, host callable or workflow is executing; None outside of a run."""
+    call = current_call.get()
+    return call.line.strand.call if type(call) is LineCall else call
+
+
+def executing_line() -> Any:
+    """The :class:`~agentflow.runtime.line.Line` of the workflow whose own code is executing; None elsewhere."""
+    call = current_call.get()
+    return call.line if type(call) is LineCall else None
 
 
 class StrayExit(RuntimeError):
     """Code of the host ended in a way that is not its own to choose: it called ``sys.exit``, or raised CancelledError
     although nobody cancelled it. It is a failure of that code, and no reason to end the process or the run."""
+
+
+class LineCode:
+    """A block in which the code of a Python workflow runs: what is called there is done in ``call``, in order."""
+
+    __slots__ = ("_call", "_token")
+    _token: Token[CallContext | None]
+
+    def __init__(self, call: LineCall) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._token = current_call.set(self._call)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current_call.reset(self._token)
 
 
 class HostCode:

@@ -61,9 +61,13 @@ class HistoryConfig(Overrides):
 
 
 class Parameter(MappingModel):
-    """A declared parameter of a template: ``type`` a simple name (``string``, ``integer``, ``string[]``, ...)."""
+    """A declared parameter of a template: ``type`` a simple name (``string``, ``integer``, ``string[]``, ...).
+
+    ``json_schema`` says more of its values than a simple name can: they are converted to the type, then checked against it.
+    """
 
     type: str = "any"
+    json_schema: dict[str, Any] | None = None
     description: str = ""
     required: bool = True
     default: Any = None

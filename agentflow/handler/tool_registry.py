@@ -27,10 +27,10 @@ from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
 from agentflow.core.values import to_json
-from agentflow.handler.signature import ToolInputError
 from agentflow.handler.tools import tool_from_function, tool_from_spec
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.read_only import ReadOnlyDict
+from agentflow.lib.signature import ToolInputError
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 

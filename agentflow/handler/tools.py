@@ -20,9 +20,9 @@ from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
-from agentflow.handler.signature import Signature, ToolInputError
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.json_types import simple_schema
+from agentflow.lib.signature import Signature, ToolInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 40

@@ -7,7 +7,7 @@ have ended when the form returns, however it returns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import islice
 from typing import Any
 
@@ -155,7 +155,12 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
     def code(strand: Runtime, d: int, element: Any) -> Coroutine[Any, Any, Any]:
         return apply(strand, function, (element,), d)
 
-    elements = list(elements)  # what the branches see, whatever becomes of the list meanwhile
+    return await each(rt, span, code, elements, limit)
+
+
+async def each(rt: Strand, span: Span, code: Code, items: Iterable[Any], limit: int | None = None) -> list[Any]:
+    """The values of ``code`` on all items, in order, a branch each, at most ``limit`` at once."""
+    elements = list(items)  # what the branches see, whatever becomes of the list meanwhile
     fork = _Fork(rt, "pmap", span, len(elements))
     return await fork.all(lambda index: fork.branch(index, code, (elements[index],)), limit)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
@@ -38,6 +38,7 @@ from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.journal import Journaled, RunJournal
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
+from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.pacing import Paced
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
@@ -45,6 +46,7 @@ from agentflow.runtime.permits import CallBack
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name, check_priority
+from agentflow.runtime.strand import Strand
 from agentflow.tasks.inputs import request_from_arguments
 
 
@@ -91,6 +93,7 @@ class Engine:
         self._redactor = redactor
         self._cache = ProgramCache()
         self._accounts: MemoryAccounts = MemoryAccounts()
+        self.closed = False
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -128,6 +131,12 @@ class Engine:
         Gives the run and its outermost call. ``journal`` makes it a durable run; of a ``quiet`` one no observer is told. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
         time is up, ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
+        if self.closed:
+            raise ConfigurationError(
+                f"this flow is closed, so nothing runs in it any more, '{clip(name, 80)}' neither",
+                code="flow/closed",
+                hint="call within its async with block, before aclose",
+            )
         if run_id is not None or labels is not None:
             check_name(run_id, labels)
         if priority:
@@ -341,6 +350,10 @@ class Engine:
         handler = self.effects if call.run.journal is None else Journaled(self.effects)
         pacers = pacers_of(self.observers) if self.observers else ()
         return Paced(handler, pacers) if pacers else handler
+
+    def strand(self, call: CallContext) -> Strand:
+        """A strand at ``call`` for code of the host that does effects as programs do. Whoever asks for it ends it."""
+        return Strand(call, budget_of(call), self._performer(call), OPERATIONS)
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "configuration": errors.ConfigurationError,
         "session-busy": errors.SessionBusy,
         "run-cancelled": errors.RunCancelled,
+        "workflow": errors.WorkflowError,
+        "overlap": errors.PythonOverlap,
         "data": errors.DataError,
         "journal": errors.JournalError,
         "path-denied": errors.PathDenied,

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, RunCancelled, clip
-from agentflow.core.events import Event
+from agentflow.core.events import Event, EventBase
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
@@ -20,6 +22,8 @@ from agentflow.lib.event_loop import running_loop
 from agentflow.lib.private_files import write_private
 from agentflow.observe.stream import Subscriber
 
+T = TypeVar("T", default=Any)
+E = TypeVar("E", bound=EventBase)
 _SHOWN = 20_000
 
 ReadEvents: TypeAlias = Callable[[str], Awaitable[list[dict[str, Any]]]]
@@ -27,13 +31,13 @@ ReadEvents: TypeAlias = Callable[[str], Awaitable[list[dict[str, Any]]]]
 
 
 @frozen
-class RunResult:
+class RunResult(Generic[T]):
     """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id.
 
     ``records`` reads its recorded events, where they are kept.
     """
 
-    value: Any
+    value: T
     usage: Usage
     cost: float | None
     run_id: str
@@ -100,7 +104,7 @@ class OwnReader(Subscriber):
         self.run: AccountedRun | None = None
 
 
-class RunStream:
+class RunStream(Generic[T]):
     """A run and its events. Use as ``async with``; nothing outlives the block.
 
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
@@ -108,17 +112,17 @@ class RunStream:
     that, at the end of the block.
     """
 
-    def __init__(self, main: Callable[[OwnReader], Awaitable[RunResult]]) -> None:
+    def __init__(self, main: Callable[[OwnReader], Awaitable[RunResult[T]]]) -> None:
         self._main = main
         self._events = OwnReader()
         self._group = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
-        self._result: RunResult | None = None
+        self._result: RunResult[T] | None = None
         self._error: Exception | None = None
         self._seen = False
         self._iterated = False
 
-    async def __aenter__(self) -> RunStream:
+    async def __aenter__(self) -> RunStream[T]:
         running_loop()  # raises a clear error if there is none
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
@@ -172,11 +176,17 @@ class RunStream:
         self._iterated = True
         return self._events.__aiter__()
 
-    async def value(self) -> Any:
+    async def of(self, kind: type[E]) -> AsyncIterator[E]:
+        """The events of one kind, as ``async for part in run.of(PartialOutput)``; the others are passed over."""
+        async for event in self:
+            if isinstance(event, kind):
+                yield event
+
+    async def value(self) -> T:
         """Wait for the end of the run, discarding unread events, and return the program's value. Raises its error."""
         return (await self.result()).value
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[T]:
         """Like :meth:`value`, but return the whole result."""
         task = self._opened()
         self._events.discard()

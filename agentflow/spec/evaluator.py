@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.host_code import executing_call
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.names import Template
 from agentflow.core.ports import ToolPort
@@ -13,7 +14,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.engine import Engine, budget_of
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, executing_call, in_run
+from agentflow.spec.joining import Joint, in_run
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.history import SequentialHistory
 

@@ -14,6 +14,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext
 from agentflow.core.errors import ConfigurationError, TaskError, clip
 from agentflow.core.events import Event, ModelStarted, TextDelta
+from agentflow.core.host_code import executing_call
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.messages import Message
@@ -42,7 +43,7 @@ from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, executing_call, in_run
+from agentflow.spec.joining import Joint, in_run
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService

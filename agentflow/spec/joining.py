@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 
-from agentflow.core.call import CallContext, current_call
+from agentflow.core.call import CallContext
+from agentflow.core.host_code import executing_call
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.ports import CommandPort, FilePort, PromptRunner, TemplatePort, ToolPort
@@ -21,11 +22,6 @@ from agentflow.lang.card import language_card
 from agentflow.runtime.engine import Engine
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
-
-
-def executing_call() -> CallContext | None:
-    """The call whose tool or host callable is executing; None outside of a run."""
-    return current_call.get()
 
 
 @contextlib.asynccontextmanager

@@ -17,7 +17,7 @@ def task_info(template: TaskTemplate) -> NameInfo:
     Raises ValueError for a parameter with an invalid type.
     """
     parameters = {
-        name: ParameterInfo(required(parameter), parse_type(parameter.type))
+        name: ParameterInfo(required(parameter), parameter.json_schema or parse_type(parameter.type))
         for name, parameter in template.params.items()
     }
     return NameInfo("task", parameters, reserved=reserved_parameters(), lenient=True)

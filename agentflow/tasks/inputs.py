@@ -14,6 +14,7 @@ from agentflow.core.models import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
 from agentflow.core.values import name_of, pairs_to_dict
+from agentflow.lib.json_schema import check
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.types import convert
 
@@ -55,13 +56,17 @@ def resolve_inputs(
         if value is None and not required(parameter):
             values[key] = _default(parameter)
             continue
-        if value.__class__ is str and parameter.type in _TEXT:
+        if value.__class__ is str and parameter.type in _TEXT and parameter.json_schema is None:
             values[key] = value  # most arguments, and nothing to convert
             continue
         try:
             values[key] = convert(value, parameter.type)
         except ValueError as error:
             invalid[key] = str(error)
+            continue
+        problems = check(values[key], parameter.json_schema) if parameter.json_schema is not None else None
+        if problems:
+            invalid[key] = "; ".join(problems[:3])
     if missing or invalid:
         raise _refused(name, missing, invalid, undeclared)
     return values, undeclared

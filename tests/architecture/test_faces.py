@@ -15,25 +15,25 @@ def names_in(tree: ast.AST) -> set[str]:
     return names | {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
-def test_one_room_asks_which_call_is_executing() -> None:
-    """``current_call`` is named where it is defined (with what sets it) and in the room of the faces, nowhere else."""
+def test_one_file_asks_which_call_is_executing() -> None:
+    """``current_call`` is named where it is defined, and where it is set and asked for, nowhere else."""
     using = {
         path.relative_to(ROOT).parts[0] if path.parent != ROOT / "core" else f"core/{path.name}"
         for path in ROOT.rglob("*.py")
         if "current_call" in names_in(ast.parse(path.read_text("utf-8")))
     }
-    assert using == {"core/call.py", "core/host_code.py", "spec"}
+    assert using == {"core/call.py", "core/host_code.py"}
 
 
-def test_the_call_is_set_by_one_class() -> None:
-    """``HostCode`` and ``CallContext.ordered`` set the variable; each gives back what was there."""
+def test_the_call_is_set_in_three_places() -> None:
+    """``HostCode``, ``LineCode`` and ``CallContext.ordered`` set the variable; each gives back what was there."""
     trees = [ast.parse((ROOT / "core" / name).read_text("utf-8")) for name in ("call.py", "host_code.py")]
     setting: list[str] = []
     for function in [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:
             if ast.unparse(call.func) == "current_call.set":
                 setting.append(function.name)
-    assert sorted(setting) == ["__enter__", "ordered"]
+    assert sorted(setting) == ["__enter__", "__enter__", "ordered"]
 
 
 def test_every_argument_of_the_composition_root_is_built_already() -> None:

@@ -34,7 +34,7 @@ def blocks() -> list[tuple[str, str]]:
 def test_python_blocks_run(where: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every Python block of the pages runs as it stands, in an empty directory, without key or network."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, where, "exec"), {"__name__": "__main__"})
+    exec(compile(code, where, "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:

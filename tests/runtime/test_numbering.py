@@ -14,8 +14,8 @@ import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider, TaskError
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.host_code import executing_call
 from agentflow.events import Event, RunStarted
-from agentflow.spec.joining import executing_call
 from agentflow.tasks.workflows import Workflow
 
 Effects = frozenset[tuple[str, str, str]]

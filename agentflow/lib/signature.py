@@ -1,11 +1,11 @@
-"""Derives a tool's schema from a typed function, and the function's arguments from a model's."""
+"""Derives a schema from the parameters of a typed function, and the function's arguments from data."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -16,9 +16,12 @@ from agentflow.core.values import Symbol
 from agentflow.lib.docstring import describe
 from agentflow.lib.suggest import did_you_mean
 
+FunctionKind: TypeAlias = Literal["tool", "task", "workflow"]
+"""What a function is to be."""
+
 
 class ToolInputError(AgentflowError):
-    """Invalid arguments of a tool; the message names each one and its fault."""
+    """Invalid arguments of a tool, task or workflow; the message names each one and its fault."""
 
     default_code = "tool/invalid-arguments"
     default_reason = "input_validation_failure"
@@ -27,23 +30,33 @@ class ToolInputError(AgentflowError):
 class Signature:
     """The parameters of a typed function, as a schema for models and as arguments for Python.
 
-    Parameters: ``function`` any function without positional-only parameters and ``*args``. Attributes: ``name``,
-    ``description``, ``schema`` the JSON Schema of the arguments object. A parameter annotated ``CallContext`` is hidden
+    Parameters: ``function`` any function without positional-only parameters and ``*args``; ``kind`` what it is to be, in
+    messages: of a tool alone may parameters have no annotation. Attributes: ``name``,
+    ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what it returns. A parameter annotated ``CallContext`` is hidden
     from models and filled in. Raises ConfigurationError if no JSON object can represent the arguments.
     """
 
-    __slots__ = ("_context", "_fields", "_name", "_open", "_validate", "description", "schema")
+    __slots__ = ("_context", "_fields", "_label", "_open", "_validate", "description", "returns", "schema")
 
-    def __init__(self, function: Callable[..., Any], name: str, description: str | None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, description: str | None, kind: FunctionKind = "tool"
+    ) -> None:
         about, documented = describe(function)
         self.description = description if description is not None else about
-        self._name = name
+        self._label = f"{kind} '{name}'"
         self._context: list[str] = []
         self._open = False
-        hints = _hints(function, name)
+        hints = _hints(function, self._label)
+        self.returns = hints.get("return", inspect.Signature.empty)
         fields: dict[str, Any] = {}
         self._fields: list[tuple[str, str]] = []
         for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+            if kind != "tool" and parameter.name not in hints:
+                raise ConfigurationError(
+                    f"{self._label}: its parameter '{parameter.name}' has no annotation",
+                    code="python/annotation",
+                    hint=f"say what it is: {parameter.name}: str",
+                )
             hint = hints.get(parameter.name, Any)
             if hint is CallContext or CallContext in get_args(hint):
                 self._context.append(parameter.name)
@@ -51,7 +64,7 @@ class Signature:
                 self._open = True
             elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise ConfigurationError(
-                    f"tool '{name}': its parameter '{parameter.name}' is positional, a model gives arguments by name",
+                    f"{self._label}: its parameter '{parameter.name}' is positional, arguments are given by name",
                     code="tool/signature",
                     hint="give every parameter a name that may be used as a keyword",
                 )
@@ -61,7 +74,7 @@ class Signature:
                 fields[f"p{index}"] = (hint, field)
                 self._fields.append((f"p{index}", parameter.name))
         model = _argument_model(name, fields, self._open)
-        self.schema = _schema(model, name)
+        self.schema = _schema(model, self._label)
         self._validate: Callable[[object], BaseModel] = TypeAdapter(model).validator.validate_python
 
     def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
@@ -79,6 +92,36 @@ class Signature:
             bound[name] = call
         return bound
 
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the parameters that callers give, in order."""
+        return [name for _, name in self._fields]
+
+    def data(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The validated arguments of a call from Python as JSON data, by name; models and dataclasses as dicts.
+
+        Raises TypeError for a call that the function does not allow, ToolInputError for values of wrong types.
+        """
+        if arguments:
+            named = {**self._by_name(arguments, named), **named}
+        try:
+            checked = self._validate(named)
+        except ValidationError as error:
+            raise self._refused(error, named) from None
+        given = {name: getattr(checked, field) for field, name in self._fields if field in checked.model_fields_set}
+        if _LEAVES.issuperset(map(type, given.values())):
+            return given
+        return checked.model_dump(mode="json", by_alias=True, include=checked.model_fields_set)
+
+    def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        names = self.parameters
+        if len(arguments) > len(names):
+            raise TypeError(f"{self._label} takes {len(names)} arguments, and was given {len(arguments)}")
+        by_name = dict(zip(names, arguments, strict=False))
+        for name in named.keys() & by_name.keys():
+            raise TypeError(f"{self._label} was given '{name}' twice")
+        return by_name
+
     def _refused(self, error: ValidationError, arguments: dict[str, Any]) -> ToolInputError:
         parameters = [name for _, name in self._fields]
         problems: list[str] = []
@@ -94,7 +137,7 @@ class Signature:
             else:
                 problems.append(f"{location}: {problem['msg']}, got {clip(repr(problem['input']), 120)}")
         return ToolInputError(
-            f"tool '{self._name}' cannot take these arguments: {'; '.join(problems)}",
+            f"{self._label} cannot take these arguments: {'; '.join(problems)}",
             hint=f"its parameters are {', '.join(parameters)}" if parameters else "it takes no arguments",
             details={
                 "problems": problems,
@@ -105,7 +148,7 @@ class Signature:
         )
 
 
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
     target: Any = function
     while hasattr(target, "func"):
         target = target.func
@@ -115,7 +158,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         return get_type_hints(target, include_extras=True)
     except NameError as error:
         raise ConfigurationError(
-            f"tool '{name}': its annotations name something that is not defined: {error}",
+            f"{label}: its annotations name something that is not defined: {error}",
             code="tool/signature",
             hint="annotations are evaluated in the function's module; move imports out of TYPE_CHECKING",
         ) from error
@@ -126,12 +169,12 @@ def _argument_model(name: str, fields: dict[str, Any], open: bool) -> type[BaseM
     return create_model("Arguments", __config__=config, **fields)
 
 
-def _schema(model: type[BaseModel], name: str) -> dict[str, Any]:
+def _schema(model: type[BaseModel], label: str) -> dict[str, Any]:
     try:
         schema = model.model_json_schema()
     except PydanticUserError as error:
         raise ConfigurationError(
-            f"tool '{name}': a parameter's type has no JSON Schema: {clip(str(error), 300)}",
+            f"{label}: a parameter's type has no JSON Schema: {clip(str(error), 300)}",
             code="tool/signature",
             hint="use types JSON can carry (str, int, float, bool, list, dict, pydantic models), or annotate Any",
         ) from error

@@ -1,0 +1,111 @@
+"""The methods of :class:`agentflow.AgentFlow` for tasks and workflows that are Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from typing_extensions import Unpack
+
+from agentflow.flow_programs import ProgramMethods
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.tools import tool_from_function
+from agentflow.runtime.line import Line
+from agentflow.runtime.places import Places
+from agentflow.runtime.python import FlowCall, Task, TaskFunction, TaskSettings, WorkflowFunction, check_arguments
+from agentflow.tasks.from_function import Returns
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+
+_MOST_ASKED = 200
+_PROMPT = {"name": "ask", "params": {"prompt": "string"}, "instructions": "{{prompt}}"}
+
+
+class PythonMethods(ProgramMethods):
+    """What a flow offers those who write Python. A base of :class:`agentflow.AgentFlow`, which builds what it uses."""
+
+    tools: ToolRegistry
+
+    def __init__(self) -> None:
+        self.places = Places()
+        self._asked: dict[Any, Task[Any]] = {}
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def task(self, **settings: Unpack[TaskSettings]) -> Callable[[Callable[P, Awaitable[R]]], TaskFunction[P, R]]: ...
+    def task(self, function: Callable[..., Any] | None = None, **settings: Any) -> Any:
+        """Make an async function a task of this flow: ``@flow.task`` or ``@flow.task(model=..., tools=[...])``.
+
+        Its docstring is the prompt, with the parameters as ``{{slots}}``; its body is ``...``. Arguments are validated
+        before any model is asked, and the answer into the type that the function returns: ``str`` is text, ``TaskResult``
+        the whole result, which raises nothing. Programs call it by its name, ``(review (path "a.py"))``. The options are
+        those of :class:`TaskSettings`. Raises ConfigurationError: ``python/annotation``, ``python/returns``,
+        ``python/no-prompt``, ``python/not-async``, ``tool/signature``; DataError ``tasks/undeclared-parameter`` for a slot
+        that is no parameter, and what else a template may be refused for.
+        """
+
+        def register(function: Callable[..., Any]) -> TaskFunction[..., Any]:
+            task = TaskFunction(self, function, cast(TaskSettings, settings))
+            self.engine.tasks.publish([task.template])
+            return task
+
+        return register if function is None else register(function)
+
+    @overload
+    def ask(self, prompt: str, **settings: Unpack[TaskSettings]) -> FlowCall[str]: ...
+    @overload
+    def ask(self, prompt: str, *, output: type[R], **settings: Unpack[TaskSettings]) -> FlowCall[R]: ...
+    @overload
+    def ask(self, prompt: str, *, output: Any, **settings: Unpack[TaskSettings]) -> FlowCall[Any]: ...
+    def ask(self, prompt: str, *, output: Any = str, **settings: Any) -> FlowCall[Any]:
+        """Ask the model once: a task without a function. ``output`` is the type of the answer, text unless it says so.
+
+        The other options are those of :meth:`task`. Raises the error of a task that fails, InvalidOutput for an answer of
+        another type.
+        """
+        check_arguments("ask", (prompt,), {})
+        span = self.places.here()
+
+        async def work(line: Line) -> Any:
+            return await self._asking(output, settings).work(line, {"prompt": prompt}, span)
+
+        return FlowCall(self, "ask", work, span)
+
+    def _asking(self, output: Any, settings: dict[str, Any]) -> Task[Any]:
+        """The task of :meth:`ask` for an output and options, made once."""
+        try:
+            key = (output, *sorted(settings.items()))
+            task = self._asked.get(key)
+        except TypeError:  # an option that cannot be a key
+            key = task = None
+        if task is None:
+            task = Task(self, _PROMPT, Returns[Any](output, "ask"), cast(TaskSettings, settings))
+            if key is not None:
+                if len(self._asked) >= _MOST_ASKED:
+                    self._asked.clear()
+                self._asked[key] = task
+        return task
+
+    def workflow(self, function: Callable[P, Awaitable[R]], /) -> WorkflowFunction[P, R]:
+        """Make an async function a workflow of this flow.
+
+        What it calls is done in one run: ``await audit(paths)`` is one, ``flow.run(audit(paths), limits=...)``,
+        ``flow.stream`` and ``flow.start`` say more about it. Programs call it by its name, and so do models that are given
+        it as a tool. Raises ConfigurationError as :meth:`task` does for what is not annotated.
+        """
+        workflow = WorkflowFunction(self, function)
+        self.tools.add(workflow.tool)
+        return workflow
+
+    def offer(self, function: Callable[..., Any]) -> str:
+        """The name of a function as a tool, which it is made unless it is one."""
+        if isinstance(function, WorkflowFunction):
+            return cast("WorkflowFunction[..., Any]", function).name
+        tool = tool_from_function(function)
+        if self.tools.find(tool.name) is None:
+            self.tools.add(tool)
+        return tool.name

@@ -1,0 +1,210 @@
+"""Lines: what the code of a Python workflow does its effects on, one after the other, on a strand as programs have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from inspect import isawaitable
+from typing import Any, Protocol, TypeVar
+
+from agentflow.core.effects import Effect
+from agentflow.core.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
+from agentflow.core.host_code import LineCode
+from agentflow.core.source import Source, Span
+from agentflow.lang.abi import Runtime
+from agentflow.runtime import branches, recovery
+from agentflow.runtime.strand import Strand
+
+T = TypeVar("T")
+Start = Callable[[], Awaitable[Any]]
+_NOWHERE = Source("<python>", "").span(0, 0)
+
+
+class LineWork(Protocol):
+    """A call that is carried out on a line: see :class:`~agentflow.runtime.python.FlowCall`."""
+
+    def work(self, line: Any) -> Awaitable[Any]: ...
+
+
+class HostFailure(AgentflowError):
+    """An exception of the host's own on its way through the runtime, which knows errors of its own only."""
+
+    default_code = "host/raised"
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error = error
+        self.__cause__ = error
+
+
+class Line:
+    """One sequential line of Python code: its ``strand``, and the call that is in flight on it.
+
+    ``forgotten`` says which call was dropped without having been awaited; ``entered`` that code runs on it. In code of the host whose order nobody knows, as
+    that of a tool, each call has a line of its own.
+    """
+
+    __slots__ = ("_body", "_flying", "_in_flight", "entered", "forgotten", "strand")
+
+    def __init__(self, strand: Strand) -> None:
+        self.strand = strand
+        self.entered = False
+        self.forgotten: str | None = None
+        self._in_flight: LineWork | None = None
+        self._flying: asyncio.Task[Any] | None = None
+        self._body: asyncio.Task[Any] | None = None
+
+    async def run(self, start: Start, *, source: Source | None = None) -> Any:
+        """Run code of the host to its end, with its effects numbered on this line.
+
+        What it left in flight is cancelled and has ended. Raises WorkflowError for a call that it forgot to await.
+        """
+        call = self.strand.call = self.strand.call.of_line(self)
+        self.entered = True
+        if source is not None and source.text:
+            call.program_loaded(source)
+        with LineCode(call):
+            value = await self.body(start)
+        self._check_awaited()
+        return value
+
+    async def do(self, call: LineWork) -> Any:
+        """Carry out one call. Raises PythonOverlap while another one is in flight, WorkflowError after a forgotten one."""
+        task = asyncio.current_task()
+        if self._in_flight is not None or (self._body is not None and self._body is not task):
+            raise _overlap(call, self._in_flight)
+        self._check_awaited()
+        self._in_flight, self._flying = call, task
+        try:
+            return await call.work(self)
+        finally:
+            self._in_flight = None
+
+    async def body(self, start: Start) -> Any:
+        """Run code of the host that is a part of the call in flight: it does its own calls on this line."""
+        around, self._in_flight = self._in_flight, None
+        outer, self._body = self._body, asyncio.current_task()
+        try:
+            return await started(start)
+        finally:
+            left = self._flying if self._in_flight is not None else None
+            self._in_flight, self._body = around, outer
+            if left is not None:
+                left.cancel()
+                await asyncio.wait([left])
+
+    def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
+        """Carry out an effect (to be awaited)."""
+        strand = self.strand
+        if span is not None and strand.call.run.watched and span.source.text:
+            strand.call.program_loaded(span.source)
+        return strand.perform(effect, span)
+
+    # -- branches and recovery, as programs have them --------------------------------------------------------------
+
+    async def map(
+        self, function: Callable[[Any], Awaitable[Any]], items: Iterable[Any], limit: int | None, span: Span | None
+    ) -> list[Any]:
+        """The values of ``function`` on all items, in order, each in a branch."""
+
+        def code(strand: Any, d: int, item: Any) -> Coroutine[Any, Any, Any]:
+            return _in_branch(strand, lambda: function(item))
+
+        return await _unwrapped(branches.each(self.strand, span or _NOWHERE, code, items, limit))
+
+    async def fork(self, form: Callable[..., Awaitable[T]], parts: tuple[Awaitable[Any], ...], span: Span | None) -> T:
+        """What ``form``, parallel or race, gives for ``parts``, each awaited in a branch. Those not begun are closed."""
+
+        def code(part: Awaitable[Any]) -> Callable[[Any, int], Coroutine[Any, Any, Any]]:
+            return lambda strand, d: _in_branch(strand, lambda: part)
+
+        try:
+            return await _unwrapped(form(self.strand, 0, span or _NOWHERE, [code(part) for part in parts]))
+        finally:
+            for part in parts:
+                close(part)
+
+    async def timeout(self, seconds: float, part: Awaitable[T], span: Span | None) -> T:
+        """The value of ``part``, which has so many seconds."""
+        try:
+            return await _unwrapped(
+                recovery.timeout(self.strand, 0, span or _NOWHERE, seconds, self._thunk(lambda: part))
+            )
+        finally:
+            close(part)
+
+    async def retry(self, times: int, start: Callable[[], Awaitable[T]], span: Span | None) -> T:
+        """The value of ``start()``, called again when a task or tool fails in it, ``times`` times in all."""
+        return await _unwrapped(recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start)))
+
+    def _thunk(self, start: Start) -> Callable[[Runtime, int], Coroutine[Any, Any, Any]]:
+        return lambda rt, d: _guarded(self.body(start))
+
+    def _check_awaited(self) -> None:
+        forgotten, self.forgotten = self.forgotten, None
+        if forgotten is not None:
+            raise WorkflowError(
+                f"{forgotten} was made and never awaited, so nothing was done",
+                code="python/not-awaited",
+                hint="write await before it; a call that is not wanted after all has close()",
+            )
+
+
+async def carried_out(line: Line, work: LineWork, source: Source | None = None) -> Any:
+    """What ``work`` gives, done on a line that nothing else is done on."""
+    strand = line.strand
+    try:
+        return await line.run(lambda: line.do(work), source=source)
+    except LimitExceeded as error:
+        strand.budget.meet(error)
+        raise
+    finally:
+        strand.end()
+
+
+async def started(start: Start) -> Any:
+    """The value of what ``start()`` gives. Raises WorkflowError if that cannot be awaited."""
+    awaitable = start()
+    if not isawaitable(awaitable):
+        raise WorkflowError(
+            f"a function that gives {type(awaitable).__name__}, not something to await, stands where a workflow's code is wanted",
+            code="python/not-async",
+            hint="give a task, a workflow or an async function; flow.step takes plain ones too",
+        )
+    return await awaitable
+
+
+def close(part: Any) -> None:
+    """Close what may not have been begun, so that no warning is left of it."""
+    end = getattr(part, "close", None)
+    if end is not None and hasattr(part, "__await__"):
+        end()
+
+
+async def _in_branch(strand: Strand, start: Start) -> Any:
+    return await _guarded(Line(strand).run(start))
+
+
+async def _guarded(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except AgentflowError:
+        raise
+    except Exception as error:
+        raise HostFailure(error) from error
+
+
+async def _unwrapped(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except HostFailure as failure:
+        error = failure.error
+    raise error from error.__cause__
+
+
+def _overlap(call: LineWork, other: LineWork | None) -> PythonOverlap:
+    beside = "the code around it is in flight" if other is None else f"{other} is in flight on the same branch"
+    return PythonOverlap(
+        f"{call} was begun while {beside}: the order of the two would be another each time",
+        hint="use flow.parallel or flow.map, not asyncio.gather or tasks of your own",
+    )

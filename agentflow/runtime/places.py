@@ -1,0 +1,70 @@
+"""Where in the host's Python files the calls of its workflows are made, as spans of those files."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+from agentflow.core.source import Source, Span
+
+_OURS = ("agentflow.", "asyncio.")
+_MOST = 20_000
+"""Places that are remembered: more than a program has, so only one that makes functions as it goes has them dropped."""
+
+
+class Places:
+    """The spans of calls, each looked up once, and the files they lie in."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[int, int], tuple[CodeType, Span]] = {}
+        self._sources: dict[str, Source] = {}
+
+    def here(self) -> Span | None:
+        """The call in the nearest code of the host, seen from whoever asks; None where the event loop called us."""
+        frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+        while frame is not None:
+            module = frame.f_globals.get("__name__", "")
+            if not module.startswith(_OURS):
+                return self._span(frame)
+            if module.startswith("asyncio."):
+                return None
+            frame = frame.f_back
+        return None
+
+    def _span(self, frame: FrameType) -> Span:
+        code, at = frame.f_code, frame.f_lasti
+        known = self._spans.get((id(code), at))
+        if known is not None:
+            return known[1]
+        if len(self._spans) >= _MOST:
+            self._spans.clear()
+        position = next((each for index, each in enumerate(code.co_positions()) if index == at // 2), (None,) * 4)
+        span = self._located(self.source(code.co_filename, frame.f_globals), frame.f_lineno, position)
+        self._spans[id(code), at] = (code, span)  # the code is held, so that nothing else gets its id
+        return span
+
+    def source(self, file: str, scope: dict[str, Any] | None = None) -> Source:
+        """A Python file as it is now; without a text where there is none, as of code that was typed."""
+        source = self._sources.get(file)
+        if source is None:
+            source = self._sources[file] = Source(file, "".join(linecache.getlines(file, scope)))
+        return source
+
+    def _located(self, source: Source, line: int, position: tuple[int | None, ...]) -> Span:
+        first, last, start, end = position
+        starts = source.line_starts
+        if first is None or last is None or start is None or end is None or last > len(starts):
+            if line > len(starts):
+                source = Source(source.name, "\n" * (line - 1))  # no text, but the number of the line is right
+            return source.span(source.line_starts[line - 1], source.line_starts[line - 1])
+        return source.span(_offset(source, first, start), _offset(source, last, end))
+
+
+def _offset(source: Source, line: int, column: int) -> int:
+    """The character at a column, which Python counts in bytes."""
+    text = source.line(line)
+    return source.line_starts[line - 1] + (
+        column if text.isascii() else len(text.encode("utf-8")[:column].decode("utf-8", "ignore"))
+    )

@@ -1,0 +1,121 @@
+"""Tasks out of typed functions: the docstring is the prompt, the parameters are its slots, the annotation is the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+
+from agentflow.core.errors import ConfigurationError, InvalidOutput, clip
+from agentflow.core.models import validation_messages
+from agentflow.core.results import TaskResult
+from agentflow.core.templates import Parameter
+from agentflow.lib.signature import Signature
+
+R = TypeVar("R")
+
+_SIMPLE = frozenset({"string", "integer", "number", "boolean", "object", "array"})
+_SAID = frozenset({"type", "title", "description", "default"})
+"""Keywords of a schema that a :class:`Parameter` has fields for."""
+
+
+class Returns(Generic[R]):
+    """What a task answers with: text for ``str``, the whole result for ``TaskResult``, else data of the type ``kind``.
+
+    ``fields`` are those of the template that ask for it. Raises ConfigurationError (``python/returns``) for a type without
+    a JSON Schema; ``label`` names the task there.
+    """
+
+    __slots__ = ("_adapter", "_class", "_whole", "fields")
+
+    def __init__(self, kind: Any, label: str) -> None:
+        self.fields: dict[str, Any] = {}
+        self._adapter: TypeAdapter[R] | None = None
+        self._class: type | None = None
+        self._whole = kind is TaskResult
+        if self._whole or kind is str:
+            return
+        try:
+            self._adapter = TypeAdapter(kind)
+            schema = self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise ConfigurationError(
+                f"{label}: what it returns, {clip(_shown(kind), 120)}, has no JSON Schema: {clip(str(error), 200)}",
+                code="python/returns",
+                hint="return str, a pydantic model, a dataclass, or built-in types of these; TaskResult gives everything",
+            ) from error
+        if isinstance(kind, type) and (issubclass(kind, BaseModel) or is_dataclass(cast(Any, kind))):
+            self._class = cast(type, kind)
+            self.fields = {"output_model": kind}
+        else:
+            self.fields = {"output_format": {"type": "json", "schema": schema}}
+
+    def read(self, result: TaskResult) -> R:
+        """What a result gives Python. Raises the error of a FAILED one, InvalidOutput for data of another type."""
+        if self._whole:
+            return cast(R, result)
+        problem = result.problem()
+        if problem is not None:
+            raise problem
+        if self._adapter is None:
+            return cast(R, result.content)
+        value = result.parsed_content
+        if self._class is not None and isinstance(value, self._class):
+            return cast(R, value)
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            raise InvalidOutput(
+                f"the answer is not of the type asked for: {'; '.join(validation_messages(error)[:5])}",
+                details={"content": result.content[:2_000]},
+            ) from error
+
+
+def template_fields(function: Callable[..., Any], name: str, signature: Signature) -> dict[str, Any]:
+    """The fields of the template that a function declares, but for its answer. Raises ConfigurationError."""
+    prompt = inspect.getdoc(function)
+    if not prompt:
+        raise ConfigurationError(
+            f"task '{name}' has no docstring, which is its prompt",
+            code="python/no-prompt",
+            hint='write """Name the worst bugs in {{path}}.""" below its first line',
+        )
+    return {"name": name, "instructions": prompt, "params": parameters_of(signature.schema)}
+
+
+def returns_of(function: Callable[..., Any], signature: Signature, label: str) -> Any:
+    """The type that an async function is annotated to return. Raises ConfigurationError without an annotation."""
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigurationError(
+            f"{label} is no async function", code="python/not-async", hint="write async def in place of def"
+        )
+    if signature.returns is inspect.Signature.empty:
+        raise ConfigurationError(
+            f"{label} does not say what it returns", code="python/annotation", hint="write -> str, or the type it gives"
+        )
+    return signature.returns
+
+
+def parameters_of(schema: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The parameters of a template whose arguments object has this JSON Schema."""
+    required = frozenset(schema.get("required", ()))
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {name: _parameter(own, shared, name in required) for name, own in schema["properties"].items()}
+
+
+def _parameter(own: Mapping[str, Any], shared: Mapping[str, Any], required: bool) -> Parameter:
+    kind = own.get("type")
+    simple = kind if isinstance(kind, str) and kind in _SIMPLE else "any"
+    fields: dict[str, Any] = {"type": simple, "required": required, "description": own.get("description", "")}
+    if not own.keys() <= _SAID:
+        fields["json_schema"] = {**own, **shared}
+    if not required:
+        fields["default"] = own.get("default")
+    return Parameter(**fields)
+
+
+def _shown(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
