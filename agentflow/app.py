@@ -32,6 +32,7 @@ from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sqlite import Sync
 from agentflow.journal.urls import open_store
 from agentflow.lang.card import language_card
+from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
@@ -176,7 +177,7 @@ class AgentFlow(PythonMethods, DurableMethods):
         )
         store = None if durable is None else open_store(durable, sync)
         reuse = None if store is None else Reuse(store.results, self.redactor)
-        self.tools = ToolRegistry({} if notes else dict.fromkeys(("remember", "recall"), _NO_NOTES), reuse)
+        self.tools = ToolRegistry({} if notes else dict.fromkeys(TOOL_FORMS, _NO_NOTES), reuse, WORDS)
         others = tuple(fallbacks) or tuple(settings.fallbacks)
         self.router.check(*others)
         prompts = TurnLoop(
@@ -201,7 +202,9 @@ class AgentFlow(PythonMethods, DurableMethods):
             else None
         )
         finder = index or finder_of(memory)
-        templates = TaskService(executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse)
+        templates = TaskService(
+            executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse, words=WORDS
+        )
         for template in read_directory(directory("tasks", where)) if (where := tasks or settings.tasks) else ():
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():

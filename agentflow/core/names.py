@@ -134,6 +134,14 @@ class Names(Protocol):
         ...
 
 
+def out_of_reach(what: str, name: str) -> str:
+    """The warning about a task or tool (``what``) whose name is a word of the language."""
+    return (
+        f"no program can call the {what} '{name}': in programs this name is the language's own; "
+        f"give the {what} another name, unless it is for others than programs"
+    )
+
+
 def permitted(template: Template, grants: frozenset[str] | None) -> bool:
     """Whether code with ``grants`` may call a task that a program defined.
 

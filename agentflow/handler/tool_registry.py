@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -18,7 +18,7 @@ from agentflow.core.errors import LimitExceeded, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.messages import TextPart, ToolSpec
-from agentflow.core.names import NameInfo, info_of_schema
+from agentflow.core.names import NameInfo, info_of_schema, out_of_reach
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
@@ -54,10 +54,16 @@ class ToolRegistry:
     one dict to that executor; both are read-only. ``revision`` is another object after each change.
 
     Parameters: ``absent`` says of tools that a host can switch on how to do so, by their names; ``reuse`` keeps the results of
-    those that are declared with it.
+    those that are declared with it; ``words`` are the names that no program can call a tool by, which a warning is logged of.
     """
 
-    def __init__(self, absent: Mapping[str, str] | None = None, reuse: ReusePort | None = None) -> None:
+    def __init__(
+        self,
+        absent: Mapping[str, str] | None = None,
+        reuse: ReusePort | None = None,
+        words: Container[str] = (),
+    ) -> None:
+        self._words = words
         self._absent = absent or {}
         self._reuse = reuse
         self.specs: ReadOnlyDict[str, dict[str, Any]] = ReadOnlyDict("the specs of tools", _REGISTER)
@@ -105,6 +111,8 @@ class ToolRegistry:
 
     def _put(self, tool: Tool, spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
+        if tool.name in self._words:
+            _log.warning(out_of_reach("tool", tool.name))
         self._tools[tool.name] = tool
         self._infos.pop(tool.name, None)
         self._changed()

@@ -315,7 +315,14 @@ class Engine:
         budget = budget_of(call)
         value = await plain_result(
             await run_program(
-                program, env, performer=self._performer(call), call=call, budget=budget, publish=publish, fitted=fitted
+                program,
+                env,
+                performer=self._performer(call),
+                call=call,
+                budget=budget,
+                programs=self._cache,
+                publish=publish,
+                fitted=fitted,
             )
         )
         budget.check_over()
@@ -365,7 +372,10 @@ class Engine:
         """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
         budget = budget_of(call)
         async with self.called_back(call):
-            value = await call_closure(function, arguments, performer=self._performer(call), call=call, budget=budget)
+            performer = self._performer(call)
+            value = await call_closure(
+                function, arguments, performer=performer, call=call, budget=budget, programs=self._cache
+            )
         return await plain_result(value)
 
     async def take_over(
@@ -417,7 +427,11 @@ class Engine:
         program = await self.compiled(text, env=env, grants=place.grants, defined=place.definitions, budget=budget)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
         return await plain_result(
-            await on_fresh_task(run_program(program, env, performer=self._performer(place), call=place, budget=budget))
+            await on_fresh_task(
+                run_program(
+                    program, env, performer=self._performer(place), call=place, budget=budget, programs=self._cache
+                )
+            )
         )
 
 

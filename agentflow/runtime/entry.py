@@ -74,12 +74,18 @@ async def _run_refitted(
 
 
 async def call_closure(
-    function: Any, arguments: Sequence[Any], *, performer: EffectHandler, call: CallContext, budget: Budget
+    function: Any,
+    arguments: Sequence[Any],
+    *,
+    performer: EffectHandler,
+    call: CallContext,
+    budget: Budget,
+    programs: ProgramCache | None = None,
 ) -> Any:
     """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
     place = call.at(call.next_path("call", function, arguments))
     env = function.env if isinstance(function, Closure) else None
-    strand = Strand(place, budget, performer, OPERATIONS, env=env)
+    strand = Strand(place, budget, performer, OPERATIONS, programs=programs, env=env)
     if isinstance(function, Closure):
         call.program_loaded(function.info.source)
     try:

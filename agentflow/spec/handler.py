@@ -38,6 +38,7 @@ from agentflow.handler.prompting import make_prompt, to_result
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import Fallback, TurnLoop
 from agentflow.handler.watching import WatchedRun, watch
+from agentflow.lang.words import WORDS
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
@@ -162,7 +163,7 @@ class BaseHandler:
         shared = turn_loop.base_system if isinstance(turn_loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
         self.base_system_prompt: str = settings.get("base_system_prompt", shared)
         self.debug_mode = False
-        self.registry = registry if registry is not None else ToolRegistry()
+        self.registry = registry if registry is not None else ToolRegistry(words=WORDS)
         self._session = session or Session()
         self._redact = redact or str
         self.prompts: PromptRunner = turn_loop or TurnLoop(
@@ -189,7 +190,7 @@ class BaseHandler:
             return system.joint
         if system is None:
             executor = AtomicTaskExecutor(self.prompts, self.file_manager)
-            system = TaskService(executor, memory, commands=commands_of(self.command_executor))
+            system = TaskService(executor, memory, commands=commands_of(self.command_executor), words=WORDS)
         return Joint(system, self.registry, memory, limits=limits)
 
     def _open_roots(self, roots: Sequence[str | os.PathLike[str]]) -> FileAccessManager:

@@ -15,6 +15,7 @@ from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig, TaskTemplate
+from agentflow.lang.words import WORDS
 from agentflow.runtime.engine import Engine
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, in_run
@@ -57,6 +58,7 @@ class TaskSystem:
             finder,
             commands=commands_of(commands),
             decompose=decompose,
+            words=WORDS,
         )
         self.joint = Joint(self.service, memory=finder, engine=engine)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError, TaskError
 from agentflow.core.models import validation_messages
-from agentflow.core.names import Definitions, NameInfo
+from agentflow.core.names import Definitions, NameInfo, out_of_reach
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
@@ -21,6 +22,8 @@ from agentflow.tasks.describe import task_info
 from agentflow.tasks.output import OutputSpec, format_instructions, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type
+
+_log = logging.getLogger(__name__)
 
 SIMILARITY_THRESHOLD = 0.1
 """Minimum Jaccard similarity of words for a match of :meth:`TemplateRegistry.matching`."""
@@ -275,9 +278,13 @@ class TemplateRegistry:
     The last registration of a subtype wins; registering a name again replaces the template and its index entry.
     ``builtin`` looks up the templates that come with agentflow, which are found if no registered one has the name, and
     never listed. ``revision`` is another object after each change, also of what ``builtin`` finds (see :meth:`changed`).
+    ``words`` are the names that no program can call a task by, which a warning is logged of.
     """
 
-    def __init__(self, builtin: Callable[[str], CompiledTemplate | None] | None = None) -> None:
+    def __init__(
+        self, builtin: Callable[[str], CompiledTemplate | None] | None = None, words: Container[str] = ()
+    ) -> None:
+        self._words = words
         self.revision = object()
         self._compiled: dict[str, CompiledTemplate] = {}
         self._index: dict[str, str] = {}
@@ -296,6 +303,8 @@ class TemplateRegistry:
     def register(self, source: Mapping[str, Any] | TaskTemplate | CompiledTemplate) -> CompiledTemplate:
         """Check and store a template. Raises DataError and leaves the registry unchanged."""
         compiled = source if isinstance(source, CompiledTemplate) else prepare_template(source)
+        if compiled.name in self._words:
+            _log.warning(out_of_reach("task", compiled.name))
         old = self._compiled.pop(compiled.name, None)
         if old is not None:
             self._forget(old.template)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -55,7 +55,8 @@ class TaskService:
 
     Parameters: ``executor`` runs bodies; ``memory`` answers context lookups; ``files`` and ``commands`` serve context
     sources; ``decompose`` how many rounds a model may take to write a program for a task that ran out of context or
-    output, for templates without their own value; ``reuse`` keeps the results of tasks that are declared with it. It opens no run: every async method takes a call.
+    output, for templates without their own value; ``reuse`` keeps the results of tasks that are declared with it;
+    ``words`` are names that are no task's in programs. It opens no run: every async method takes a call.
     """
 
     def __init__(
@@ -67,11 +68,12 @@ class TaskService:
         commands: CommandPort | None = None,
         decompose: int = 0,
         reuse: ReusePort | None = None,
+        words: Container[str] = (),
     ) -> None:
         self.executor = executor
         self._reuse = reuse
         self._test_mode = False
-        self._registry = TemplateRegistry(self._builtin)
+        self._registry = TemplateRegistry(self._builtin, words)
         self._decompose = decompose
         self._connect(ContextSources(memory, files or executor.files, commands))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, LimitExceeded, Limits, ScriptedProvider
+from agentflow.lang import program
 from agentflow.lang.program import check_program
 from agentflow.runtime.compiling import SMALL_TEXT, is_small
 
@@ -122,3 +125,27 @@ async def test_the_loop_goes_on_beside_a_compilation() -> None:
     holds.sort()
     assert holds[-1] < 0.3
     assert holds[int(len(holds) * 0.99)] < 0.075
+
+
+@pytest.mark.parametrize("entry", ["run", "call"])
+async def test_a_program_that_is_evaluated_again_is_not_compiled_again(entry: str) -> None:
+    """``eval-program`` of one text, in a loop, in later runs and in procedures that the host calls, compiles it once."""
+    compiled = 0
+
+    def hook(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal compiled
+        compiled += event == "call" and frame.f_code is program._compile.__code__
+
+    async with AgentFlow(provider=ScriptedProvider([])) as flow:
+        evaluating = '(map (lambda (n) (eval-program "(+ n 1)" (bindings {"n" n}))) (list 1 2 3))'
+        procedure = await flow.eval(f"(lambda () {evaluating})")
+        runnable = flow.compile(evaluating)
+        outer = sys.getprofile()
+        sys.setprofile(hook)
+        try:
+            for _ in range(2):
+                value = await (flow.eval(runnable) if entry == "run" else flow.call(procedure))
+        finally:
+            sys.setprofile(outer)
+    assert value == [2, 3, 4]
+    assert compiled == 1
