@@ -1,0 +1,82 @@
+"""The documentation site, before it is built: every page is reached, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import posixpath
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+FENCE = re.compile(r"^```.*?^```", re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def builder() -> ModuleType:
+    """The script that builds the site; no package it builds with is installed here."""
+    spec = importlib.util.spec_from_file_location("build_site", ROOT / ".ci/build_site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sources(builder: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the site, as they are built."""
+    directory = tmp_path_factory.mktemp("site")
+    assert builder.lay_out(directory) == []
+    return directory
+
+
+def text_of(page: Path) -> str:
+    return FENCE.sub("", page.read_text("utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ +(.*)$", text_of(page), re.M)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def test_the_nav_lists_pages_that_exist_once(builder: ModuleType, sources: Path) -> None:
+    """An entry of the navigation is a page, and no page has two."""
+    places = [place for _, _, place in builder.nav()]
+    assert not [place for place in places if not (sources / place).is_file()]
+    assert len(places) == len(set(places))
+
+
+def test_every_page_is_reached(builder: ModuleType, sources: Path) -> None:
+    """A page is in the navigation, or linked from one that is."""
+    reached: set[str] = set()
+    waiting = [place for _, _, place in builder.nav()]
+    while waiting:
+        place = waiting.pop()
+        if place in reached or not place.endswith(".md"):
+            continue
+        reached.add(place)
+        links = LINK.findall(text_of(sources / place))
+        waiting += [posixpath.normpath(posixpath.join(posixpath.dirname(place), link)) for link, _ in links if link]
+    assert {path.relative_to(sources).as_posix() for path in sources.rglob("*.md")} == reached
+
+
+def test_links_and_their_anchors_resolve(sources: Path) -> None:
+    """A link leads to a file of the site, and its anchor to a heading there."""
+    lost: list[str] = []
+    for page in sources.rglob("*.md"):
+        for link, anchor in LINK.findall(text_of(page)):
+            target = page.parent / link if link else page
+            if not target.is_file() or (anchor and anchor not in anchors(target)):
+                lost.append(f"{page.relative_to(sources)}: {link}#{anchor}")
+    assert not lost, lost
+
+
+def test_llms_txt_says_what_each_page_is_about(builder: ModuleType, sources: Path) -> None:
+    """Readers that are models get every page of the navigation with its first sentence."""
+    lines = [line for line in builder.llms_txt(sources).splitlines() if line.startswith("- [")]
+    assert len(lines) == len(list(builder.nav()))
+    assert all(re.fullmatch(r"- \[[^]]+\]\([\w/.-]+\.md\): \S.*[.:]", line) for line in lines), lines
