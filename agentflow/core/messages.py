@@ -18,6 +18,8 @@ Role: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[
     "end", "tool_calls", "max_tokens", "stop_sequence", "refusal", "pause", "context_window"
 ]
+Effort: TypeAlias = Literal["none", "low", "medium", "high", "max"]
+"""How hard a model is asked to think before it answers."""
 PromptCache: TypeAlias = Literal["5m", "1h", False]
 """How long a provider is asked to keep what it has read of a prompt, so that the next call reads that for less."""
 
@@ -194,7 +196,8 @@ class ModelRequest:
     ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one. Where
     calls wait, the highest ``priority`` goes first; ``input_tokens`` is what the request was estimated at (0: nobody has).
     ``prompt_cache`` asks the provider to keep what it reads for five minutes or an hour, False to keep nothing, None leaves
-    that to the provider; requests with the same ``cache_key`` begin alike.
+    that to the provider; requests with the same ``cache_key`` begin alike. ``effort`` is how hard the model should think;
+    ``provider_tools`` are tools that the provider itself runs, in its own form, offered beside ``tools``.
     """
 
     messages: tuple[Message, ...]
@@ -212,6 +215,8 @@ class ModelRequest:
     input_tokens: int = 0
     prompt_cache: PromptCache | None = None
     cache_key: str = ""
+    effort: Effort | None = None
+    provider_tools: tuple[dict[str, Any], ...] = ()
 
 
 @frozen
@@ -347,7 +352,7 @@ class ModelProfile:
     """The properties of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 
     ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take
-    (None: any). ``route`` is the dialect as it precedes a model's name (``openai-chat``), by which prices and rates are
+    (None: any). ``takes_effort`` says that the model is known to think as hard as it is asked to. ``route`` is the dialect as it precedes a model's name (``openai-chat``), by which prices and rates are
     looked up; empty for the provider's name.
     """
 
@@ -361,3 +366,4 @@ class ModelProfile:
     object_output: bool = False
     wall_s: float | None = None
     route: str = ""
+    takes_effort: bool = False

@@ -23,6 +23,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import (
+    Effort,
     Message,
     ModelDelta,
     ModelProfile,
@@ -208,7 +209,8 @@ class Prompt:
     ``tools`` names the tools offered (None: every tool that is not built in). ``output_schema`` a JSON Schema for the
     answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
     partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
-    provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own).
+    provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
+    ``provider_tools`` are tools of the provider, in its own form, offered beside ours.
     """
 
     parts: tuple[Part, ...]
@@ -226,6 +228,8 @@ class Prompt:
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     timeout_s: float | None = None
     prompt_cache: PromptCache | None = None
+    effort: Effort | None = None
+    provider_tools: tuple[dict[str, Any], ...] = ()
 
 
 @frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
-from agentflow.core.messages import PromptCache
+from agentflow.core.messages import Effort, PromptCache
 from agentflow.core.models import MappingModel
 from agentflow.core.reuse import seconds_of
 from agentflow.core.values import name_of, pairs_to_dict
@@ -85,7 +85,9 @@ class TaskTemplate(MappingModel):
     function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
     ``timeout_s`` (seconds) bound its prompt; ``reuse`` how old a result of an equal call may be, in any run, to be used
     again (``"1d"``); ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
-    is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays).
+    is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays);
+    ``effort`` how hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools
+    that the provider itself runs, in its own form (``{"type": "web_search"}``), offered beside ``tools``.
     """
 
     name: str
@@ -117,6 +119,8 @@ class TaskTemplate(MappingModel):
     timeout_s: float | None = Field(default=None, gt=0)
     reuse: str | None = None
     prompt_cache: PromptCache | None = None
+    effort: Effort | None = None
+    provider_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     output_model: Any = Field(default=None, exclude=True)
 
     @field_validator("output_format", mode="before")
@@ -133,6 +137,17 @@ class TaskTemplate(MappingModel):
     @classmethod
     def _read_cache(cls, value: object) -> object:
         return False if value == "off" else value
+
+    @field_validator("provider_tools", mode="before")
+    @classmethod
+    def _read_provider_tools(cls, value: object) -> object:
+        """Each names its ``type``; a list of pairs is a dict."""
+        if not isinstance(value, list):
+            return value
+        tools = [pairs_to_dict(each) or {} for each in cast(list[object], value)]
+        if not all([isinstance(each.get("type"), str) for each in tools]):
+            raise ValueError('a tool of the provider is a table with its type, {"type": "web_search"}')
+        return tools
 
     @field_validator("reuse")
     @classmethod

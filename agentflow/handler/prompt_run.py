@@ -130,7 +130,7 @@ class PromptRun:
         self._prompt_cache: PromptCache | None = caching.default if prompt.prompt_cache is None else prompt.prompt_cache
         self._cache_key = ""
         if self._prompt_cache is not False:
-            if offered or len(self._messages) > 1:
+            if offered or prompt.provider_tools or len(self._messages) > 1:
                 if self._prompt_cache is None:
                     self._prompt_cache = "5m"
                 self._cache_key = conversation_key(call.session, model)
@@ -138,6 +138,12 @@ class PromptRun:
                 self._cache_key = prefix_key(model, system, self._messages[0])
                 if caching.seen(self._cache_key) and self._prompt_cache is None:
                     self._prompt_cache = "5m"
+        if prompt.effort is not None and not profile.takes_effort:
+            call.warn(
+                "handler/effort",
+                f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'",
+                model=model,
+            )
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._turns = 0
@@ -293,6 +299,8 @@ class PromptRun:
             priority=self._call.run.priority,
             prompt_cache=self._prompt_cache,
             cache_key=self._cache_key,
+            effort=prompt.effort,
+            provider_tools=prompt.provider_tools,
         )
 
     def _take(

@@ -13,6 +13,7 @@ from agentflow.providers import anthropic_wire as wire
 from agentflow.providers.base import HttpAdapter
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.decoding import Decoder
+from agentflow.providers.effort import anthropic_efforts
 from agentflow.providers.exchange import HttpCall, Sdk
 from agentflow.providers.wire import ToolNames
 
@@ -68,6 +69,7 @@ class AnthropicProvider(HttpAdapter):
             counts_tokens=True,
             object_output=True,
             wall_s=self._clocks.wall_s,
+            takes_effort=bool(anthropic_efforts(model)),
             route=self.route,
         )
 

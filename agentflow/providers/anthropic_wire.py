@@ -38,6 +38,7 @@ from agentflow.providers.decoding import (
     text_of,
     unique_calls,
 )
+from agentflow.providers.effort import anthropic_efforts, nearest
 from agentflow.providers.wire import ToolNames, parse_json, record, records, string
 
 DIALECT = "anthropic.messages"
@@ -89,8 +90,17 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
             body["tool_choice"] = (
                 {"type": kind} if kind else {"type": "tool", "name": names.to_wire(request.tool_choice)}
             )
+    if request.provider_tools:
+        body["tools"] = [*body.get("tools", ()), *request.provider_tools]
+    if request.effort is not None and (levels := anthropic_efforts(request.model)):
+        body["output_config"] = {"effort": nearest(request.effort, levels)}
+        if request.effort == "none":
+            body["thinking"] = {"type": "disabled"}
     if request.output_schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": request.output_schema}}
+        body["output_config"] = {
+            **body.get("output_config", {}),
+            "format": {"type": "json_schema", "schema": request.output_schema},
+        }
     if request.prompt_cache is not False:
         _mark(body, request)
     return body
@@ -108,13 +118,13 @@ def _mark(body: dict[str, Any], request: ModelRequest) -> None:
     control = {"type": "ephemeral", "ttl": "1h"} if kept == "1h" else {"type": "ephemeral"}
     messages: list[dict[str, Any]] = body["messages"]
     ends: list[tuple[list[dict[str, Any]], int]] = []
-    if kept and (request.tools or len(messages) > 1):
+    if kept and ("tools" in body or len(messages) > 1):
         asked = [message for message in messages if message["role"] == "user"]
         ends += [(_blocks(message), -1) for message in asked[-1:-3:-1]]
     if kept and request.system:
         body["system"] = [{"type": "text", "text": request.system}]
         ends.append((body["system"], 0))
-    elif kept and request.tools:
+    elif kept and "tools" in body:
         ends.append((body["tools"], -1))
     for message, encoded in zip(request.messages, messages, strict=True):
         for part in message.parts:

@@ -49,7 +49,7 @@ class OfflineProvider:
 
     def profile(self, model: str) -> ModelProfile:
         """The same profile for every name: no context window, no limits."""
-        return ModelProfile("offline", model or "offline", "offline", native_json_schema=True)
+        return ModelProfile("offline", model or "offline", "offline", native_json_schema=True, takes_effort=True)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Answer word by word; the last delta holds the whole response."""

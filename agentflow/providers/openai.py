@@ -14,6 +14,7 @@ from agentflow.providers import openai_wire as common
 from agentflow.providers.base import HttpAdapter
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.decoding import Decoder
+from agentflow.providers.effort import openai_efforts
 from agentflow.providers.exchange import HttpCall, Sdk
 from agentflow.providers.wire import ToolNames
 
@@ -41,6 +42,7 @@ class OpenAIProvider(HttpAdapter):
             counts_tokens=self.dialect == responses.DIALECT,
             object_output=True,
             wall_s=self._clocks.wall_s,
+            takes_effort=bool(openai_efforts(model)),
             route=self.route,
         )
 

@@ -88,6 +88,10 @@ def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> di
         mode, name = common.tool_choice(request, names)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "function": {"name": name}}
+    if request.provider_tools:
+        body["tools"] = [*body.get("tools", ()), *request.provider_tools]
+    if (effort := common.effort(request)) is not None:
+        body["reasoning_effort"] = effort
     if request.output_schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": common.schema_format(request.output_schema)}
     return body

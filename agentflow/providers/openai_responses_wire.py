@@ -87,6 +87,10 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
         mode, name = common.tool_choice(request, names)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "name": name}
+    if request.provider_tools:
+        body["tools"] = [*body.get("tools", ()), *request.provider_tools]
+    if (effort := common.effort(request)) is not None:
+        body["reasoning"] = {"effort": effort}
     if request.output_schema is not None:
         body["text"] = {"format": {"type": "json_schema", **common.schema_format(request.output_schema)}}
     return body

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
+from agentflow.providers.effort import nearest, openai_efforts
 from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema
 
 _VENDOR_HOST = "api.openai.com"
@@ -64,6 +65,12 @@ def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, st
     if choice == "auto":
         return None, None
     return (choice, None) if choice in ("none", "required") else (None, names.to_wire(choice))
+
+
+def effort(request: ModelRequest) -> str | None:
+    """How hard the model is asked to think, in its vendor's words; None if nothing is said."""
+    levels = openai_efforts(request.model) if request.effort is not None else ()
+    return nearest(request.effort, levels) if request.effort is not None and levels else None
 
 
 def cache_fields(request: ModelRequest) -> dict[str, Any]:

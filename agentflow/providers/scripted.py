@@ -54,7 +54,7 @@ class ScriptedProvider:
 
     def profile(self, model: str) -> ModelProfile:
         """A profile without limits that supports JSON schemas."""
-        return ModelProfile(self.name, model, self.name, native_json_schema=True)
+        return ModelProfile(self.name, model, self.name, native_json_schema=True, takes_effort=True)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Stream the next reply."""

@@ -158,7 +158,8 @@ class TaskSystem:
         ``memory_system`` and ``handler`` replace the system's own for this call; ``available_models`` restricts the
         choice of model; ``call_depth`` is the nesting depth of the caller. Keywords: ``inherited_context`` (text),
         ``previous_outputs`` (text, results or a SequentialHistory), ``handler_config`` (``max_turns``,
-        ``max_output_tokens``, ``timeout_s``, ``tool_choice``, ``settings``, ``prompt_cache``), ``file_paths``, ``context_management``,
+        ``max_output_tokens``, ``timeout_s``, ``tool_choice``, ``settings``, ``prompt_cache``,
+        ``effort``), ``file_paths``, ``context_management``,
         ``history_config``, ``description``. With a ``history_config``, here or in its template, the task takes part in
         the handler's conversation. Every failure but a limit, and a conversation in use, is a FAILED result.
         """

@@ -206,6 +206,8 @@ def _prompt(
         settings=dict(template.settings),
         timeout_s=template.timeout_s,
         prompt_cache=template.prompt_cache,
+        effort=template.effort,
+        provider_tools=tuple(template.provider_tools),
     )
     options = settings.options
     if not options:

@@ -36,7 +36,7 @@ from agentflow.tasks.subtasks import Subtasks
 
 _log = logging.getLogger(__name__)
 
-_HANDLER_CONFIG = ("max_turns", "max_output_tokens", "timeout_s", "tool_choice", "settings", "prompt_cache")
+_HANDLER_CONFIG = ("max_turns", "max_output_tokens", "timeout_s", "tool_choice", "settings", "prompt_cache", "effort")
 _KWARGS = (
     "inherited_context", "previous_outputs", "handler_config", "file_paths", "context_management", "history_config",
     "description",

@@ -151,7 +151,7 @@ def parse_xml(text: str, name: str) -> Node:
 
 _Reader = Callable[[Node], Any]
 _ATTRIBUTES = ("name", "type", "subtype", "params", "model", "is_function", "description", "decompose", "max_turns",
-               "max_output_tokens", "timeout_s", "reuse", "prompt_cache")  # fmt: skip
+               "max_output_tokens", "timeout_s", "reuse", "prompt_cache", "effort")  # fmt: skip
 
 
 def parse_templates(text: str, name: str = "<xml>") -> list[TaskTemplate]:
@@ -370,6 +370,7 @@ _CHILDREN: Mapping[str, _Reader] = MappingProxyType(
         "context_management": _settings_of(ContextManagement),
         "decompose": _number,
         "description": _trimmed,
+        "effort": _trimmed,
         "fallbacks": _list_of("model"),
         "file_paths": _list_of("path"),
         "file_paths_source": _file_paths_source,

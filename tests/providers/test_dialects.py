@@ -216,6 +216,61 @@ async def test_openai_itself_is_told_which_requests_begin_alike(dialect: str) ->
     await provider.aclose()
 
 
+@pytest.mark.parametrize(
+    ("dialect", "model", "effort", "expected"),
+    [
+        ("anthropic", "claude-sonnet-5-5", "max", {"output_config": {"effort": "max"}}),
+        ("anthropic", "claude-opus-4-5", "max", {"output_config": {"effort": "high"}}),
+        (
+            "anthropic",
+            "claude-sonnet-4-6",
+            "none",
+            {"output_config": {"effort": "low"}, "thinking": {"type": "disabled"}},
+        ),
+        ("anthropic", "claude-sonnet-4-5", "high", {}),
+        ("anthropic", "qwen3", "high", {}),
+        ("openai", "gpt-5.6-sol", "none", {"reasoning": {"effort": "none"}}),
+        ("openai", "gpt-5.4-mini", "max", {"reasoning": {"effort": "xhigh"}}),
+        ("openai", "gpt-5-mini", "none", {"reasoning": {"effort": "minimal"}}),
+        ("openai", "gpt-5-pro", "low", {"reasoning": {"effort": "high"}}),
+        ("openai", "o4-mini", "none", {"reasoning": {"effort": "low"}}),
+        ("openai", "gpt-4.1", "low", {}),
+        ("openai-chat", "gpt-5.1", "medium", {"reasoning_effort": "medium"}),
+        ("openai-chat", "openai/gpt-oss-20b", "max", {"reasoning_effort": "high"}),
+        ("openai-chat", "llama3", "max", {}),
+    ],
+)
+async def test_an_effort_is_said_in_the_words_of_the_model(
+    dialect: str, model: str, effort: Any, expected: dict[str, Any]
+) -> None:
+    """The nearest value that the model takes; a model that is not known to take one is sent none."""
+    body = await sent(dialect, ModelRequest((user("hi"),), model=model, effort=effort))
+    fields = {key: body[key] for key in ("output_config", "thinking", "reasoning", "reasoning_effort") if key in body}
+    assert fields == expected
+    provider = open_provider(dialect, base_url="http://127.0.0.1:9", api_key="k")
+    assert provider.profile(model).takes_effort == bool(expected)
+    await provider.aclose()
+
+
+async def test_an_effort_stands_beside_a_schema() -> None:
+    """Anthropic has both in one field."""
+    schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    body = await sent(
+        "anthropic", ModelRequest((user("hi"),), model="claude-opus-5", effort="low", output_schema=schema)
+    )
+    assert body["output_config"]["effort"] == "low" and body["output_config"]["format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_tools_of_the_provider_are_added_to_ours(dialect: str) -> None:
+    """They go out as they are, behind our own tools, and by themselves."""
+    search = {"type": "web_search", "name": "web_search"}
+    both = await sent(dialect, ModelRequest((user("hi"),), model="m", tools=(ADD,), provider_tools=(search,)))
+    assert len(both["tools"]) == 2 and both["tools"][1] == search
+    alone = await sent(dialect, ModelRequest((user("hi"),), model="m", provider_tools=(search,)))
+    assert alone["tools"] == [search]
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_tool_names_are_made_acceptable_and_given_back(dialect: str) -> None:
     """``system:read_files`` goes out without its colon and comes back with it; colliding names stay apart."""

@@ -19,12 +19,13 @@ from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_
 from agentflow.lib.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
-TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache")
+TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache", "effort")
 """Options whose value is one text."""
 _PAIRS = ("output_format", "history_config", "context", "settings")
-_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "tools")
-_GUARDED = {"file_paths": "system:read_files", "settings": ""}
-"""Options an untrusted program needs a grant for; none allows native request fields, which may hold a provider's tools."""
+_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "tools", "provider_tools")
+_GUARDED = {"file_paths": "system:read_files", "settings": "", "provider_tools": ""}
+"""Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which
+reach what no grant names."""
 _FIELDS = {"context": "context_management"}
 """Options whose field of the template has another name."""
 _SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -117,6 +118,12 @@ def _read_option(a: Analyzer, definition: Definition, key: str, option: Form, sc
         if None in names:
             raise a.error(option, "defatom/option", f"'{key}' lists names", f"write ({key} name ...)")
         fields[key] = names
+    elif key == "provider_tools":
+        tools = [pairs_to_dict(_unquoted(each)) for each in items]
+        if None in tools:
+            hint = 'write (provider_tools {"type" "web_search"})'
+            raise a.error(option, "defatom/option", f"'{key}' lists tables", hint)
+        fields[key] = [_plain(each) for each in tools]
     elif key == "file_paths":
         paths = [name_of(each) for each in _listed(items)] if all(map(_is_literal, items)) else [None]
         if None not in paths:
