@@ -5,6 +5,7 @@ python examples/chat.py "What did I say?"
 """
 
 import asyncio
+import os
 import sys
 
 from agentflow import AgentFlow, ScriptedProvider
@@ -17,9 +18,12 @@ def model(request):  # answers from the conversation, like a model would
     return f"Before {text!r} you said {before}." if before else f"Nice to meet you. You said {text!r}."
 
 
+real = "AGENTFLOW_MODEL" in os.environ  # then that model answers
+
+
 async def main(texts: list[str]) -> None:
     async with (
-        AgentFlow(provider=ScriptedProvider(model), durable="sqlite:///chat.db") as flow,
+        AgentFlow(provider=None if real else ScriptedProvider(model), durable="sqlite:///chat.db") as flow,
         flow.session("user-42") as session,
     ):
         for text in texts:

@@ -1,6 +1,7 @@
 """Two branches at once, their events as they come, and the value at the end. No key, no network."""
 
 import asyncio
+import os
 
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.events import BranchStarted, TextDelta
@@ -18,7 +19,7 @@ def model(request):  # answers like a model would, whatever the order of the bra
 
 async def main() -> None:
     async with (
-        AgentFlow(provider=ScriptedProvider(model)) as flow,
+        AgentFlow(provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(model)) as flow,
         flow.stream(PROGRAM, bindings={"cities": ["Rome", "Oslo"]}) as run,
     ):
         async for event in run:

@@ -84,7 +84,11 @@ LISTED = (
     Example("streaming.py", "Events as they come"),
     Example("chat.py", "A chat that is kept between restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
+    Example("write_code.py", "Write code until its tests pass"),
+    Example("saved_workflow.py", "A workflow that a model wrote, kept and used again"),
     Example("untrusted.py", "A program that nobody trusts"),
+    Example("sse.py", "Into a web page, as it is written"),
+    Example("test_triage.py", "Tests of an application"),
 )
 
 
@@ -101,7 +105,8 @@ def transcript(example: Example, directory: Path) -> str:
     if tool == "agentflow":
         command = ["-m", "agentflow", "run", "--no-record", str(example.path), *arguments[1:]]
     elif tool == "pytest":
-        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(directory), str(example.path)]
+        (directory / "pytest.ini").write_text("[pytest]\n", "utf-8")
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini", str(example.path)]
     elif tool == "jupyter":
         command = ["-m", "tests.docs.examples_page", str(example.path)]
     else:
