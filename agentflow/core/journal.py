@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
 from agentflow.core.errors import SessionBusy
+from agentflow.core.frozen import frozen
 
 RunStatus: TypeAlias = Literal["queued", "running", "waiting", "interrupted", "done", "failed", "cancelled"]
 """``queued`` is to be gone on with, ``waiting`` is for an answer or a time, ``interrupted`` for a decision about what was
@@ -36,7 +37,7 @@ def effect_key(path: str) -> bytes:
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class EffectRow:
     """The record of one effect.
 

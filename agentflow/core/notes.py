@@ -200,7 +200,7 @@ class Notes(Entries):
         fields: dict[str, Any] = {}
         others: dict[str, Any] = {}
         for key, entry in cast(Mapping[object, Any], value).items():
-            name = name_of(key)
+            name = key if type(key) is str else name_of(key)
             if name is None:
                 raise DataError(f"the keys of notes are texts, not {type(key).__name__}", code="data/fields")
             read = _READERS.get(name) if entry is not None else None

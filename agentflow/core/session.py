@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Protocol, cast
 
@@ -34,6 +35,22 @@ class SessionMark:
     length: int
     data_context: DataContext | None
     compaction: Compaction | None
+
+
+class Unread:
+    """An exchange of a replayed run as it is stored: most are never read again, and a run may have thousands.
+
+    ``decode`` gives the JSON data of its messages.
+    """
+
+    __slots__ = ("decode",)
+
+    def __init__(self, decode: Callable[[], list[Any]]) -> None:
+        self.decode = decode
+
+    def read(self) -> tuple[Message, ...]:
+        """Its messages. Raises DataError."""
+        return _read_turn(self.decode(), 1)
 
 
 class SessionKeeper(Protocol):
@@ -67,6 +84,7 @@ class Session:
         "_own",
         "_root",
         "_scope",
+        "_unread",
         "compaction",
         "data_context",
         "keeper",
@@ -76,7 +94,8 @@ class Session:
     def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
         self._base: Session | None = None
         self._base_length = 0
-        self._own: list[tuple[Message, ...]] = []
+        self._own: list[tuple[Message, ...] | Unread] = []
+        self._unread = False
         self._digests: list[bytes] = []
         self._busy = False
         self._root: Session | None = None
@@ -96,13 +115,21 @@ class Session:
 
     def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
         """The committed exchanges, oldest first; with ``last``, at most that many of the newest."""
-        exchanges: list[tuple[Message, ...]] = list(self._own) if self._base is None else []
-        if self._base is not None:
-            for session, length in self._lineage():
-                exchanges.extend(session._own[:length])
+        exchanges: list[tuple[Message, ...]] = []
+        for session, length in self._lineage():
+            exchanges.extend(session._read(length))
         if last is None:
             return exchanges
         return exchanges[-last:] if last > 0 else []
+
+    def _read(self, length: int) -> list[tuple[Message, ...]]:
+        """The first ``length`` of its own exchanges."""
+        if self._unread:
+            for at, exchange in enumerate(self._own[:length]):
+                if isinstance(exchange, Unread):
+                    self._own[at] = exchange.read()
+            self._unread = length < len(self._own)
+        return cast("list[tuple[Message, ...]]", self._own[:length])
 
     def _lineage(self) -> list[tuple[Session, int]]:
         """This session and those it was forked from, oldest first, each with how many of its exchanges it has."""
@@ -123,7 +150,8 @@ class Session:
         for session, length in self._lineage():
             known = session._digests
             for exchange in session._own[len(known) : length]:
-                text = json.dumps(plain(exchange), sort_keys=True)
+                data = exchange.decode() if isinstance(exchange, Unread) else plain(exchange)
+                text = json.dumps(data, sort_keys=True)
                 known.append(blake2b(text.encode("ascii"), digest_size=16).digest())
             digests.extend(known[:length])
         count = len(digests)
@@ -186,6 +214,7 @@ class Session:
         """Append the branches' own exchanges, in order."""
         for branch in branches:
             self._own.extend(branch._own)
+            self._unread |= branch._unread
 
     def mark(self) -> SessionMark:
         """The state of the conversation now, for :meth:`changes_since`."""
@@ -199,7 +228,7 @@ class Session:
             changes["reset"] = True
             start = 0
         if len(self._own) > start:
-            changes["turns"] = plain(self._own[start:])
+            changes["turns"] = plain(self._read(len(self._own))[start:])
         if self.data_context is not mark.data_context:
             changes["data_context"] = plain(self.data_context)
         if self.compaction is not mark.compaction:
@@ -219,6 +248,11 @@ class Session:
             self.compaction = mark.compaction
             del self._own[mark.length :]
             del self._digests[mark.length :]
+
+    def add_unread(self, exchange: Unread) -> None:
+        """Append an exchange that is read when somebody asks for it."""
+        self._own.append(exchange)
+        self._unread = True
 
     def apply(self, changes: dict[str, Any]) -> None:
         """Change the conversation as :meth:`changes_since` says. Raises DataError."""
@@ -240,8 +274,7 @@ class Session:
 
     def _read_turns(self, turns: list[list[Any]]) -> None:
         for number, turn in enumerate(turns, 1):
-            messages = [read_message(each, f"turn {number}, message {at}") for at, each in enumerate(turn, 1)]
-            self.commit(tuple(messages))
+            self.commit(_read_turn(turn, number))
 
     def to_json(self) -> str:
         """The conversation and the data context as JSON text, in ASCII; :meth:`from_json` reads it back.
@@ -302,3 +335,7 @@ class Session:
     def release(self) -> None:
         """Release the session."""
         self._busy = False
+
+
+def _read_turn(turn: list[Any], number: int) -> tuple[Message, ...]:
+    return tuple([read_message(each, f"turn {number}, message {at}") for at, each in enumerate(turn, 1)])

@@ -50,6 +50,8 @@ on conflict(run, key) do update set {", ".join(f"{name.strip()} = excluded.{name
   where af_effect.state = 0
 """
 
+_STATES = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
+
 Blobs = dict[bytes, bytes]
 """Values of a batch that are stored by their content, by their hash."""
 
@@ -86,10 +88,24 @@ def load(text: str | None, db: sqlite3.Connection) -> Any:
             row = db.execute("select data from af_blob where hash = ?", (digest,)).fetchone()
             if row is None or blake2b(row[0], digest_size=16).digest() != digest:
                 raise corrupt("a stored value is damaged")
-            return json.loads(row[0])
-        return json.loads(text)
+            text = row[0].decode("ascii")
+        return parse(text)
     except ValueError as error:
         raise corrupt(f"a stored value is no JSON: {error}") from None
+
+
+_READ = json.JSONDecoder().raw_decode
+
+
+def parse(text: str) -> Any:
+    """The data of a JSON text without space around it: what ``json.loads`` gives, in half the time for short texts.
+
+    Raises ValueError.
+    """
+    data, end = _READ(text)
+    if end != len(text):
+        raise ValueError(f"more than one value, from character {end} on")
+    return data
 
 
 def effect_values(run: str, row: EffectRow, blobs: Blobs) -> tuple[Any, ...]:
@@ -126,10 +142,10 @@ def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
         kind=kind,
         name=name,
         content=content,
-        state=EffectState(state),
+        state=_STATES[state],
         value=load(value, db),
         turns=load(turns, db),
-        usage=None if usage is None else tuple(json.loads(usage)),
+        usage=None if usage is None else tuple(parse(usage)),
         cost=cost,
         started=started,
         ended=ended,

@@ -1,4 +1,8 @@
-"""The one thread that uses the database: whatever was queued while it was busy is one transaction."""
+"""The one thread that uses the database: whatever was queued while it was busy is one transaction.
+
+What a loop submits in one turn of it is handed over at once. Handed over one by one, the first of a hundred records would
+wake the thread, and loop and thread would take the interpreter from each other a hundred times.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 2.0
 """Seconds between two attempts to write to a database that cannot be written to."""
 MAX_BATCH = 2_000
-"""Maximum number of jobs in a transaction."""
+"""Number of jobs in a transaction from which on no more are added."""
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _AWAY = frozenset(
@@ -90,6 +94,7 @@ class Put(Job):
 
 
 _Stop: TypeAlias = None
+_Batch: TypeAlias = list[Job]
 
 
 class Writer:
@@ -102,19 +107,31 @@ class Writer:
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
         self._name = name
-        self._jobs: queue.SimpleQueue[Job | _Stop] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[_Batch | _Stop] = queue.SimpleQueue()
+        self._pending: dict[asyncio.AbstractEventLoop, _Batch] = {}
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self.closed = False
 
     def submit(self, job: Job) -> None:
-        """Queue a job. Raises JournalError (``durable/closed``)."""
+        """Queue a job, of the running loop. Raises JournalError (``durable/closed``)."""
         if self.closed:
             raise JournalError("the store of durable runs is closed", code="durable/closed", hint="open the flow again")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._jobs.put(job)
+        loop = job.future.get_loop()
+        pending = self._pending.get(loop)
+        if pending is None:
+            self._pending[loop] = [job]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            pending.append(job)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = self._pending.pop(loop, None)
+        if jobs:
+            self._batches.put(jobs)
 
     async def do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         """Do ``work`` in a transaction, after all that is queued, and give its result. Raises what it raises."""
@@ -127,8 +144,9 @@ class Writer:
         self.closed = True
         thread, self._thread = self._thread, None
         if thread is not None:
+            self._hand_over(asyncio.get_running_loop())
             self._closing.set()
-            self._jobs.put(None)
+            self._batches.put(None)
             await asyncio.to_thread(thread.join)
 
     # -- in the thread --------------------------------------------------------------------------------------------
@@ -145,13 +163,13 @@ class Writer:
     def _next(self) -> tuple[list[Job], bool]:
         """What is queued, at least one job; false with it when these are the last."""
         jobs: list[Job] = []
-        job = self._jobs.get()
-        while job is not None:
-            jobs.append(job)
+        batch = self._batches.get()
+        while batch is not None:
+            jobs += batch
             if len(jobs) >= MAX_BATCH:
                 return jobs, True
             try:
-                job = self._jobs.get_nowait()
+                batch = self._batches.get_nowait()
             except queue.Empty:
                 return jobs, True
         return jobs, False

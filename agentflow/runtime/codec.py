@@ -57,6 +57,7 @@ _SORTED = json.JSONEncoder(sort_keys=True).encode
 _LONG_TEXT = 1_000
 _INTEGER_BITS = 10_000
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+_NO_NOTES = Notes()
 _USAGE = tuple(field.name for field in fields(Usage))
 
 
@@ -137,14 +138,24 @@ class _Writer:
         if depth > MAX_DEPTH or self._containers > MAX_CONTAINERS:
             raise _TooMuch
         depth += 1
-        if kind is list or kind is tuple:  # the commonest, without a function for their parts
-            return [None if each is None else self._any(each, depth) for each in value]
+        if kind is list or kind is tuple:  # the commonest, without a call for each short text in them
+            return [
+                each
+                if each is None or (type(each) is str and len(each) <= _LONG_TEXT and each.isascii())
+                else self._any(each, depth)
+                for each in value
+            ]
         if kind is dict:
             for key in value:
-                if type(key) is not str or key.startswith("$") or not key.isascii():
+                if type(key) is not str or key[:1] == "$" or not key.isascii():
                     break
             else:
-                return {key: self._any(each, depth) for key, each in value.items()}
+                return {
+                    key: each
+                    if each is None or (type(each) is str and len(each) <= _LONG_TEXT and each.isascii())
+                    else self._any(each, depth)
+                    for key, each in value.items()
+                }
         return self._container(value, partial(self._any, depth=depth))
 
     def _container(self, value: Any, write: Callable[[Any], Any]) -> Any:
@@ -382,6 +393,17 @@ class _Reader:
 
     def _result(self, data: list[Any]) -> TaskResult:
         status, content, parsed, criteria, notes, usage, error, parts = data
+        return TaskResult(
+            status,
+            content if type(content) is str else self.read(content),
+            None if parsed is None else self.read(parsed),
+            None if criteria is None else self.read(criteria),
+            self._notes(notes, parts) if notes else _NO_NOTES,
+            read_usage(usage),
+            self._error(error),
+        )
+
+    def _notes(self, notes: Any, parts: list[Any]) -> Notes:
         entries = self.read(notes)
         if entries.get("error") is not None:
             entries["error"] = ErrorInfo(**entries["error"])
@@ -390,15 +412,7 @@ class _Reader:
                 FailedPart(each["part"], ErrorInfo(**each["error"]), exception=self._error(shown))
                 for each, shown in zip(entries["failed_parts"], parts, strict=True)
             ]
-        return TaskResult(
-            status,
-            self.read(content),
-            self.read(parsed),
-            self.read(criteria),
-            Notes.of(entries),
-            read_usage(usage),
-            self._error(error),
-        )
+        return Notes.of(entries)
 
     def _error(self, data: Any) -> AgentflowError | None:
         return None if data is None else read_error(data, self.read, self._source)

@@ -35,7 +35,8 @@ from agentflow.runtime.compiling import beside_the_loop, is_small
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.hops import on_fresh_task
-from agentflow.runtime.journal import Journaled, RunJournal
+from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.journaled import Journaled
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.operations import OPERATIONS

@@ -8,31 +8,29 @@ order in which anything finishes. What does depend on it is recorded as a decisi
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
-from agentflow.core.effects import Draw, Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, LimitExceeded
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
-from agentflow.core.frozen import frozen
 from agentflow.core.journal import EffectRow, EffectState, effect_key
 from agentflow.core.messages import Usage
-from agentflow.core.names import NameInfo, Template
+from agentflow.core.names import Template
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
+from agentflow.core.session import Session, Unread
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.codec import Codec, NotData, fingerprint, write_usage
+from agentflow.runtime.codec import Codec, NotData, fingerprint
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
-from agentflow.runtime.perform import EffectRunner
+from agentflow.runtime.meter import Meter
 from agentflow.runtime.records import Records
-from agentflow.runtime.waiting import answered, slept
+from agentflow.runtime.waiting import answered
 
 T = TypeVar("T")
 
@@ -99,13 +97,27 @@ class RunJournal:
         read: Callable[[Any], T] | None = None,
     ) -> T:
         """Do ``work`` or answer it from its record; see :meth:`~agentflow.core.call.JournalPort.step`."""
-        if effect_key(call.path) == self.leaf:
+        if self.leaf is not None and effect_key(call.path) == self.leaf:
             return await work()  # the effect around it is this very one
         digest = fingerprint(kind, name, content() if callable(content) else content)
         row = await self.find(kind, name, digest, call)
         if row is not None:
             value = self.replayed(row, call)
             return value if read is None else read(value)
+        return await self.record(kind, name, digest, call, work, write=write, read=read)
+
+    async def record(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
+        *,
+        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], T] | None = None,
+    ) -> T:
+        """Do ``work``, which has no record yet, and store what it gives; ``digest`` is that of what it asks for."""
         started = time.time()
         opening = partial(self._opening, kind, name, digest, call.path, started)
         run = _LeafRun(call.run, self, call.path, digest, opening)
@@ -203,7 +215,9 @@ class RunJournal:
 
     async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
         """The record of what is asked for at ``call``; None when it may be carried out."""
-        row = self.records.find(call.path) or await self.records.adopt(call.path, digest, self.leaf)
+        row = self.records.find(call.path)
+        if row is None and self.records.pool is not None:
+            row = await self.records.adopt(call.path, digest, self.leaf)
         if row is None or row.state == EffectState.OPEN:
             budget = call.run.budget
             await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
@@ -216,11 +230,19 @@ class RunJournal:
         """What the record of ``call`` gives, in place of carrying it out."""
         self.records.replayed += 1
         if row.turns is not None:
-            call.session.apply(self.codec.decode(row.turns))
+            self._take_turns(row.turns, call.session)
         if call.run.watched:
             outcome: Outcome = "ok" if row.state == EffectState.OK else "failed" if "ok" in row.value else "error"
             call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
         return self.outcome(row.value, call)
+
+    def _take_turns(self, changes: Mapping[str, Any], session: Session) -> None:
+        """Add what a recorded effect added to the conversation."""
+        if changes.keys() == {"turns"} and type(changes["turns"]) is list:
+            for exchange in changes["turns"]:
+                session.add_unread(Unread(partial(self.codec.decode, exchange)))
+        else:
+            session.apply(self.codec.decode(changes))
 
     def row(
         self,
@@ -291,46 +313,6 @@ class RunJournal:
             self.meter.recorded(run.meter)
 
 
-class Meter:
-    """What the model calls within an effect cost, without those that have records of their own."""
-
-    __slots__ = ("_cost", "_outer", "_unpriced", "_usage")
-
-    def __init__(self, outer: Meter | None) -> None:
-        self._outer = outer
-        self._usage = [0] * len(fields(Usage))
-        self._cost = 0.0
-        self._unpriced = 0
-
-    def add(self, usage: Usage, cost: float | None) -> None:
-        """Count a model call. The effects around this one are charged with it by their own runs."""
-        self._count(write_usage(usage), cost, 1)
-
-    def recorded(self, step: Meter) -> None:
-        """Leave out what ``step``, an effect within this one, has recorded itself."""
-        self._count(step.usage, step.cost, -1)
-        if self._outer is not None:
-            self._outer.recorded(step)
-
-    def _count(self, usage: Iterable[int] | None, cost: float | None, sign: int) -> None:
-        for at, tokens in enumerate(usage or ()):
-            self._usage[at] += sign * tokens
-        if cost is None:
-            self._unpriced += sign
-        else:
-            self._cost += sign * cost
-
-    @property
-    def usage(self) -> tuple[int, ...] | None:
-        """The tokens in the order of Usage; None for none."""
-        return tuple(self._usage) if any(self._usage) else None
-
-    @property
-    def cost(self) -> float | None:
-        """The cost in USD; None if a price is unknown."""
-        return None if self._unpriced else self._cost
-
-
 class _LeafRun(ForwardingRun):
     """The run as a recorded effect and all that it starts see it: what they cost is the effect's."""
 
@@ -355,72 +337,4 @@ class _LeafRun(ForwardingRun):
         self._run.charge_usage(usage, cost_usd)
 
 
-@frozen
-class LeafKind:
-    """An effect that has a record: its kind and name as events call them, and what it asks for."""
-
-    kind: str
-    name: str
-    content: Any
-
-    @classmethod
-    def of(cls, effect: Effect) -> LeafKind | None:
-        """What ``effect`` is; None for one that has no record itself."""
-        match effect:
-            case TaskCall():
-                return cls("task", effect.name, effect.arguments)
-            case ToolCall():
-                return cls("tool", effect.name, effect.arguments)
-            case HostCall():
-                return cls("host", effect.name, effect.arguments)
-            case GetContext():
-                return cls("context", "get_context", [effect.arguments, effect.items])
-            case Draw():
-                return cls("draw", effect.source, effect.below)
-            case _:
-                return None
-
-
-@frozen
-class Journaled:
-    """An :class:`~agentflow.runtime.naming.EffectHandler` before another: the records of the run come first."""
-
-    runner: EffectRunner
-
-    def describe(self, name: str) -> NameInfo | None:
-        """What ``name`` is among the flow's tasks and tools."""
-        return self.runner.describe(name)
-
-    def prepare(self, fields: Mapping[str, Any]) -> Template:
-        """The template of a definition. Raises DataError."""
-        return self.runner.prepare(fields)
-
-    def known_names(self) -> Iterable[str]:
-        """All task and tool names."""
-        return self.runner.known_names()
-
-    async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out an effect, or answer it from its record."""
-        journal = call.run.journal
-        if type(effect) is Timer and isinstance(journal, RunJournal):
-            return await slept(journal, effect, call)
-        leaf = LeafKind.of(effect) if isinstance(journal, RunJournal) else None
-        if leaf is None or not isinstance(journal, RunJournal):
-            if isinstance(journal, RunJournal) and journal.dry and isinstance(effect, LogMessage):
-                return effect.text
-            return await self.runner.perform(effect, call)
-        content = [leaf.content, self.runner.definition(effect, call)]
-        carried_out = False
-
-        def work() -> Awaitable[Any]:
-            nonlocal carried_out
-            carried_out = True
-            return self.runner.perform(effect, call)
-
-        result = await journal.step(leaf.kind, leaf.name, content, call, work)
-        if call.steps is not None and not carried_out:
-            call.steps.append((leaf.name, result, call.grants))  # as perform does: later steps may be given it
-        return result
-
-
-__all__ = ["UNRECORDED", "Journaled", "LeafKind", "Meter", "RunJournal"]
+__all__ = ["UNRECORDED", "RunJournal"]

@@ -54,7 +54,7 @@ class Records:
         self.rest: Rest | None = None
         self.fatal: JournalError | None = None
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
-        self._last = last_ordinals(self._rows)
+        self._last: dict[str, int] | None = None
         self._gates: dict[str, Gate] = {}
         self._lost = 0
         self.parking = Parking(self.run.seq, self._rest)
@@ -100,6 +100,8 @@ class Records:
 
     def follows(self, path: str) -> bool:
         """Whether something is recorded that came after ``path`` in its strand."""
+        if self._last is None:
+            self._last = last_ordinals(self._rows)
         parent, ordinal = ordinal_of(path)
         return ordinal is not None and self._last.get(parent, -1) > ordinal
 

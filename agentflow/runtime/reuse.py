@@ -23,7 +23,8 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
-from agentflow.runtime.journal import Meter, RunJournal
+from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.meter import Meter
 from agentflow.runtime.records import without_permit
 
 T = TypeVar("T", bound=TaskResult)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED
@@ -17,16 +17,6 @@ from agentflow.tasks.registry import CompiledTemplate
 
 _NOT_CONTENT = frozenset({"reuse", "prompt_cache"})
 """Fields of a task that change what it costs, not what it answers."""
-
-
-@runtime_checkable
-class NamesModels(Protocol):
-    """A turn loop that knows the whole name of a model."""
-
-    def model_name(self, model: str | None) -> str:
-        """``model`` as ``dialect:name``; None for the flow's model. Needs no key."""
-        ...
-
 
 Find = Callable[[str], CompiledTemplate | None]
 
@@ -62,6 +52,9 @@ def content_of(
 
 def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
     """Digests of a template and of the templates that its texts call, in whatever order they are called."""
+    digest, called = _own(compiled)
+    if not called:
+        return [[compiled.name, digest]]
     seen: dict[str, CompiledTemplate | None] = {compiled.name: compiled}
     pending = [compiled]
     while pending:

@@ -19,7 +19,7 @@ from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.store_ports import ReusePort
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
-from agentflow.tasks.content import NamesModels, content_of
+from agentflow.tasks.content import content_of
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
 from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOverrides
@@ -137,7 +137,8 @@ class TaskRunner:
         model = template.model
         if options.available_models is not None or (model is None and template.fallbacks):
             model, _ = select_model(template, options.available_models)
-        name = prompts.model_name(model) if isinstance(prompts, NamesModels) else model or ""
+        whole_name = getattr(prompts, "model_name", None)  # which a turn loop has; asked once for every recorded task
+        name = model or "" if whole_name is None else whole_name(model)
         return content_of(
             compiled,
             request,

@@ -1,0 +1,69 @@
+"""Effects of programs in durable runs: which have records, and what each of them asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import Draw, Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
+from agentflow.core.frozen import frozen
+from agentflow.core.names import NameInfo, Template
+from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.perform import EffectRunner
+from agentflow.runtime.waiting import slept
+
+_LEAVES: Mapping[type[Any], Callable[[Any], tuple[str, str, Any]]] = {
+    TaskCall: lambda effect: ("task", effect.name, effect.arguments),
+    ToolCall: lambda effect: ("tool", effect.name, effect.arguments),
+    HostCall: lambda effect: ("host", effect.name, effect.arguments),
+    GetContext: lambda effect: ("context", "get_context", [effect.arguments, effect.items]),
+    Draw: lambda effect: ("draw", effect.source, effect.below),
+}
+"""Of each effect that has a record: its kind and name as events call them, and its arguments."""
+
+
+@frozen
+class Journaled:
+    """An :class:`~agentflow.runtime.naming.EffectHandler` before another: the records of the run come first."""
+
+    runner: EffectRunner
+
+    def describe(self, name: str) -> NameInfo | None:
+        """What ``name`` is among the flow's tasks and tools."""
+        return self.runner.describe(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        """The template of a definition. Raises DataError."""
+        return self.runner.prepare(fields)
+
+    def known_names(self) -> Iterable[str]:
+        """All task and tool names."""
+        return self.runner.known_names()
+
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out an effect, or answer it from its record."""
+        journal = call.run.journal
+        if not isinstance(journal, RunJournal):
+            return await self.runner.perform(effect, call)
+        asked = _LEAVES.get(type(effect))
+        if asked is None:
+            if type(effect) is Timer:
+                return await slept(journal, effect, call)
+            if journal.dry and isinstance(effect, LogMessage):
+                return effect.text
+            return await self.runner.perform(effect, call)
+        kind, name, arguments = asked(effect)
+        digest = fingerprint(kind, name, [arguments, self.runner.definition(effect, call)])
+        row = await journal.find(kind, name, digest, call)
+        if row is None:
+            return await journal.record(kind, name, digest, call, partial(self.runner.perform, effect, call))
+        result = journal.replayed(row, call)
+        if call.steps is not None:
+            call.steps.append((name, result, call.grants))  # as perform does: later steps may be given it
+        return result
+
+
+__all__ = ["Journaled"]

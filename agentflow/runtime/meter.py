@@ -1,0 +1,52 @@
+"""What an effect of a durable run costs, without those of its steps that have records of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+from agentflow.core.messages import Usage
+from agentflow.runtime.codec import write_usage
+
+
+class Meter:
+    """What the model calls within an effect cost, without those that have records of their own."""
+
+    __slots__ = ("_cost", "_outer", "_unpriced", "_usage")
+
+    def __init__(self, outer: Meter | None) -> None:
+        self._outer = outer
+        self._usage = [0] * len(fields(Usage))
+        self._cost = 0.0
+        self._unpriced = 0
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        """Count a model call. The effects around this one are charged with it by their own runs."""
+        self._count(write_usage(usage), cost, 1)
+
+    def recorded(self, step: Meter) -> None:
+        """Leave out what ``step``, an effect within this one, has recorded itself."""
+        self._count(step.usage, step.cost, -1)
+        if self._outer is not None:
+            self._outer.recorded(step)
+
+    def _count(self, usage: Iterable[int] | None, cost: float | None, sign: int) -> None:
+        for at, tokens in enumerate(usage or ()):
+            self._usage[at] += sign * tokens
+        if cost is None:
+            self._unpriced += sign
+        else:
+            self._cost += sign * cost
+
+    @property
+    def usage(self) -> tuple[int, ...] | None:
+        """The tokens in the order of Usage; None for none."""
+        return tuple(self._usage) if any(self._usage) else None
+
+    @property
+    def cost(self) -> float | None:
+        """The cost in USD; None if a price is unknown."""
+        return None if self._unpriced else self._cost
+
+
+__all__ = ["Meter"]
