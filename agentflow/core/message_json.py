@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from agentflow.core.errors import DataError
-from agentflow.core.messages import ContentPart, Message, ModelRequest, ModelResponse, Part, ToolSpec, Usage
+from agentflow.core.messages import ContentPart, Message, ModelRequest, ModelResponse, Part, TextPart, ToolSpec, Usage
 from agentflow.core.models import validation_messages
+from agentflow.core.values import plain
 
 PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
 """The class of each ``type`` of part."""
@@ -42,6 +43,22 @@ def read_part(data: object, where: str = "the part") -> Part:
         return _adapter(kind).validate_python(entries)
     except ValidationError as error:
         raise _wrong(where, "; ".join(validation_messages(error)[:5])) from None
+
+
+def exchange_data(exchange: Iterable[Message]) -> list[Any]:
+    """The messages of an exchange as JSON data, as ``plain`` gives them; parts that are mere text, nearly all, without it."""
+    return [
+        {
+            "role": message.role,
+            "parts": [
+                {"type": "text", "text": part.text, "cache": part.cache, "native": None, "citations": []}
+                if type(part) is TextPart and part.native is None and not part.citations
+                else plain(part)
+                for part in message.parts
+            ],
+        }
+        for message in exchange
+    ]
 
 
 def read_request(data: object) -> ModelRequest:

@@ -23,7 +23,8 @@ _STATUSES = frozenset({"COMPLETE", "CONTINUATION", "FAILED"})
 
 NO_USAGE = Usage()
 """Zero usage; compare with ``is`` to skip an addition."""
-_NO_NOTES = Notes()
+NO_NOTES = Notes()
+"""Empty notes."""
 _KEYS = ("status", "content", "parsedContent", "criteria", "notes")
 _SHAPE = frozenset({*_KEYS, "parsed_content"})
 _SMALL = 10**15
@@ -56,7 +57,7 @@ class TaskResult(Record):
         content: str = "",
         parsed_content: Any = None,
         criteria: str | None = None,
-        notes: Mapping[str, Any] = _NO_NOTES,
+        notes: Mapping[str, Any] = NO_NOTES,
         usage: Usage = NO_USAGE,
         exception: BaseException | None = None,
         *,
@@ -150,7 +151,7 @@ class TaskResult(Record):
     @classmethod
     def complete(cls, content: str = "", parsed: Any = None, **notes: Any) -> TaskResult:
         """A COMPLETE result with these notes."""
-        return cls("COMPLETE", content, parsed, None, Notes.of(notes) if notes else _NO_NOTES)
+        return cls("COMPLETE", content, parsed, None, Notes.of(notes) if notes else NO_NOTES)
 
     @classmethod
     def failure(

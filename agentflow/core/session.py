@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from agentflow.core.context import DataContext
 from agentflow.core.errors import DataError, SessionBusy
 from agentflow.core.frozen import frozen
-from agentflow.core.message_json import read_message
+from agentflow.core.message_json import exchange_data, read_message
 from agentflow.core.messages import Message
 from agentflow.core.values import plain
 
@@ -150,7 +150,7 @@ class Session:
         for session, length in self._lineage():
             known = session._digests
             for exchange in session._own[len(known) : length]:
-                data = exchange.decode() if isinstance(exchange, Unread) else plain(exchange)
+                data = exchange.decode() if isinstance(exchange, Unread) else exchange_data(exchange)
                 text = json.dumps(data, sort_keys=True)
                 known.append(blake2b(text.encode("ascii"), digest_size=16).digest())
             digests.extend(known[:length])
@@ -228,7 +228,7 @@ class Session:
             changes["reset"] = True
             start = 0
         if len(self._own) > start:
-            changes["turns"] = plain(self._read(len(self._own))[start:])
+            changes["turns"] = [exchange_data(each) for each in self._read(len(self._own))[start:]]
         if self.data_context is not mark.data_context:
             changes["data_context"] = plain(self.data_context)
         if self.compaction is not mark.compaction:
@@ -237,7 +237,10 @@ class Session:
 
     def whole(self) -> dict[str, Any]:
         """All of the conversation, as changes of an empty one for :meth:`apply`."""
-        changes: dict[str, Any] = {"turns": plain(self.turns()), "data_context": plain(self.data_context)}
+        changes: dict[str, Any] = {
+            "turns": [exchange_data(each) for each in self.turns()],
+            "data_context": plain(self.data_context),
+        }
         if self.compaction is not None:
             changes["compaction"] = plain(self.compaction)
         return changes

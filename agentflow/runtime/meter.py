@@ -8,6 +8,8 @@ from dataclasses import fields
 from agentflow.core.messages import Usage
 from agentflow.runtime.codec import write_usage
 
+_FIELDS = len(fields(Usage))
+
 
 class Meter:
     """What the model calls within an effect cost, without those that have records of their own."""
@@ -16,7 +18,7 @@ class Meter:
 
     def __init__(self, outer: Meter | None) -> None:
         self._outer = outer
-        self._usage = [0] * len(fields(Usage))
+        self._usage = [0] * _FIELDS
         self._cost = 0.0
         self._unpriced = 0
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, DataContext, MatchItem, ScriptedProvider, Session
-from agentflow.core.message_json import PARTS, read_part
+from agentflow.core.message_json import PARTS, exchange_data, read_part
 from agentflow.core.messages import (
     Citation,
     DocumentPart,
@@ -24,6 +24,7 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from agentflow.core.session import Unread
 from agentflow.core.values import plain
 from agentflow.errors import DataError
 
@@ -137,3 +138,29 @@ def test_what_cannot_be_read_is_named(written: Any, code: str, says: str) -> Non
     with pytest.raises(DataError) as caught:
         Session.from_json(written if isinstance(written, str) else json.dumps(written))
     assert caught.value.code == code and says in caught.value.message
+
+
+@given(st.lists(messages, max_size=3).map(tuple))
+@settings(max_examples=200)
+def test_an_exchange_is_written_as_any_data_is(exchange: tuple[Message, ...]) -> None:
+    """The short way of writing an exchange gives what ``plain`` gives: digests of the two are the same."""
+    assert exchange_data(exchange) == plain(exchange)
+    assert json.dumps(exchange_data(exchange)) == json.dumps(plain(exchange))
+
+
+def test_unread_exchanges_are_those_that_were_written() -> None:
+    """An exchange that is read late counts, digests, forks, joins and reads as the one it was written from."""
+    written = Session()
+    for number in range(3):
+        written.commit((Message("user", (TextPart(f"question {number}"),)), Message("assistant", (TextPart("yes"),))))
+    late, joined = Session(), Session()
+    for exchange in written.turns():
+        late.add_unread(Unread(lambda exchange=exchange: plain(exchange)))
+    joined.join([late.fork(), late])
+    assert late.fork().turn_count == late.turn_count == joined.turn_count == 3
+    assert late.digest(2) == written.digest(2) == joined.fork().digest(2)
+    assert joined.turns() == late.fork().turns() == written.turns()
+    mark = late.mark()
+    late.add_unread(Unread(lambda: plain(written.turns()[0])))
+    assert late.changes_since(mark) == {"turns": [plain(written.turns()[0])]}
+    assert late.turns() == [*written.turns(), written.turns()[0]]
