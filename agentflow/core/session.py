@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol, cast
 
@@ -27,16 +27,6 @@ class Compaction:
     summary: str
 
 
-@frozen
-class SessionMark:
-    """A moment in a session: its list of exchanges with its length, its data context and summary, told by identity."""
-
-    exchanges: list[tuple[Message, ...]]
-    length: int
-    data_context: DataContext | None
-    compaction: Compaction | None
-
-
 class Unread:
     """An exchange of a replayed run as it is stored: most are never read again, and a run may have thousands.
 
@@ -51,6 +41,16 @@ class Unread:
     def read(self) -> tuple[Message, ...]:
         """Its messages. Raises DataError."""
         return _read_turn(self.decode(), 1)
+
+
+@frozen
+class SessionMark:
+    """A moment in a session: its list of exchanges with its length, its data context and summary, told by identity."""
+
+    exchanges: Sequence[tuple[Message, ...] | Unread]
+    length: int
+    data_context: DataContext | None
+    compaction: Compaction | None
 
 
 class SessionKeeper(Protocol):

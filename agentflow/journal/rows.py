@@ -50,7 +50,7 @@ on conflict(run, key) do update set {", ".join(f"{name.strip()} = excluded.{name
   where af_effect.state = 0
 """
 
-_STATES = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
+_STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
 
 Blobs = dict[bytes, bytes]
 """Values of a batch that are stored by their content, by their hash."""
@@ -88,7 +88,7 @@ def load(text: str | None, db: sqlite3.Connection) -> Any:
             row = db.execute("select data from af_blob where hash = ?", (digest,)).fetchone()
             if row is None or blake2b(row[0], digest_size=16).digest() != digest:
                 raise corrupt("a stored value is damaged")
-            text = row[0].decode("ascii")
+            return parse(row[0].decode("ascii"))
         return parse(text)
     except ValueError as error:
         raise corrupt(f"a stored value is no JSON: {error}") from None
@@ -142,7 +142,7 @@ def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
         kind=kind,
         name=name,
         content=content,
-        state=_STATES[state],
+        state=_STATES[int(state)],
         value=load(value, db),
         turns=load(turns, db),
         usage=None if usage is None else tuple(parse(usage)),

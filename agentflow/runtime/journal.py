@@ -238,8 +238,9 @@ class RunJournal:
 
     def _take_turns(self, changes: Mapping[str, Any], session: Session) -> None:
         """Add what a recorded effect added to the conversation."""
-        if changes.keys() == {"turns"} and type(changes["turns"]) is list:
-            for exchange in changes["turns"]:
+        turns: Any = changes.get("turns")
+        if len(changes) == 1 and isinstance(turns, list):
+            for exchange in cast("list[Any]", turns):
                 session.add_unread(Unread(partial(self.codec.decode, exchange)))
         else:
             session.apply(self.codec.decode(changes))
