@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -124,9 +123,6 @@ class ModelRouter(Protocol):
     def full_name(self, model: str | None) -> str:
         """``dialect:name`` of what :meth:`resolve` would resolve; ``model`` itself where it cannot. Needs no key."""
         ...
-
-
-ToolFunction = Callable[..., Any]
 
 
 Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[[CallContext], Awaitable[Any]]]]
@@ -475,6 +471,3 @@ class HandlerPort(Protocol):
         self, query: str | None = None, initial_files: list[str] | None = None
     ) -> DataContext: ...
     def clear_data_context(self) -> None: ...
-
-
-ByteSource = AsyncIterator[bytes]

@@ -173,15 +173,13 @@ class ToolRegistry:
             tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
         if isinstance(tool, Tool) and tool.reuse is not None and self._reuse is not None:
             content = [arguments, tool.spec.input_schema, None if call.grants is None else sorted(call.grants)]
-            work = partial(self._run, tool, scope, arguments, name)
+            work = partial(self._run, tool, scope, arguments)
             result = await self._reuse.once("tool", name, content, tool.reuse, inner, work)
         else:
-            result = await self._run(tool, scope, arguments, name)
+            result = await self._run(tool, scope, arguments)
         return await _continued(name, result, call) if result.status == "CONTINUATION" else result
 
-    async def _run(
-        self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any], name: str
-    ) -> TaskResult:
+    async def _run(self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any]) -> TaskResult:
         """Run a tool that may be run, between its events."""
         inner = scope.call
         with scope:

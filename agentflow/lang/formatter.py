@@ -9,7 +9,6 @@ columns if none is on the operator's line; the elements of a list of data under 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
@@ -67,11 +66,6 @@ class _Node:
     children: list[_Node] | None = None
     closer: str = ""
     flat: int | None = field(default=None)
-
-    @property
-    def spreads(self) -> bool:
-        """Whether it takes several lines."""
-        return self.flat is None
 
 
 def format_text(text: str, *, name: str = "<string>", width: int = WIDTH) -> str:
@@ -293,16 +287,3 @@ def _break_points(node: _Node) -> set[int]:
     if before is not None:
         return set(range(before + 1, len(children)))
     return set(range(1 if len(head) > 20 else 2, len(children)))
-
-
-def same_tokens(a: str, b: str) -> bool:
-    """Whether two texts have the same tokens, ignoring white space: what formatting must preserve."""
-    return list(_solid(a)) == list(_solid(b))
-
-
-def _solid(text: str) -> Iterator[str]:
-    for token in tokens(text):
-        if token.kind == "comment":
-            yield token.text.rstrip()
-        elif token.kind not in ("space", "newline"):
-            yield token.text

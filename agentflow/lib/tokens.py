@@ -141,11 +141,6 @@ _MAX_WORD = 120
 _MAX_TERM = 40
 
 
-def split_identifier(word: str) -> list[str]:
-    """The parts of an identifier, lower-cased: ``getHTTPResponse_v2`` gives ``get http response v 2``."""
-    return [part.lower() for part in _PART.findall(word)]
-
-
 class _Stems(dict[str, str]):
     """The term of each part of a word; empty for a part that is not worth one."""
 

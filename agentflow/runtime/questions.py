@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -15,9 +14,6 @@ from agentflow.lib.json_schema import Schema
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.records import without_permit
-
-Consult = Callable[[], Awaitable[Any]]
-"""Asks whoever answers at once."""
 
 
 def check_schema(question: Question, call: CallContext) -> None:

@@ -33,7 +33,6 @@ from agentflow.tasks.workflows import WorkflowLibrary
 
 MAX_PROGRAM = 100_000
 """Maximum length of a model's program in characters."""
-DEFAULT_ROUNDS = 3
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
