@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
-from agentflow.lang.forms.failure import clause
 from agentflow.lang.forms.form import form, operands
-from agentflow.lang.forms.tasks import names_clause
+from agentflow.lang.forms.tasks import clauses
 from agentflow.lang.ir import IR
 from agentflow.lang.macros import Macro
 from agentflow.lang.syntax import Form, Name
@@ -22,20 +21,11 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     It may call only the tasks and tools named by allow, none without it. max-steps bounds its steps.
     """
     parts = operands(a, node, 1, None, _EVAL)
-    allow, rest = names_clause(a, parts[1:], "allow", "eval-program")
-    values: list[IR] = [a.expr(parts[0], scope)]
-    options: list[str] = []
-    for key in ("bindings", "max-steps"):
-        one = clause(a, rest, key, "eval-program")
-        if one is not None:
-            if len(one.items) != 2:
-                raise a.error(one, "form/clause", f"'{key}' takes one form", f"write ({key} form)")
-            options.append(key)
-            values.append(a.expr(one.items[1], scope))
-            rest = [each for each in rest if each is not one]
-    if rest:
-        raise a.error(rest[0], "form/clause", "this is no clause of 'eval-program'", f"write {_EVAL}")
-    return ir.RuntimeCall(node, "eval-program", [ir.Environment(node), *values], [tuple(allow), tuple(options)])
+    program = a.expr(parts[0], scope)
+    allow, options, values = clauses(a, parts[1:], ("bindings", "max-steps"), scope, "eval-program", _EVAL)
+    return ir.RuntimeCall(
+        node, "eval-program", [ir.Environment(node), program, *values], [tuple(allow), tuple(options)]
+    )
 
 
 @form("defmacro", usage=_MACRO, scoping=True)

@@ -11,6 +11,8 @@ from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Atom, Form, Name, Node, head_name
 from agentflow.lib.suggest import did_you_mean
 
+_SOLVE = "(solve goal (allow name ...) (max-rounds n) (inputs dict))"
+
 
 @form("defatom", usage=USAGE, scoping=True)
 def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
@@ -84,15 +86,26 @@ def call_workflow(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.EffectCall(node, "workflow", text, [p for p, _ in pairs], [a.expr(v, scope) for _, v in pairs])
 
 
-@form("solve", usage="(solve goal (allow name ...) (max-rounds n) (inputs dict))")
+@form("solve", usage=_SOLVE)
 def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names."""
-    parts = operands(a, node, 1, None, "(solve goal (allow name ...) (max-rounds n))")
-    allow, rest = names_clause(a, parts[1:], "allow", "solve")
-    values: list[IR] = [a.expr(parts[0], scope)]
+    parts = operands(a, node, 1, None, _SOLVE)
+    goal = a.expr(parts[0], scope)
+    allow, options, values = clauses(a, parts[1:], ("max-rounds", "inputs"), scope, "solve", _SOLVE)
+    if a.allow is not None:
+        a.granted("solve", node)
+    return ir.RuntimeCall(node, "solve", [ir.Environment(node), goal, *values], [tuple(allow), tuple(options)])
+
+
+def clauses(
+    a: Analyzer, nodes: list[Node], keys: tuple[str, ...], scope: Scope, who: str, usage: str
+) -> tuple[list[str], list[str], list[IR]]:
+    """The names that the clause ``allow`` lists, and of the clauses ``(key form)`` those there are, with their forms."""
+    allow, rest = _names(a, nodes, "allow", who)
     options: list[str] = []
-    for key in ("max-rounds", "inputs"):
-        one = clause(a, rest, key, "solve")
+    values: list[IR] = []
+    for key in keys:
+        one = clause(a, rest, key, who)
         if one is not None:
             if len(one.items) != 2:
                 raise a.error(one, "form/clause", f"'{key}' takes one form", f"write ({key} form)")
@@ -100,13 +113,11 @@ def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
             values.append(a.expr(one.items[1], scope))
             rest = [each for each in rest if each is not one]
     if rest:
-        raise a.error(rest[0], "form/clause", "this is no clause of 'solve'", "it has allow, max-rounds and inputs")
-    if a.allow is not None:
-        a.granted("solve", node)
-    return ir.RuntimeCall(node, "solve", [ir.Environment(node), *values], [tuple(allow), tuple(options)])
+        raise a.error(rest[0], "form/clause", f"this is no clause of '{who}'", f"write {usage}")
+    return allow, options, values
 
 
-def names_clause(a: Analyzer, nodes: list[Node], name: str, who: str) -> tuple[list[str], list[Node]]:
+def _names(a: Analyzer, nodes: list[Node], name: str, who: str) -> tuple[list[str], list[Node]]:
     """The names in the clause ``(name n ...)``, if there is one, and the other nodes."""
     listing = clause(a, nodes, name, who)
     if listing is None:
