@@ -51,6 +51,20 @@ def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_guide_shows_what_check_says(tmp_path: Path) -> None:
+    """The program with mistakes in the guide has those that the guide prints below it, each at its span."""
+    page = (ROOT / "docs/guide.md").read_text("utf-8")
+    shown = re.search(r"^```lisp\n(.*?)^```\n\nit says\n\n```text\n(.*?)^```", page, re.M | re.S)
+    assert shown is not None
+    (tmp_path / "review.sexp").write_text(shown[1], "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "agentflow", "check", "review.sexp"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stdout == shown[2], done.stderr
+
+
 def test_every_example_checks_and_is_formatted() -> None:
     """`agentflow check` finds nothing in the example programs, and `agentflow fmt --check` changes none."""
     programs = [str(path) for path in sorted((ROOT / "examples").glob("*.sexp"))]
