@@ -24,7 +24,7 @@ from agentflow.executors.note_tools import note_tools
 from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.system_tools import SystemTools
 from agentflow.flow_durable import DurableMethods
-from agentflow.flow_python import PythonMethods
+from agentflow.flow_operations import OperationMethods
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import tool_from_function
@@ -66,7 +66,7 @@ T = TypeVar("T")
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
 
 
-class AgentFlow(PythonMethods, DurableMethods):
+class AgentFlow(OperationMethods, DurableMethods):
     """LLM workflows inside your asyncio application.
 
     Parameters:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
+from agentflow.core.ports import Tool
 from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import tool_from_function
+from agentflow.runtime.functions import ProgramFunction, Task, TaskFunction, TaskSettings, WorkflowFunction
 from agentflow.runtime.line import Line
 from agentflow.runtime.places import Places
-from agentflow.runtime.python import FlowCall, Task, TaskFunction, TaskSettings, WorkflowFunction, check_arguments
+from agentflow.runtime.program_files import ProgramLike
+from agentflow.runtime.python import FlowCall, check_arguments
 from agentflow.tasks.from_function import Returns
 
 P = ParamSpec("P")
@@ -90,6 +93,25 @@ class PythonMethods(ProgramMethods):
                 self._asked[key] = task
         return task
 
+    @overload
+    def program(
+        self, program: ProgramLike, parameters: Mapping[str, Any] | None = None, *, returns: type[R]
+    ) -> ProgramFunction[R]: ...
+    @overload
+    def program(
+        self, program: ProgramLike, parameters: Mapping[str, Any] | None = None, *, returns: Any = None
+    ) -> ProgramFunction[Any]: ...
+    def program(
+        self, program: ProgramLike, parameters: Mapping[str, Any] | None = None, *, returns: Any = None
+    ) -> ProgramFunction[Any]:
+        """A program as a function: ``flow.program(Path("review.sexp"), {"path": str}, returns=Review)``.
+
+        It is called with the program's bindings by name, ``await review(path="a.py")``, each validated as its type in
+        ``parameters``; without these any are taken. What the program gives is validated into the type ``returns``, or is
+        given as it is. Raises ConfigurationError (``python/returns``) for a type without a JSON Schema.
+        """
+        return ProgramFunction(self, program, parameters, returns)
+
     def workflow(self, function: Callable[P, Awaitable[R]], /) -> WorkflowFunction[P, R]:
         """Make an async function a workflow of this flow.
 
@@ -103,9 +125,8 @@ class PythonMethods(ProgramMethods):
 
     def offer(self, function: Callable[..., Any]) -> str:
         """The name of a function as a tool, which it is made unless it is one."""
-        if isinstance(function, WorkflowFunction):
-            return cast("WorkflowFunction[..., Any]", function).name
-        tool = tool_from_function(function)
+        own = isinstance(function, TaskFunction | WorkflowFunction)
+        tool: Tool = cast(Any, function).tool if own else tool_from_function(function)
         if self.tools.find(tool.name) is None:
             self.tools.add(tool)
         return tool.name

@@ -95,10 +95,12 @@ class Line:
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
         """Carry out an effect (to be awaited)."""
-        strand = self.strand
-        if span is not None and strand.call.run.watched and span.source.text:
-            strand.call.program_loaded(span.source)
-        return strand.perform(effect, span)
+        call = self.strand.call
+        if span is None:
+            span = call.span
+        elif call.run.watched and span.source.text:
+            call.program_loaded(span.source)
+        return self.strand.perform(effect, span)
 
     # -- branches and recovery, as programs have them --------------------------------------------------------------
 

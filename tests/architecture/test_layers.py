@@ -23,6 +23,7 @@ LEVELS = {
     "arguments": 4,
     "flow_programs": 4,
     "flow_durable": 4,
+    "flow_operations": 4,
     "flow_python": 4,
     "app": 4,
     "errors": 1,

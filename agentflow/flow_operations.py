@@ -1,0 +1,135 @@
+"""The methods of :class:`agentflow.AgentFlow` that code of a workflow does its work with: branches, recovery, single effects."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from agentflow.core.effects import Draw, Effect, GetContext, Solve, Timer, ToolCall
+from agentflow.flow_python import PythonMethods
+from agentflow.runtime import branches
+from agentflow.runtime.line import Line
+from agentflow.runtime.python import FlowCall, check_arguments
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+T = TypeVar("T")
+
+
+class OperationMethods(PythonMethods):
+    """What Python code does as programs do. A base of :class:`agentflow.AgentFlow`.
+
+    Each method gives a call, to be awaited: in a workflow, where it is numbered; in a tool; or elsewhere, as a run.
+    """
+
+    # -- branches ---------------------------------------------------------------------------------------------------
+
+    def map(
+        self, function: Callable[[A], Awaitable[B]], items: Iterable[A], *, limit: int | None = None
+    ) -> FlowCall[list[B]]:
+        """What ``function`` gives for each item, in order: a branch each, at most ``limit`` at once.
+
+        ``function`` is a task, a workflow or any async function. The first failure cancels the other branches, and is
+        raised when all have ended.
+        """
+        span = self.places.here()
+        return FlowCall(self, "flow.map", lambda line: line.map(function, items, limit, span), span)
+
+    @overload
+    def parallel(self, a: Awaitable[A], b: Awaitable[B], /) -> FlowCall[tuple[A, B]]: ...
+    @overload
+    def parallel(self, a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], /) -> FlowCall[tuple[A, B, C]]: ...
+    @overload
+    def parallel(
+        self, a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], d: Awaitable[D], /
+    ) -> FlowCall[tuple[A, B, C, D]]: ...
+    @overload
+    def parallel(self, *parts: Awaitable[T]) -> FlowCall[tuple[T, ...]]: ...
+    def parallel(self, *parts: Awaitable[Any]) -> FlowCall[tuple[Any, ...]]:
+        """What each of ``parts``, calls or coroutines that have not begun, gives: a branch each.
+
+        The first failure cancels the other branches, and is raised when all have ended.
+        """
+        span = self.places.here()
+
+        async def work(line: Line) -> tuple[Any, ...]:
+            return tuple(await line.fork(branches.parallel, parts, span))
+
+        return FlowCall(self, "flow.parallel", work, span, parts=parts)
+
+    def race(self, *parts: Awaitable[T]) -> FlowCall[T]:
+        """What the first of ``parts`` that succeeds gives; the others are cancelled and have ended.
+
+        Raises SexpEvaluationError (``race/all-failed``) when none does.
+        """
+        span = self.places.here()
+        return FlowCall(self, "flow.race", lambda line: line.fork(branches.race, parts, span), span, parts=parts)
+
+    # -- recovery ---------------------------------------------------------------------------------------------------
+
+    def timeout(self, seconds: float, part: Awaitable[T]) -> FlowCall[T]:
+        """What ``part`` gives within so many seconds. Raises TaskError (``timeout/elapsed``) when they are over."""
+        span = self.places.here()
+        return FlowCall(self, "flow.timeout", lambda line: line.timeout(seconds, part, span), span, parts=(part,))
+
+    def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
+        """What ``function()`` gives, called again, after a pause that grows, when a task or tool fails in it.
+
+        ``times`` is the number of calls in all; the error of the last one is raised. Errors of your own end it at once.
+        """
+        span = self.places.here()
+        return FlowCall(self, "flow.retry", lambda line: line.retry(times, function, span), span)
+
+    # -- single effects ---------------------------------------------------------------------------------------------
+
+    def call_tool(self, name: str, /, **arguments: Any) -> FlowCall[Any]:
+        """What the tool of this name gives. Raises the error of a FAILED result."""
+        check_arguments(name, (), arguments)
+        return self._effect(name, ToolCall(name, arguments), _value)
+
+    def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
+        """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
+        return self._effect("flow.context", GetContext({"query": query, **options}), list[str])
+
+    def solve(
+        self, goal: str, *, allow: Iterable[str] = (), inputs: Mapping[str, Any] | None = None, max_rounds: int = 3
+    ) -> FlowCall[Any]:
+        """What a program gives that a model writes for ``goal``; it may call the tasks and tools in ``allow`` alone.
+
+        ``inputs`` are its variables; ``max_rounds`` how often the model may try. Raises the error of a FAILED result.
+        """
+        return self._effect("flow.solve", Solve(goal, tuple(allow), max_rounds, dict(inputs or {})), _value)
+
+    def sleep(self, seconds: float) -> FlowCall[None]:
+        """Wait. A durable run that is interrupted meanwhile waits for what is left."""
+        return self._effect("flow.sleep", Timer(seconds), lambda _: None)
+
+    def now(self) -> FlowCall[float]:
+        """The time, in unix seconds; a durable run that is gone on with is given the same again."""
+        return self._effect("flow.now", Draw("now"), float)
+
+    @overload
+    def random(self) -> FlowCall[float]: ...
+    @overload
+    def random(self, below: int) -> FlowCall[int]: ...
+    def random(self, below: int | None = None) -> FlowCall[Any]:
+        """A random number from 0 to 1, or an integer from 0 that is less than ``below``; recorded as :meth:`now`."""
+        return self._effect("flow.random", Draw("random", below), lambda drawn: drawn)
+
+    def uuid(self) -> FlowCall[str]:
+        """A random UUID as text; recorded as :meth:`now`."""
+        return self._effect("flow.uuid", Draw("uuid"), str)
+
+    def _effect(self, name: str, effect: Effect, read: Callable[[Any], T]) -> FlowCall[T]:
+        span = self.places.here()
+
+        async def work(line: Line) -> T:
+            return read(await line.perform(effect, span))
+
+        return FlowCall(self, name, work, span)
+
+
+def _value(result: Any) -> Any:
+    return result.value()

@@ -1,0 +1,257 @@
+"""Tasks, workflows and programs as typed functions that Python calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict, Unpack
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import TaskCall
+from agentflow.core.errors import TaskError
+from agentflow.core.messages import ToolSpec
+from agentflow.core.models import validation_messages
+from agentflow.core.names import Template
+from agentflow.core.ports import Tool
+from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Source, Span
+from agentflow.core.templates import ContextManagement, HistoryConfig
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, as_source
+from agentflow.lib.signature import Signature
+from agentflow.runtime.line import Line
+from agentflow.runtime.program_files import ProgramLike, load_program
+from agentflow.runtime.python import FlowCall, Host, check_arguments
+from agentflow.runtime.strand import Strand
+from agentflow.tasks.from_function import Returns, returns_of, template_fields
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskSettings(TypedDict, total=False):
+    """The options of a task: ``model`` and ``fallbacks`` by name, ``tools`` that its model may call, the ``system`` prompt,
+    ``settings`` native to the model's dialect, ``timeout_s`` seconds for one attempt, ``retries`` further attempts after a
+    failure, what ``context`` it is given and how it uses the ``history`` of the conversation, and ``reuse="1d"``, how old
+    the result of an equal call may be to be used again.
+    """
+
+    model: str
+    fallbacks: Sequence[str]
+    tools: Sequence[str | Callable[..., Any]]
+    system: str
+    settings: Mapping[str, Any]
+    timeout_s: float
+    retries: int
+    context: ContextManagement | Mapping[str, Any]
+    history: HistoryConfig | Mapping[str, Any]
+    reuse: str
+
+
+class Task(Generic[R]):
+    """A task that Python calls: its template, what it answers with, and how often it is tried."""
+
+    def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
+        self._template: Template = host.engine.tasks.prepare({**fields, **returns.fields, **_fields(host, settings)})
+        self._env = _alone(self._template)
+        self._returns = returns
+        self._attempts = 1 + settings.get("retries", 0)
+
+    @property
+    def template(self) -> Template:
+        """The template as the task system has it."""
+        return self._template
+
+    async def work(self, line: Line, inputs: dict[str, Any], span: Span | None) -> R:
+        """Run it on a line. Raises the error of a FAILED result."""
+        journal = line.strand.call.run.journal
+        template = self._template if journal is None else journal.template(self._template)
+        env = self._env if template is self._template else _alone(template)
+        effect = TaskCall(template.name, inputs, env)
+
+        async def once() -> R:
+            return self._returns.read(await line.perform(effect, span))
+
+        return await (once() if self._attempts == 1 else line.retry(self._attempts, once, span))
+
+
+class TaskFunction(Generic[P, R]):
+    """A function that ``@flow.task`` made a task. Its call validates the arguments, then asks the model."""
+
+    def __init__(self, host: Host, function: Callable[P, Awaitable[R]], settings: TaskSettings) -> None:
+        functools.update_wrapper(cast(Any, self), function)
+        self.name = _name(function)
+        self._host = host
+        self._function = function
+        self._settings = settings
+        self._signature = Signature(function, self.name, None, "task")
+        returns: Returns[R] = Returns(
+            returns_of(function, self._signature, f"task '{self.name}'"), f"task '{self.name}'"
+        )
+        self._task = Task(host, template_fields(function, self.name, self._signature), returns, settings)
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
+        check_arguments(self.name, arguments, named)
+        span = self._host.places.here()
+
+        async def work(line: Line) -> R:
+            return await self._task.work(line, self._signature.data(arguments, named), span)
+
+        return FlowCall(self._host, self.name, work, span)
+
+    @property
+    def template(self) -> Template:
+        """The template as the task system has it."""
+        return self._task.template
+
+    @property
+    def tool(self) -> Tool:
+        """The task for models that are given it by name."""
+
+        async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
+            return SubtaskRequest(name=self.name, inputs=arguments)
+
+        spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
+        return Tool(spec=spec, call=request, kind="subtask", builtin=True)
+
+    def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
+        """A copy with other options, for Python alone: programs go on to call the first. Raises as ``@flow.task``."""
+        return TaskFunction(self._host, self._function, cast(TaskSettings, {**self._settings, **settings}))
+
+
+class WorkflowFunction(Generic[P, R]):
+    """A function that ``@flow.workflow`` made a workflow: what it calls are the effects of one run."""
+
+    def __init__(self, host: Host, function: Callable[P, Awaitable[R]]) -> None:
+        functools.update_wrapper(cast(Any, self), function)
+        self.name = _name(function)
+        self._host = host
+        self._function = function
+        self._signature = Signature(function, self.name, None, "workflow")
+        returns_of(function, self._signature, f"workflow '{self.name}'")
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
+        check_arguments(self.name, arguments, named)
+
+        async def work(line: Line) -> R:
+            if line.entered:
+                return await line.body(lambda: self._function(*arguments, **named))
+            call = line.strand.call
+            place = call.at(call.next_path("workflow", self.name, arguments, named))
+            return await self._on_a_line(place, arguments, named)
+
+        return FlowCall(self._host, self.name, work, self._host.places.here(), self._source)
+
+    @property
+    def tool(self) -> Tool:
+        """The workflow as programs call it, and models that are given it by name."""
+
+        async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
+            named = self._signature.bind(arguments, call)
+            async with self._host.engine.called_back(call):
+                value = await self._on_a_line(call.at(call.path), (), named)
+            return value if isinstance(value, str | TaskResult) else to_jsonable_python(value)
+
+        spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
+        return Tool(spec=spec, call=execute, validates=True, builtin=True)
+
+    @property
+    def _source(self) -> Source:
+        code = self._function.__code__  # pyright: ignore[reportFunctionMemberAccess]
+        return self._host.places.source(code.co_filename)
+
+    async def _on_a_line(self, call: CallContext, arguments: Sequence[Any], named: Mapping[str, Any]) -> R:
+        strand = self._host.engine.strand(call)
+        function = cast(Callable[..., Awaitable[R]], self._function)
+        try:
+            return await Line(strand).run(lambda: function(*arguments, **named), source=self._source)
+        finally:
+            strand.end()
+
+
+class ProgramFunction(Generic[R]):
+    """A program that Python calls, its bindings by name, each validated as the type that ``parameters`` says."""
+
+    def __init__(
+        self, host: Host, program: ProgramLike, parameters: Mapping[str, Any] | None, returns: Any = None
+    ) -> None:
+        self.name = _program_name(program)
+        self._host = host
+        self._program = program
+        self._types: dict[str, TypeAdapter[Any]] | None = None
+        if parameters is not None:
+            self._types = {name: TypeAdapter(kind) for name, kind in parameters.items()}
+        self._returns: Returns[R] | None = None if returns is None else Returns(returns, f"program '{self.name}'")
+
+    def __call__(self, **bindings: Any) -> FlowCall[R]:
+        check_arguments(self.name, (), bindings)
+
+        async def work(line: Line) -> R:
+            value = await self._evaluate(line.strand, self._checked(bindings))
+            return value if self._returns is None else self._returns.read(TaskResult.of(value))
+
+        return FlowCall(self._host, self.name, work, self._host.places.here())
+
+    async def _evaluate(self, strand: Strand, bindings: dict[str, Any]) -> Any:
+        engine, env = self._host.engine, SexpEnvironment(bindings)
+        source = await load_program(self._program)
+        program = await engine.compiled(
+            source, env=env, grants=strand.grants, defined=strand.definitions(), budget=strand.budget
+        )
+        call = strand.call.at(strand.call.next_path("program", program.source.digest, bindings))
+        return await engine.evaluate(program, env, call, fitted=True)
+
+    def _checked(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
+        types = self._types
+        if types is None:
+            return dict(bindings)
+        if bindings.keys() != types.keys():
+            wrong = sorted(bindings.keys() ^ types.keys())
+            raise TypeError(
+                f"program '{self.name}' takes {', '.join(types)}: {', '.join(wrong)} is missing or too much"
+            )
+        checked: dict[str, Any] = {}
+        for name, value in bindings.items():
+            try:
+                checked[name] = types[name].validate_python(value)
+            except ValidationError as error:
+                raise TaskError(
+                    f"program '{self.name}' cannot take '{name}': {'; '.join(validation_messages(error)[:5])}",
+                    code="tasks/bad-parameter",
+                    reason="input_validation_failure",
+                ) from error
+        return checked
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _program_name(program: ProgramLike) -> str:
+    if isinstance(program, Path):
+        return str(program)
+    return program.source.name if isinstance(program, Program) else as_source(program).name
+
+
+def _alone(template: Template) -> SexpEnvironment:
+    """Definitions of this task alone: what Python calls is its own, whatever programs around it call so."""
+    env = SexpEnvironment()
+    env.define_task(template)
+    return env
+
+
+_NAMES: Mapping[str, str] = {"context": "context_management", "history": "history_config"}
+
+
+def _fields(host: Host, settings: TaskSettings) -> dict[str, Any]:
+    """The fields of a template for the options of a task."""
+    fields: dict[str, Any] = {_NAMES.get(name, name): value for name, value in settings.items() if name != "retries"}
+    if "tools" in fields:
+        fields["tools"] = [each if isinstance(each, str) else host.offer(each) for each in fields["tools"]]
+    return fields
