@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
-from agentflow.cli.run_show import cost_table
+from agentflow.cli.cost_table import cost_table
 from agentflow.cli.terminal import LiveRows, is_interactive, is_utf8, print_line, print_text, same_screen, screen
 from agentflow.cli.tree import RunTree
 from agentflow.core.events import (
@@ -41,7 +41,6 @@ from agentflow.core.values import as_text, plain
 from agentflow.observe.run_view import Tally
 
 _STREAMED_LINES = 3
-_STREAMED_CHARACTERS = 1_000
 _STYLES = {">": "dim", "<": "green", "x": "bold red", "!": "yellow", "-": "cyan"}
 
 
@@ -132,7 +131,6 @@ class Progress:
         self._live = LiveRows(self._screen, self._rows) if live and is_interactive(stream) else None
         self.deltas = answer is not None or self._live is not None
         self._tree = RunTree()
-        self._streamed: dict[str, str] = {}
         self._tallies: dict[str, Tally] = {}
         self._began = time.monotonic()
         self._open: dict[int, _Effect] = {}
@@ -157,7 +155,7 @@ class Progress:
                 self._end_answer()
                 self._stop_live()
                 if self._answer is None and self._live is not None and self._tallies:
-                    print_text(self._screen, cost_table(self._tallies))
+                    print_text(self._screen, cost_table(self._tallies, self._screen.width))
             case TaskStarted():
                 if self._answer is not None and event.name == self._answer.task:
                     self._answer_paths.add(event.path)
@@ -254,7 +252,6 @@ class Progress:
         """Show an event in the tree; gives whether that is all that is to be shown of it."""
         folded = isinstance(event, FinishedBase) and event.outcome == "ok" and self._tree.folds(event)
         self._tree(event)
-        self._stream(event)
         if folded and isinstance(event, FinishedBase):
             self._open.pop(event.started, None)
             self._tally(event)
@@ -262,20 +259,14 @@ class Progress:
 
     def _rows(self, spinner: str, height: int) -> list[Text]:
         """What runs, and below it the end of what a model streams."""
-        rows = self._tree.rows(spinner, height - _STREAMED_LINES, ascii_only=not is_utf8(self._screen))
+        console = self._screen
+        rows = self._tree.rows(spinner, height - _STREAMED_LINES, width=console.width, ascii_only=not is_utf8(console))
         for row in rows:
             row.plain = self._clean(row.plain)
-        if len(self._streamed) == 1:  # the texts of several would take turns
-            (text,) = self._streamed.values()
+        text = self._tree.streamed() if self._answer is None else None
+        if text is not None:
             rows += [Text(f"  {line}", "dim italic") for line in self._clean(text).splitlines()[-_STREAMED_LINES:]]
         return rows or [Text(f"{spinner} {time.monotonic() - self._began:.1f} s")]
-
-    def _stream(self, event: Event) -> None:
-        """Keep the end of what models are streaming."""
-        if isinstance(event, TextDelta) and self._answer is None:
-            self._streamed[event.path] = (self._streamed.get(event.path, "") + event.text)[-_STREAMED_CHARACTERS:]
-        elif isinstance(event, ModelFinished):
-            self._streamed.pop(event.path, None)
 
     def _tally(self, event: FinishedBase) -> None:
         """Count the end of a task for the closing table."""

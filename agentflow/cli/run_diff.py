@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from agentflow.cli.amounts import money, seconds
 from agentflow.cli.common import write_json
-from agentflow.cli.run_show import money, seconds
 from agentflow.cli.terminal import print_text, screen
 from agentflow.lib.terminal import clean
 from agentflow.observe.difference import pairs_of

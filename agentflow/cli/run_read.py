@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentflow.cli.amounts import seconds
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.run_diff import show_difference
 from agentflow.cli.run_list import open_catalogue
-from agentflow.cli.run_show import seconds, show_run
+from agentflow.cli.run_show import show_run
 from agentflow.core.event_log import FIRST, event_id
 from agentflow.lib.terminal import clean
 from agentflow.observe.files import SUFFIX, read_events, read_infos

@@ -11,7 +11,9 @@ from typing import Any
 
 from rich.text import Text
 
+from agentflow.cli.amounts import money, seconds, tokens
 from agentflow.cli.common import write_json
+from agentflow.cli.cost_table import cost_table
 from agentflow.cli.terminal import print_text, screen
 from agentflow.core.questions import Question
 from agentflow.lib.terminal import clean
@@ -52,7 +54,7 @@ def show_run(
         head(summary, view),
         *[open_question(each) for each in questions],
         *[program(name, view) for name in view.texts],
-        cost_table(view.tasks),
+        cost_table(view.tasks, console.width),
         remarks(view),
     ):
         if part:
@@ -149,24 +151,6 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
     return shown
 
 
-def cost_table(tasks: Mapping[str, Tally]) -> Text:
-    """The tasks and tools, the dearest first; nothing when there are none."""
-    if not tasks:
-        return Text()
-    rows = sorted(tasks.items(), key=lambda each: (-(each[1].cost_usd or 0.0), -each[1].seconds))
-    shown = Text(f"\n{'':<32} {'calls':>7} {'failed':>7} {'time':>9} {'tokens':>12} {'cached':>7} {'cost':>9}\n", "dim")
-    for name, tally in rows:
-        used = tally.input_tokens + tally.output_tokens
-        cached = f"{tally.cached_tokens / tally.input_tokens:.0%}" if tally.cached_tokens else ""
-        shown.append(f"{clean(_one_line(name))[:32]:<32} {tally.calls:>7,} ")
-        shown.append(f"{tally.failures or '':>7}", "red")
-        shown.append(
-            f" {seconds(tally.seconds):>9} {used or '':>12,} {cached:>7}" if used else f" {seconds(tally.seconds):>9}"
-        )
-        shown.append(f" {money(tally.cost_usd):>9}\n" if used else "\n")
-    return shown
-
-
 def remarks(view: RunView) -> Text:
     """The warnings of a run, those that recur once."""
     counts: dict[tuple[str, str], int] = {}
@@ -178,25 +162,6 @@ def remarks(view: RunView) -> Text:
         shown.append(f"warning[{clean(code)}]", "yellow").append(f" {clean(_one_line(message))}")
         shown.append(f" ({count} times)\n" if count > 1 else "\n", "dim")
     return shown
-
-
-def seconds(value: float) -> str:
-    """A length of time, for people."""
-    if value < 1:
-        return f"{value * 1_000:.0f} ms"
-    return f"{value:.1f} s" if value < 600 else f"{value / 60:.0f} min"
-
-
-def money(value: float | None) -> str:
-    """USD, for people."""
-    return "unknown" if value is None else f"${value:.4f}" if value else "$0"
-
-
-def tokens(usage: Mapping[str, Any]) -> str:
-    """Tokens, for people, with the share that came from the provider's cache."""
-    read, cached = usage.get("input_tokens", 0), usage.get("cache_read_tokens", 0)
-    share = f" ({cached / read:.0%} cached)" if read and cached else ""
-    return f"{read:,} in{share}, {usage.get('output_tokens', 0):,} out"
 
 
 def _one_line(text: str, limit: int = 300) -> str:

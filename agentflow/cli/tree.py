@@ -19,33 +19,41 @@ from agentflow.core.events import (
     ContextStarted,
     Event,
     FinishedBase,
+    LoopProgress,
     ModelStarted,
     RunFinished,
     RunStarted,
     SubtaskStarted,
     TaskStarted,
+    TextDelta,
     ToolProgress,
     ToolStarted,
     WaitStarted,
 )
+from agentflow.core.source import Span
 
 SHOWN = 4
 """Rows shown of what runs side by side in one form."""
+MAX_STREAMED = 1_000
+"""Characters kept of the end of what a model is writing."""
 _BAR = 20
+_LEAST_BAR = 4
+_SNIPPET = 48
+_LEAST_SNIPPET = 16
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """Something at work: the run, a form with branches, a branch, or a task, tool or lookup.
+    """Something at work: the run, a form with branches, a loop, a branch, or a task, tool or lookup.
 
     ``children`` run within it; ``ended`` counts those that have ended well by their names, ``failed`` the others.
-    ``model`` and ``waits`` say what a task is at, ``share`` how far a tool is.
+    ``model`` and ``waits`` say what a task is at, ``text`` the end of what its model is writing, ``share`` how far a tool is.
     """
 
     kind: str
     label: str
     key: int = 0
-    line: int | None = None
+    span: Span | None = None
     parent: Node | None = None
     began: float = 0.0
     children: dict[int, Node] = field(default_factory=dict["int", "Node"])
@@ -55,7 +63,17 @@ class Node:
     done: int = 0
     model: str = ""
     waits: str = ""
+    text: str = ""
     share: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How rows are drawn: the spinner's frame, the width of the terminal, whether it knows ASCII alone."""
+
+    spinner: str
+    width: int
+    ascii_only: bool
 
 
 class RunTree:
@@ -66,6 +84,7 @@ class RunTree:
         self.root = Node("run", "")
         self._open: dict[int, Node] = {}
         self._forms: dict[str, Node] = {}
+        self._writing: dict[int, Node] = {}
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -87,15 +106,22 @@ class RunTree:
             case ModelStarted():
                 self._at(event).model = event.model or "model"
                 self._open[event.seq] = self._at(event)
+            case TextDelta():
+                node = self._at(event)
+                node.text = (node.text + event.text)[-MAX_STREAMED:]
+                self._writing[event.parent or 0] = node
             case WaitStarted():
                 self._at(event).waits = event.reason
                 self._open[event.seq] = self._at(event)
+            case LoopProgress():
+                self._loop(event)
             case ToolProgress():
                 share = f"{event.progress:g}" + (f"/{event.total:g}" if event.total else "")
                 self._at(event).share = f"{share} {event.message}".rstrip()
             case RunFinished():
                 self._open.clear()
                 self._forms.clear()
+                self._writing.clear()
                 self.root.children.clear()
             case FinishedBase():
                 self._end(event)
@@ -106,7 +132,7 @@ class RunTree:
         """Whether what ended is one of many that run side by side, and is told by their counts."""
         node: Node | None = self._open.get(event.started)
         while node is not None:
-            if node.kind == "form" and (node.count or 0) > 2 * SHOWN:
+            if node.kind in ("form", "loop") and (node.count or 0) > 2 * SHOWN:
                 return True
             node = node.parent
         return False
@@ -115,15 +141,15 @@ class RunTree:
         return self._open.get(event.parent or 0, self.root)
 
     def _add(self, event: Event, node: Node, parent: Node | None = None) -> None:
-        at = parent or self._at(event)
+        at = parent or _innermost(self._at(event))
         if node.kind != "branch":  # what runs on a strand is one after the other: a form before this is over
             for before in [child for child in at.children.values() if child.kind == "form" and not child.children]:
                 del at.children[before.key]
-        node.key = -event.seq if node.kind == "form" else event.seq
+        node.key = -event.seq if node.kind in ("form", "loop") else event.seq
         node.parent, node.began = at, self._clock()
-        node.line = event.span.line if event.span is not None else None
+        node.span = event.span
         at.children[node.key] = node
-        if node.kind != "form":
+        if node.key > 0:
             self._open[event.seq] = node
 
     def _form(self, event: BranchStarted) -> Node:
@@ -135,12 +161,28 @@ class RunTree:
             self._add(event, form)
         return form
 
+    def _loop(self, event: LoopProgress) -> None:
+        """A round of a loop, which stands in what does it, within the loops around it."""
+        at = self._at(event)
+        while (inner := _loop_in(at)) is not None and inner.span != event.span:
+            at = inner
+        if inner is None:
+            if event.over:
+                return
+            inner = Node("loop", "loop", count=event.total)
+            self._add(event, inner, at)
+        inner.done = event.done
+        if event.over and inner.parent is not None:
+            inner.parent.children.pop(inner.key, None)
+            self._count(inner, "ok" if event.done == event.total else "error")
+
     def _end(self, event: FinishedBase) -> None:
         node = self._open.pop(event.started, None)
         if node is None:
             return
         if event.type == "model_finished":
-            node.model = ""
+            node.model = node.text = ""
+            self._writing.pop(event.started, None)
         elif event.type == "wait_finished":
             node.waits = ""
         elif node.parent is not None:
@@ -148,65 +190,97 @@ class RunTree:
             if node.kind == "branch":
                 self._end_branch(node.parent, event)
             else:
-                self._count(node, event)
+                self._count(node, event.outcome)
 
     def _end_branch(self, form: Node, event: FinishedBase) -> None:
         form.done += 1
         if not form.children and form.done == form.count and form.parent is not None:
             self._forms.pop(event.path.rpartition(".")[0], None)
             form.parent.children.pop(form.key, None)
-            self._count(form, event)
+            self._count(form, event.outcome)
 
-    def _count(self, node: Node, event: FinishedBase) -> None:
+    def _count(self, node: Node, outcome: str) -> None:
         at = node.parent
-        while at is not None and at.kind not in ("form", "run"):
+        while at is not None and at.kind not in ("form", "loop", "run"):
             at = at.parent
         if at is not None:
-            (at.ended if event.outcome == "ok" else at.failed)[node.label] += 1
+            (at.ended if outcome == "ok" else at.failed)[node.label] += 1
+
+    def streamed(self) -> str | None:
+        """The end of what is being written, if only one model writes: the texts of several would take turns."""
+        return next(iter(self._writing.values())).text if len(self._writing) == 1 else None
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
-    def rows(self, spinner: str, height: int, *, ascii_only: bool = False) -> list[Text]:
-        """At most ``height`` lines that say what is running."""
-        drawn = list(itertools.islice(self._rows(self.root, 0, spinner, ascii_only), height + 1))
+    def rows(self, spinner: str, height: int, *, width: int = 100, ascii_only: bool = False) -> list[Text]:
+        """At most ``height`` lines that say what is running; bars and texts shrink where ``width`` is small."""
+        look = _Look(spinner, width, ascii_only)
+        drawn = list(itertools.islice(self._rows(self.root, 0, look), height + 1))
         if len(drawn) > height:
             drawn[height - 1 :] = [Text(" ...", "dim")]
         return drawn
 
-    def _rows(self, node: Node, depth: int, spinner: str, ascii_only: bool) -> Iterator[Text]:
+    def _rows(self, node: Node, depth: int, look: _Look) -> Iterator[Text]:
         shown = 0
         for child in itertools.islice(node.children.values(), SHOWN):
             shown += 1
             while child.kind == "branch" and len(child.children) == 1:
                 (child,) = child.children.values()
-            yield self._row(child, depth, spinner, ascii_only)
-            yield from self._rows(child, depth + 1, spinner, ascii_only)
+            yield self._row(child, depth, look)
+            yield from self._rows(child, depth + 1, look)
         more = len(node.children) - shown
         if more:
             yield Text(f"{'  ' * (depth + 1)}and {more:,} more running", "dim")
-        if node.kind == "form" and (counts := _counts(node)):
+        if node.kind in ("form", "loop") and (counts := _counts(node)):
             yield Text(f"{'  ' * (depth + 1)}{counts}", "dim")
 
-    def _row(self, node: Node, depth: int, spinner: str, ascii_only: bool) -> Text:
-        row = Text("  " * depth).append(f"{spinner} ", "green").append(node.label)
-        if node.line is not None:
-            row.append(f"  line {node.line}", "dim")
-        if node.kind == "form":
-            return row.append(f"  {_bar(node, ascii_only)}", "cyan")
+    def _row(self, node: Node, depth: int, look: _Look) -> Text:
+        row = Text("  " * depth).append(f"{look.spinner} ", "green").append(node.label)
+        if node.span is not None:
+            row.append(f"  line {node.span.line}", "dim")
+        if node.kind in ("form", "loop"):
+            return row.append(f"  {_bar(node, look, len(row))}", "cyan")
         if node.model:
             row.append(f"  {node.model}", "cyan")
         row.append(f"  {self._clock() - node.began:.1f} s")
         if node.waits:
             row.append(f"  waits for {node.waits}", "yellow")
-        return row.append(f"  {node.share}") if node.share else row
+        if node.share:
+            row.append(f"  {node.share}")
+        if node.text and len(self._writing) > 1:
+            row.append(f"  {_end_of(node.text, look.width - len(row) - 2)}", "dim italic")
+        return row
 
 
-def _bar(form: Node, ascii_only: bool) -> str:
+def _loop_in(node: Node) -> Node | None:
+    """The loop that a strand is in: what it does is one after the other, so it stands last."""
+    last = next(reversed(node.children.values()), None)
+    return last if last is not None and last.kind == "loop" else None
+
+
+def _innermost(node: Node) -> Node:
+    """What stands around something new: the innermost loop of ``node``, or itself."""
+    while (inner := _loop_in(node)) is not None:
+        node = inner
+    return node
+
+
+def _bar(form: Node, look: _Look, used: int) -> str:
     if form.count is None:
         return f"{form.done:,} done"
-    full = _BAR * form.done // max(1, form.count)
-    on, off = ("#", ".") if ascii_only else ("━", "╌")
-    return f"{on * full}{off * (_BAR - full)} {form.done:,}/{form.count:,}"
+    counts = f"{form.done:,}/{form.count:,}"
+    size = max(_LEAST_BAR, min(_BAR, look.width - used - len(counts) - 3))
+    full = size * form.done // max(1, form.count)
+    on, off = ("#", ".") if look.ascii_only else ("━", "╌")
+    return f"{on * full}{off * (size - full)} {counts}"
+
+
+def _end_of(text: str, room: int) -> str:
+    """The end of a text, on one line, where there is room for some words."""
+    line, size = " ".join(text.split()), min(_SNIPPET, room)
+    if len(line) <= size:
+        return line
+    return f"... {line[4 - size :].partition(' ')[2]}" if size >= _LEAST_SNIPPET else ""
 
 
 def _counts(node: Node) -> str:

@@ -344,6 +344,18 @@ class ToolProgress(DeltaBase):
 
 
 @frozen
+class LoopProgress(DeltaBase):
+    """A round of ``(loop n ...)`` began: ``done`` of ``total`` are over; ``over`` says that the loop has ended.
+
+    ``span`` is that of the form. Rounds that only compute are told some times a second.
+    """
+
+    done: int = 0
+    total: int = 0
+    over: bool = False
+
+
+@frozen
 class Log(EventBase):
     """``(log-message ...)`` of a program, or a debug line of a handler."""
 

@@ -6,7 +6,7 @@ that runs, one that records, one that replays and the one that expands macros al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from agentflow.core.effects import Effect
@@ -83,6 +83,10 @@ class Runtime(Protocol):
 
     def work(self, work: Work[T]) -> Coroutine[Any, Any, T]:
         """Carry out long work in slices (to be awaited), charging for each part; gives its result."""
+        ...
+
+    def rounds(self, rounds: range, span: Span) -> Iterable[int]:
+        """The ``rounds`` of the loop at ``span``, which those who watch the run are told of."""
         ...
 
     # -- calls ----------------------------------------------------------------------------------------------------

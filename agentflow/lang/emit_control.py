@@ -220,6 +220,7 @@ def _rounds(
 @statement(ir.Repeat)
 def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
     count = g.call(g.const_param(rounds, "rounds"), [g.expr(node.count)])
+    count = g.call(g.rt("rounds"), [count, g.span(node.at)])
 
     def build(inner: Dest) -> None:
         name = g.tmp()

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.events import DeltaBase, Event, ToolProgress
+from agentflow.core.events import DeltaBase, Event, LoopProgress, ToolProgress
 from agentflow.core.store_ports import Pacer
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Subscriber:
         if self.closed:
             return
         if isinstance(event, DeltaBase):
-            if self._deltas >= DELTA_ALLOWANCE and (self._lossy or isinstance(event, ToolProgress)):
+            if self._deltas >= DELTA_ALLOWANCE and (self._lossy or isinstance(event, ToolProgress | LoopProgress)):
                 self.dropped += 1
                 return
             self._deltas += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, TypeAlias, TypeVar
 
 from agentflow.core.call import CallContext
@@ -38,6 +38,7 @@ from agentflow.runtime.calls import (
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.leaving import carries_data, leaving
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
+from agentflow.runtime.rounds import WatchedLoops
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
 
 SLICE = 1_000
@@ -61,6 +62,7 @@ class Strand(Naming):
         "__weakref__",
         "_base",
         "_cleanup",
+        "_loops",
         "_paused",
         "_slice",
         "_ticked",
@@ -104,6 +106,7 @@ class Strand(Naming):
         self._base = 0
         self._cleanup: dict[str, CallContext] = {}
         self.steps = ProgramSteps()
+        self._loops: WatchedLoops | None = None
         budget.strands.add(self)
 
     def cleanup_call(self) -> CallContext:
@@ -240,6 +243,15 @@ class Strand(Naming):
         finally:
             root.pausing -= 1
         self._paused = time.monotonic()
+
+    def rounds(self, rounds: range, span: Span) -> Iterable[int]:
+        """The rounds of a loop, told where somebody takes deltas."""
+        if not self.call.run.streaming:
+            return rounds
+        if self._loops is None:
+            budget = self.budget
+            self._loops = WatchedLoops(self.call, lambda: budget.effects_used)
+        return self._loops.rounds(rounds, span)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

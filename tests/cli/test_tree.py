@@ -8,22 +8,27 @@ import random
 import time
 from typing import Any
 
+import pytest
 from rich.console import Console, Group
 
 from agentflow import AgentFlow, ScriptedProvider
+from agentflow.cli.cost_table import cost_table
 from agentflow.cli.tree import RunTree
 from agentflow.core.call import CallContext
 from agentflow.core.events import (
     BranchStarted,
     Event,
     FinishedBase,
+    LoopProgress,
     ModelStarted,
     RunStarted,
     TaskStarted,
+    TextDelta,
     ToolProgress,
     WaitStarted,
 )
 from agentflow.core.source import Source
+from agentflow.observe.run_view import Tally
 from tests.support.fakes import FakeRun
 
 SPAN = Source("p.sexp", "\n(pmap f (range 1000))").span(1, 22)
@@ -132,3 +137,85 @@ async def test_no_row_is_left_of_what_has_ended() -> None:
         flow.subscribe(watch)
         await flow.run(program)
     assert tree.rows("*", 20) == [] and not open_
+
+
+async def test_a_loop_of_known_length_has_a_bar() -> None:
+    """Rounds are counted while they run, nested loops within each other; a loop that has ended leaves a count, or nothing."""
+    tree, drawn = RunTree(), list[list[str]]()
+
+    def watch(event: Event) -> None:
+        tree(event)
+        if isinstance(event, ModelStarted | LoopProgress):
+            drawn.append(rows(tree))
+
+    program = """
+    (defatom ask (params (q)) (instructions "{{q}}"))
+    (loop 3
+      (begin (ask (q "a"))
+             (loop 2 (ask (q "b")))))
+    (try (loop 4 (begin (ask (q "c")) (raise "stop"))) (catch (e) (ask (q "d"))))
+    (loop 100 (+ 1 2))
+    """
+    async with AgentFlow(provider=ScriptedProvider(["."] * 20)) as flow:
+        unwatch = flow.subscribe(watch)
+        await flow.run(program)
+        unwatch()
+    shown = [" / ".join(line.strip() for line in lines) for lines in drawn]
+    assert any("loop  line 3" in each and "1/3" in each and "loop  line 5" in each and "1/2" in each for each in shown)
+    inner = next(lines for lines in drawn if any("line 5" in line for line in lines))
+    assert inner[0].startswith("* loop  line 3") and inner[1].startswith("  * loop  line 5")
+    assert (
+        not any("0/100" in each and "99/100" in each for each in shown) and sum("/100" in each for each in shown) <= 2
+    )
+    assert any("0/4" in each for each in shown) and "loop" not in shown[-1]
+    assert rows(tree) == []
+
+
+async def test_the_rounds_of_a_loop_are_told_to_nobody_who_takes_no_deltas() -> None:
+    """Counting costs nothing where nobody streams: the loop is the plain one."""
+    told: list[Event] = []
+
+    def quiet(event: Event) -> None:
+        told.append(event)
+
+    quiet.deltas = False  # type: ignore[attr-defined]
+    async with AgentFlow(provider=ScriptedProvider(["."] * 20)) as flow:
+        flow.subscribe(quiet)
+        await flow.run('(defatom ask (params (q)) (instructions "{{q}}")) (loop 3 (ask (q "a")))')
+    assert told and not any(isinstance(event, LoopProgress) for event in told)
+
+
+def test_what_one_model_writes_stands_below_and_what_several_write_in_their_rows() -> None:
+    """The texts of models side by side never share a line: of several, each row has the end of its own."""
+    tree = RunTree(lambda: 1.0)
+    one, other = branches(tree, 2)
+    one[0].call.emit(TextDelta, text="The first answer is about to be written down, word by word")
+    assert tree.streamed() is not None and "word by word" not in "".join(rows(tree))
+    other[0].call.emit(TextDelta, text="second\nanswer")
+    assert tree.streamed() is None
+    drawn = rows(tree)
+    assert "  ... " in drawn[1] and drawn[1].endswith("word by word") and len(drawn[1]) < 90
+    assert drawn[2].endswith("  second answer") and "second" not in drawn[1]
+    assert [len(row.plain) <= 40 for row in tree.rows("*", 20, width=40)] == [True] * 3
+    end(other)
+    assert str(tree.streamed()).startswith("The first")
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 40, 20])
+def test_the_table_of_costs_is_no_wider_than_the_terminal(width: int) -> None:
+    """Empty columns are left out, then those that matter least; the name and the cost are always there."""
+    ask, plan = Tally("ask"), Tally("plan")
+    for tally, cost in ((ask, 1.25), (plan, 0.5)):
+        tally.calls, tally.seconds, tally.input_tokens, tally.cached_tokens, tally.cost_usd = (
+            1_000,
+            700.0,
+            123_456,
+            60_000,
+            cost,
+        )
+    ask.outcomes = {"failed": 12}
+    table = cost_table({"task ask-a-model-about-everything-there-is": ask, "task plan": plan}, width)
+    head, first, second = table.plain.strip("\n").split("\n")
+    assert max(map(len, (head, first, second))) <= width and len({len(head), len(first), len(second)}) == 1
+    assert first.startswith("task ask") and first.endswith("$1.2500") and second.endswith("$0.5000")
+    assert ("49%" in first) == (width >= 80) and ("failed" in head) == (width >= 60)
