@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -35,8 +36,62 @@ ENVIRONMENT = {
     "AGENTFLOW_EMBEDDINGS_URL": "embeddings_url",
 }
 """The variables, with the settings that they are."""
-NOT_FROM_A_FILE = ("embeddings", "embeddings_url")
-"""Settings that no file may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """What a directory's file may not do with a setting: ``why``, and what to do ``instead``.
+
+    ``permits`` judges the values that it may have there; without it the file may not name the setting at all.
+    """
+
+    why: str
+    instead: str
+    permits: Callable[[str], bool] | None = None
+
+
+def _is_sandbox(name: str) -> bool:
+    return name != "none"
+
+
+_SENT_FILES = "it would have the files sent away"
+_KEPT_ELSEWHERE = "it would decide where what a run says is kept"
+
+_FREE = (
+    "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings"
+)
+_FREE += " system concurrency rerank decompose prompt_cache"
+
+FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
+    {
+        **dict.fromkeys(_FREE.split()),
+        "sandbox": FileRule(
+            "a file that comes with the files it would protect is not asked",
+            "pass sandbox='none' or --sandbox none",
+            permits=_is_sandbox,
+        ),
+        "base_url": FileRule(
+            "a server elsewhere would be sent your key",
+            "pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
+            permits=lambda url: is_loopback(url),
+        ),
+        "api_key": FileRule("a key in a file is read by whoever reads the file", "set the provider's variable"),
+        "embeddings": FileRule(_SENT_FILES, "pass embeddings= or --embeddings, or set AGENTFLOW_EMBEDDINGS"),
+        "embeddings_url": FileRule(
+            _SENT_FILES, "pass embeddings_url= or --embeddings-url, or set AGENTFLOW_EMBEDDINGS_URL"
+        ),
+        "otel": FileRule("it would have what runs say sent away", "pass --otel, or subscribe an OpenTelemetry"),
+        "mcp": FileRule("it would start programs and send them data", "name servers in code or in options"),
+        "durable": FileRule(_KEPT_ELSEWHERE, "pass durable= or --durable"),
+        "record": FileRule(_KEPT_ELSEWHERE, "pass record=, --no-record or --events-file"),
+        "notes": FileRule(_KEPT_ELSEWHERE, "pass notes= or --notes"),
+        "index_cache": FileRule("it would decide where the files' texts are kept", "pass index_cache="),
+    }
+)
+"""What a directory's file may set, which may come with somebody else's project: without a rule, whatever the setting takes.
+
+Its ``prices`` name those that are not known and raise known ones, but lower none: :class:`~agentflow.providers.prices.Prices`.
+"""
 
 
 def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
@@ -150,27 +205,7 @@ def load_settings(
                 if isinstance(error, OSError)
                 else 'it is TOML: texts stand in quotes, model = "anthropic:NAME"',
             ) from error
-        if read.get("sandbox") == "none":
-            raise ConfigurationError(
-                f"{path} may not switch the sandbox off",
-                code="config/setting",
-                hint="a file that comes with the files it would protect is not asked: pass sandbox='none' or --sandbox none",
-            )
-        base_url = read.get("base_url")
-        if base_url is not None and not is_loopback(str(base_url)):
-            raise ConfigurationError(
-                f"{path} may name a model server on this machine only, not {clip(str(base_url), 200)}",
-                code="config/setting",
-                hint="it would be sent your key: pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
-            )
-        for name in NOT_FROM_A_FILE:
-            if name in read:
-                raise ConfigurationError(
-                    f"{path} may not set {name}",
-                    code="config/setting",
-                    hint=f"it would have the files sent away: pass {name}= or --{name.replace('_', '-')}, or set"
-                    f" AGENTFLOW_{name.upper()}",
-                )
+        _check_file(path, read)
         values.update(read)
         origin.update(dict.fromkeys(read, str(path)))
     for variable, name in ENVIRONMENT.items():
@@ -185,6 +220,17 @@ def load_settings(
         return Settings(**values)
     except ValidationError as error:
         raise _setting_error(error, origin) from error
+
+
+def _check_file(path: Path, read: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError (``config/setting``) for what a directory's file may not set."""
+    for name, rule in FILE_RULES.items():
+        if rule is None or name not in read or (rule.permits is not None and rule.permits(str(read[name]))):
+            continue
+        value = "" if rule.permits is None else f" to {clip(str(read[name]), 200)!r}"
+        raise ConfigurationError(
+            f"{path} may not set {name}{value}", code="config/setting", hint=f"{rule.why}: {rule.instead}"
+        )
 
 
 def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> ConfigurationError:

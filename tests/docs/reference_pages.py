@@ -18,7 +18,7 @@ import typer
 from agentflow.cli.main import app
 from agentflow.core.limits import Limits
 from agentflow.executors.tool_specs import SCHEMAS
-from agentflow.settings import ENVIRONMENT, NOT_FROM_A_FILE, Settings
+from agentflow.settings import ENVIRONMENT, FILE_RULES, Settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -68,7 +68,9 @@ def settings() -> str:
     for key, field in Settings.model_fields.items():
         default = "" if field.default in (None, "", [], {}) else f"`{str(field.default).lower()}`"
         kind = next(text for start, text in _TYPES.items() if start in str(field.annotation))
-        name = f"`{key}`" + (" (not in a file)" if key in NOT_FROM_A_FILE else "")
+        name = f"`{key}`" + (
+            " (not in a file)" if (rule := FILE_RULES[key]) is not None and rule.permits is None else ""
+        )
         rows.append((name, kind, default, f"`{variables[key]}`" if key in variables else "", texts[key]))
     return _table(("key", "type", "default", "variable", "meaning"), rows)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
-from agentflow.settings import Settings, load_settings, read_limits
+from agentflow.core.messages import Usage
+from agentflow.providers.prices import Prices
+from agentflow.settings import FILE_RULES, Settings, load_settings, read_limits
 
 WRONG = [
     ("modle = 'offline'", "modle: there is no such setting", "model"),
@@ -50,6 +54,94 @@ def test_limits_of_a_file_are_the_limits_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "agentflow.toml").write_text("[limits]\nsteps = 5\nusd = 0.5\n")
     assert load_settings(tmp_path, {}).make_limits() == Limits(steps=5, usd=0.5)
     assert read_limits({"turns": 2}, Limits(steps=7)) == Limits(steps=7, turns=2)
+
+
+FROM_A_FILE: dict[str, Any] = {
+    "model": "offline",
+    "fallbacks": ["openai:gpt-5"],
+    "root": "src",
+    "roots": ["src", "docs"],
+    "tasks": "tasks",
+    "workflows": "workflows",
+    "allow_commands": ["git log *"],
+    "deny_commands": ["git push *"],
+    "shell": True,
+    "limits": {"steps": 5},
+    "rates": {"anthropic:*": {"requests_per_min": 5}},
+    "prices": {"openai-chat:llama": {"input": 1, "output": 1}},
+    "model_settings": {"temperature": 0},
+    "system": "Be brief.",
+    "concurrency": 3,
+    "rerank": True,
+    "decompose": 2,
+    "prompt_cache": "1h",
+    "sandbox": "landlock",
+    "base_url": "http://127.0.0.1:8080/v1",
+}
+NEVER_FROM_A_FILE: dict[str, Any] = {
+    "sandbox": "none",
+    "base_url": "https://elsewhere.example/v1",
+    "api_key": "tomato-harbour-71",
+    "embeddings": "nomic",
+    "embeddings_url": "http://localhost:8080/v1",
+    "otel": "http://localhost:4318",
+    "mcp": {"files": {"command": "npx"}},
+    "durable": "sqlite:///runs.db",
+    "record": True,
+    "notes": "flow",
+    "index_cache": ".cache",
+}
+
+
+def test_what_a_directorys_file_may_set(tmp_path: Path) -> None:
+    """Every setting is one that a file of somebody else's project may give, or one that it may not: that is said, with why."""
+    assert {*FILE_RULES} == {*FROM_A_FILE, *NEVER_FROM_A_FILE} >= {*Settings.model_fields}
+    for name, value in FROM_A_FILE.items():
+        assert getattr(load_settings(_with_file(tmp_path, name, value), {}), name) == value
+    for name, value in NEVER_FROM_A_FILE.items():
+        with pytest.raises(ConfigurationError, match=f"may not set {name}") as caught:
+            load_settings(_with_file(tmp_path, name, value), {})
+        rule = FILE_RULES[name]
+        assert rule is not None and caught.value.hint == f"{rule.why}: {rule.instead}"
+
+
+def test_what_a_file_may_not_set_arguments_and_variables_do(tmp_path: Path) -> None:
+    """The user's own word counts, beside any file."""
+    directory = _with_file(tmp_path, "model", "offline")
+    assert load_settings(directory, {}, sandbox="none").sandbox == "none"
+    url = "https://elsewhere.example/v1"
+    assert load_settings(directory, {"AGENTFLOW_BASE_URL": url}).base_url == url
+
+
+async def test_a_file_does_not_lower_a_price(tmp_path: Path) -> None:
+    """A file's price of a model that has a known one counts only if it is higher."""
+    known = Prices()
+    known.load()
+    usage = Usage(1_000, 1_000)
+    for price, times in ((0, 1), (1_000, 2)):
+        settings = load_settings(
+            _with_file(tmp_path, "prices", {"openai:gpt-4o": {"input": price, "output": price}}), {}
+        )
+        async with AgentFlow("openai:gpt-4o", api_key="tomato-harbour-71", settings=settings) as flow:
+            flow.router.prices.load()
+            cost = flow.router.prices.cost("openai", "gpt-4o", usage)
+            assert cost == (known.cost("openai", "gpt-4o", usage) if times == 1 else 2.0)
+
+
+def _with_file(directory: Path, name: str, value: Any) -> Path:
+    """``directory`` with a file that sets one thing, as JSON writes it where TOML does the same."""
+    if isinstance(value, dict):
+        lines = [f"[{name}]", *(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items())]
+    else:
+        lines = [f"{name} = {_toml(value)}"]
+    (directory / "agentflow.toml").write_text("\n".join(lines))
+    return directory
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
 
 
 @pytest.mark.parametrize("setting", ["root", "tasks"])
