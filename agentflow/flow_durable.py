@@ -42,6 +42,7 @@ class DurableMethods:
         approve: Approver | None = None,
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
+        priority: int = 0,
     ) -> DurableRun:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
 
@@ -72,6 +73,7 @@ class DurableMethods:
             approve=approve,
             labels=labels,
             session=session,
+            priority=priority,
         )
 
     async def resume(

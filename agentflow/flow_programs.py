@@ -96,7 +96,7 @@ class ProgramMethods:
         named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
         of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; where
-        runs wait for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first. Called from inside a
+        calls wait, for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first. Called from inside a
         tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
         result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
@@ -194,11 +194,18 @@ class ProgramMethods:
         if outer is not None:
             path = outer.next_path("program", work.digest, bindings or {})
             part, call = self.engine.join(
-                outer, path, session=session, limits=limits, grants=grants, own=own, approver=approve
+                outer,
+                path,
+                session=session,
+                limits=limits,
+                grants=grants,
+                own=own,
+                approver=approve,
+                priority=priority,
             )
             if own is not None:
                 own.run = part
-            async with self.engine.called_back(outer), part.clock():
+            async with self.engine.called_back(outer, call), part.clock():
                 value = await work.evaluate(call)
             return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
         async with self.engine.open(

@@ -59,8 +59,8 @@ _KEPT_ELSEWHERE = "it would decide where what a run says is kept"
 
 _FREE = (
     "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings"
+    " system concurrency rerank decompose prompt_cache"
 )
-_FREE += " system concurrency rerank decompose prompt_cache"
 
 FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
     {

@@ -73,7 +73,8 @@ class CallContext:
     tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
     ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
-    ``call_id`` the model's tool call that this is part of, if a model asked for it; ``steps`` what came before in the
+    ``call_id`` the model's tool call that this is part of, if a model asked for it; ``priority`` which of those that wait goes
+    first, from -1000 to 1000, the highest; ``steps`` what came before in the
     sequence that this call is a step of, which is nothing to the calls within it.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
 
@@ -95,6 +96,7 @@ class CallContext:
         "material",
         "parent",
         "path",
+        "priority",
         "run",
         "session",
         "span",
@@ -114,8 +116,10 @@ class CallContext:
         material: InheritedContext | None = None,
         ordered: bool = True,
         definitions: Definitions | None = None,
+        priority: int = 0,
     ) -> None:
         self.run = run
+        self.priority = priority
         self.path = path
         self.parent = parent
         self.session = session if session is not None else Session()
@@ -200,6 +204,7 @@ class CallContext:
         call.run = self.run
         call.path = path
         call.parent = self.parent
+        call.priority = self.priority
         call.session = self.session
         call.span = self.span
         call.grants = self.grants

@@ -19,7 +19,6 @@ class ForwardingRun:
         self.watched = run.watched
         self.streaming = run.streaming
         self.purse = run.purse
-        self.priority = run.priority
         self.charge_usage = run.charge_usage
         self.charge_text = run.charge_text
         self.approve = run.approve

@@ -132,11 +132,6 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
-    def priority(self) -> int:
-        """Which of those that wait goes first: -1000 to 1000, the highest first."""
-        ...
-
-    @property
     def purse(self) -> Purse | None:
         """Where a model call sets aside what it may cost before it is made; None when tokens and money are unlimited."""
         ...

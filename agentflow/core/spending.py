@@ -44,11 +44,13 @@ class Purse(Protocol):
 
     @property
     def priced(self) -> bool: ...
-    def reserve(self, input_tokens: int, cap: int, quote: Quote | None, model: str) -> Reservation:
+    def reserve(
+        self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
+    ) -> Reservation:
         """Set aside what a call of ``model`` may take at most, before it is sent; free it when the call is paid for.
 
-        If it does not fit, it waits for other calls to give back; when there are none, the cap is lowered to what is
-        left. Raises LimitExceeded when that is too little, and (``limits/unpriced``) when money is bounded and there is
+        If it does not fit, it waits for other calls to give back, the highest ``priority`` first; when there are none, the
+        cap is lowered to what is left, unless it has to be ``exact``. Raises LimitExceeded when that is too little, and (``limits/unpriced``) when money is bounded and there is
         no ``quote``.
         """
         ...

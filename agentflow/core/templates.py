@@ -84,7 +84,8 @@ class TaskTemplate(MappingModel):
     to write a program for a task that ran out of context or output (0: never); ``is_function`` makes it a text
     function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
     ``timeout_s`` (seconds) bound its prompt; ``reuse`` how old a result of an equal call may be, in any run, to be used
-    again (``"1d"``); ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
+    again (``"1d"``); ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
+    ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
     is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays);
     ``effort`` how hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools
     that the provider itself runs, in its own form (``{"type": "web_search"}``), offered beside ``tools``.
@@ -121,6 +122,7 @@ class TaskTemplate(MappingModel):
     prompt_cache: PromptCache | None = None
     effort: Effort | None = None
     provider_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    priority: int | None = Field(default=None, ge=-1_000, le=1_000)
     output_model: Any = Field(default=None, exclude=True)
 
     @field_validator("output_format", mode="before")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
@@ -30,6 +30,7 @@ from agentflow.core.events import (
 )
 from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice, Usage, Waiting
 from agentflow.core.ports import ProviderAdapter
+from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
@@ -39,6 +40,10 @@ class Account(Protocol):
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
         """A call was cancelled or broke after it was sent, when ``arrived`` characters had come. Gives its usage."""
+        ...
+
+    async def again(self, request: ModelRequest) -> None:
+        """The same is about to be sent once more, after it broke. Raises LimitExceeded when too little is left for it."""
         ...
 
     def waits(self, over: bool) -> None:
@@ -83,7 +88,7 @@ async def _watched(
             response = await _answer(adapter, request, progress, account)
         except BaseException as error:
             progress.ended(error)
-            scope.set(usage=progress.usage)
+            scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
         progress.ended()
         scope.set(
@@ -92,7 +97,7 @@ async def _watched(
             request_id=response.request_id,
             cost_usd=response.cost_usd,
             metadata=response.metadata or None,
-            usage=response.usage,
+            usage=sum(progress.lost, response.usage),
             response=response,
         )
         return response
@@ -103,8 +108,9 @@ async def _answer(
 ) -> ModelResponse:
     """The answer with which a model call ends; ``progress`` is shown what comes before it."""
     response: ModelResponse | None = None
-    sent = False
+    sent = charged = False
     arrived = 0
+    lost: list[Usage] = []
     stream = adapter.stream(request)
     try:
         async for delta in stream:
@@ -114,6 +120,17 @@ async def _answer(
             if delta.wait is not None:
                 sent = delta.wait.over
                 account.waits(delta.wait.over)
+            elif (attempt := delta.attempt) is not None:
+                sent = True
+                if attempt.outcome is None:
+                    if charged:
+                        await account.again(request)
+                    charged = False
+                elif attempt.error is not None and (arrived or _is_charged(attempt.error)):
+                    lost.append(account.broken(request, arrived))
+                    charged = True
+                    if progress is not None:
+                        progress.lost = lost
             elif delta.notice is None:
                 sent = True
                 arrived += len(delta.text) + len(delta.thinking) + len(delta.arguments)
@@ -126,10 +143,10 @@ async def _answer(
                 "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
             )
     except BaseException as error:
-        if response is None and sent and (arrived or _is_charged(error)):
-            usage = account.broken(request, arrived)
+        if response is None and sent and not charged and (arrived or _is_charged(error)):
+            lost.append(account.broken(request, arrived))
             if progress is not None:
-                progress.usage = usage
+                progress.lost = lost
         raise
     finally:
         await stream.aclose()
@@ -146,7 +163,7 @@ def _is_charged(error: BaseException) -> bool:
 class _Progress:
     """Publishes a provider's deltas as events."""
 
-    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "_wait", "run", "usage")
+    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "_wait", "lost", "run")
 
     def __init__(self, call: CallContext, shape: OutputSchema | None) -> None:
         self.run = call.run
@@ -156,7 +173,8 @@ class _Progress:
         self._attempt: Scope[CallContext] | None = None
         self._began: float | None = None
         self._wait: Scope[CallContext] | None = None
-        self.usage: Usage | None = None
+        self.lost: Sequence[Usage] = ()
+        """What attempts without an answer have cost."""
 
     async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
         """Wait until the caller's own stream has been read far enough.

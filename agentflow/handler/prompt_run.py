@@ -27,7 +27,7 @@ from agentflow.core.messages import (
 )
 from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import NO_USAGE
-from agentflow.core.spending import Purse, Reservation
+from agentflow.core.spending import Purse, Quote, Reservation
 from agentflow.core.values import plain
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls
@@ -207,16 +207,34 @@ class PromptRun:
         if purse.priced and self._pricing is not None:
             quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
-        self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model)
+        cap = await self._grant(purse, tokens, cap, quote, call)
+        if cap == request.max_output_tokens and not self._rated:
+            return request
+        return replace(request, max_output_tokens=cap, input_tokens=tokens)
+
+    async def _grant(
+        self, purse: Purse, tokens: int, cap: int, quote: Quote | None, call: CallContext, *, exact: bool = False
+    ) -> int:
+        """Set aside a call's input and answer, waiting for it if need be; gives how long the answer may be."""
+        self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)
         if reserved.waits:
             self.waits(False)
             async with waiting(call, "budget", code="limits/waiting", message=WAITING):
                 await reserved.granted()
             self.waits(True)
-        cap = reserved.cap
-        if cap == request.max_output_tokens and not self._rated:
-            return request
-        return replace(request, max_output_tokens=cap, input_tokens=tokens)
+        return reserved.cap
+
+    async def again(self, request: ModelRequest) -> None:
+        """Set aside once more what a request may cost that broke, and was paid for, before it is sent again as it is."""
+        purse, reserved, estimator = self._purse, self._reserved, self._estimator
+        if purse is None or reserved is None or estimator is None:
+            return
+        tokens = estimator.input_tokens(request)
+        quote = None
+        if purse.priced and self._pricing is not None:
+            quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
+        reserved.free()
+        await self._grant(purse, tokens, reserved.cap, quote, self._call, exact=True)
 
     def waits(self, over: bool) -> None:
         """The prompt's own time stands still while a call waits for its turn."""
@@ -232,10 +250,10 @@ class PromptRun:
         written = -(-arrived // CHARACTERS_PER_TOKEN)
         usage = Usage(read, written, requests=1, estimated_tokens=read + written)
         pricing = self._pricing
+        cost = None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
+        self._count(usage, cost)
         try:
-            self._call.run.charge_usage(
-                usage, None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
-            )
+            self._call.run.charge_usage(usage, cost)
         except LimitExceeded:
             pass  # what ended the call is raised; the next one will find the limit met
         return usage
@@ -296,7 +314,7 @@ class PromptRun:
             settings=prompt.settings,
             stream=self._call.run.streaming,
             timeout_s=None if self.clock is None else self.clock.left,
-            priority=self._call.run.priority,
+            priority=self._call.priority,
             prompt_cache=self._prompt_cache,
             cache_key=self._cache_key,
             effort=prompt.effort,
@@ -313,8 +331,7 @@ class PromptRun:
         usage, cost = response.usage, response.cost_usd
         if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
             cost = self._pricing.cost_of(self._adapter, self._model, usage)
-        self._usage = usage if self._usage is NO_USAGE else self._usage + usage
-        self._cost = None if cost is None or self._cost is None else self._cost + cost
+        self._count(usage, cost)
         self._model_used = response.model or self._model
         run = self._call.run
         if not charged:
@@ -337,6 +354,11 @@ class PromptRun:
             if self._guard is not None:
                 self._guard.after(response)
         return calls
+
+    def _count(self, usage: Usage, cost: float | None) -> None:
+        """Add to what the prompt has used."""
+        self._usage = usage if self._usage is NO_USAGE else self._usage + usage
+        self._cost = None if cost is None or self._cost is None else self._cost + cost
 
     def _read(self, response: ModelResponse, shape: OutputSchema) -> ParsedAnswer:
         value, parse_error, schema_errors = shape.read(response.text)

@@ -4,33 +4,72 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from heapq import heappop, heappush
+from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class Turns:
-    """A queue of futures on one event loop: the highest priority first, among equals the first come."""
+class Turns(Generic[T]):
+    """A queue on one event loop, in which everything waits that has to: for a permit, a budget, a rate or a connection.
 
-    __slots__ = ("_order", "_waiting")
+    The highest ``priority`` goes first; of equal ones what lies deepest in its run, so that what was begun is ended before
+    more is begun, and then the first come. ``entries`` is the heap; it is true while somebody may be waiting.
+    """
+
+    __slots__ = ("_order", "entries")
 
     def __init__(self) -> None:
         self._order = itertools.count()
-        self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
+        self.entries: list[tuple[int, int, int, T, asyncio.Future[bool]]] = []
 
-    def join(self, priority: int = 0, weight: int = 0) -> asyncio.Future[None]:
-        """A place in the queue: a future that whoever serves it completes, and cancellation takes out of it."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (-priority, next(self._order), weight, turn))
+    def join(self, item: T, priority: int = 0, depth: int = 0) -> asyncio.Future[bool]:
+        """A turn for ``item``: a future that whoever serves it sets to True; cancelled or set by others, it has left."""
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        heappush(self.entries, (-priority, -depth, next(self._order), item, turn))
         return turn
 
-    def first(self) -> tuple[int, asyncio.Future[None]] | None:
-        """Weight and future of who is next; None if nobody waits."""
-        waiting = self._waiting
-        while waiting:
-            _, _, weight, turn = waiting[0]
+    def first(self) -> asyncio.Future[bool] | None:
+        """The turn that is next; None if nobody waits."""
+        entries = self.entries
+        while entries:
+            turn = entries[0][4]
             if not turn.done():
-                return weight, turn
-            heappop(waiting)
+                return turn
+            heappop(entries)
         return None
+
+    def send_back(self) -> None:
+        """Put the first behind its equals."""
+        priority, depth, _, item, turn = self.entries[0]
+        heapreplace(self.entries, (priority, depth, next(self._order), item, turn))
+
+    def serve(self, goes: Callable[[T], bool | None]) -> None:
+        """Let those go for whom ``goes`` says True, in order.
+
+        False lets those behind pass, None stops here. An error of ``goes`` is that of the turn.
+        """
+        entries = self.entries
+        stay: list[tuple[int, int, int, T, asyncio.Future[bool]]] = []
+        while entries:
+            entry = heappop(entries)
+            item, turn = entry[3:]
+            if turn.done():
+                continue
+            try:
+                verdict = goes(item)
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+                turn.set_exception(error)
+                continue
+            if verdict:
+                turn.set_result(True)
+                continue
+            stay.append(entry)
+            if verdict is None:
+                break
+        for entry in stay:
+            heappush(entries, entry)
 
 
 class Gate:
@@ -40,7 +79,7 @@ class Gate:
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._turns = Turns()
+        self._turns: Turns[None] = Turns()
 
     def take_free(self) -> bool:
         """Go through if there is room and nobody waits."""
@@ -53,7 +92,7 @@ class Gate:
         """Go through as soon as it is one's turn."""
         if self.take_free():
             return
-        turn = self._turns.join(priority)
+        turn = self._turns.join(None, priority)
         try:
             await turn
         except asyncio.CancelledError:
@@ -63,8 +102,8 @@ class Gate:
 
     def release(self) -> None:
         """Make room for the next."""
-        waiting = self._turns.first()
-        if waiting is None:
+        turn = self._turns.first()
+        if turn is None:
             self._free += 1
         else:
-            waiting[1].set_result(None)
+            turn.set_result(True)

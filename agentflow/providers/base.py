@@ -178,7 +178,9 @@ class HttpAdapter(ABC):
                 number += 1
                 delivered = False
                 attempt = Attempt(number, self.name, request.model)
+                paused = loop.time()
                 yield ModelDelta(attempt=attempt)
+                call.resume(paused)  # whoever makes the call may have to wait for its budget
                 try:
                     async with aclosing(self._attempt(opened, call, tokens)) as batches:
                         async for batch in batches:

@@ -74,7 +74,7 @@ class Bucket:
             self._token_s = max(self._token_s, _MINUTE / tokens_per_min)
 
 
-class _Queue(Turns):
+class _Queue(Turns[int]):
     """Who waits for one bucket on one event loop."""
 
     __slots__ = ("timer",)
@@ -124,7 +124,7 @@ class ProcessRates:
             return
         place = (key, asyncio.get_running_loop())
         queue = self._queues.setdefault(place, _Queue())
-        turn = queue.join(priority, tokens)
+        turn = queue.join(tokens, priority)
         self._serve(place, queue, bucket)
         try:
             await turn
@@ -136,15 +136,19 @@ class ProcessRates:
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
-        while (waiting := queue.first()) is not None:
+
+        def goes(tokens: int) -> bool | None:
             now = self._clock()
             delay = bucket.delay(now)
             if delay:
                 queue.timer = place[1].call_later(delay, self._serve, place, queue, bucket)
-                return
-            tokens, turn = waiting
+                return None
             bucket.take(now, tokens)
-            turn.set_result(None)
+            return True
+
+        queue.serve(goes)
+        if queue.timer is not None:
+            return
         if self._queues.get(place) is queue:
             del self._queues[place]
 

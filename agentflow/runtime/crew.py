@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from agentflow.core.call import CallContext
 from agentflow.core.errors import LimitExceeded
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.permits import depth_of, waiting
+from agentflow.runtime.permits import waiting
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Crew(Generic[T]):
 
     async def _queue(self) -> bool:
         """Wait for a permit for another worker; False when no more are to begin."""
-        self._waiter = self._permits.queue(depth_of(self._call))
+        self._waiter = self._permits.queue(self._call)
         with waiting(self._call):
             return await self._permits.wait(self._waiter)
 

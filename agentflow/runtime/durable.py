@@ -42,7 +42,7 @@ from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import Records, answers, last_failures
 from agentflow.runtime.resting import Resting
-from agentflow.runtime.run import Approver, check_name, new_run_id
+from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.waiting import question_of
 
@@ -88,6 +88,7 @@ class DurableRuns:
         approve: Approver | None = None,
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
+        priority: int = 0,
     ) -> DurableRun:
         """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
 
@@ -96,6 +97,8 @@ class DurableRuns:
         """
         if run_id is not None or labels is not None:
             check_name(run_id, labels)
+        if priority:
+            check_priority(priority)
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
@@ -108,6 +111,7 @@ class DurableRuns:
             "limits": limits_data(limits),
             "labels": None if labels is None else dict(labels),
             "session": opening,
+            "priority": priority,
         }
         new = NewRun(
             program=self._input.text(source), digest=digest, input=given, session=opening["name"] if opening else None
@@ -459,6 +463,7 @@ class DurableRuns:
             run_id=row.run,
             labels=row.input["labels"],
             journal=journal,
+            priority=row.input.get("priority", 0),
         ) as (run, call):
             records.live = run
             call.definitions = records.overrides

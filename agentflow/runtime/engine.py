@@ -155,9 +155,8 @@ class Engine:
             redactor=self._redactor,
             journal=journal,
             beside=self._accounts,
-            priority=priority,
         )
-        root = CallContext(run, session=session, grants=grants)
+        root = CallContext(run, session=session, grants=grants, priority=priority)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor)
 
@@ -171,22 +170,27 @@ class Engine:
         grants: frozenset[str] | None = None,
         own: Subscriber | None = None,
         approver: Approver | None = None,
+        priority: int = 0,
     ) -> tuple[RunPart, CallContext]:
         """A part of the run that ``outer`` belongs to, and its outermost call, at ``path``.
 
-        ``grants`` is its authority, which cannot exceed that of ``outer``; the rest as for :meth:`open`.
+        ``grants`` is its authority, which cannot exceed that of ``outer``; ``priority`` 0 is that of ``outer``; the rest as
+        for :meth:`open`.
         """
+        if priority:
+            check_priority(priority)
         part = RunPart(
             run_of_host_code(outer), self, limits=limits, own=own, approver=approver, redactor=self._redactor
         )
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()
+        call.priority = priority or outer.priority
         return part, call
 
-    def called_back(self, call: CallContext) -> CallBack:
-        """A block in which the host code of ``call`` has its run do something: within the run's concurrency."""
+    def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
+        """A block in which the host code of ``call`` has its run do something, at ``inner``: within the run's concurrency."""
         call.run = run_of_host_code(call)
-        return CallBack(budget_of(call).permits, call)
+        return CallBack(budget_of(call).permits, call, inner or call)
 
     def redaction(self) -> EventRedactor | None:
         """What redacts the events of one stream for a reader that is none of the run's; None if nothing is redacted."""

@@ -51,7 +51,6 @@ class RunPart(Run):
         if isinstance(outer.purse, RunPurse):
             self._own_purse = RunPurse(self.limits, outer.purse) if self._narrowed else None
             self.purse = self._own_purse or outer.purse
-        self.priority = outer.priority
         self.next_seq = outer.next_seq
         self.slice = outer.slice
         self.journal = outer.journal

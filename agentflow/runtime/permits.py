@@ -9,22 +9,13 @@ end under a limit of 1.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from agentflow.core.call import CallContext
 from agentflow.core.events import WaitStarted
-
-
-def depth_of(call: CallContext) -> int:
-    """How deep in the run ``call`` is: of those that wait for a permit, the deepest goes first.
-
-    What was begun is so brought to an end before more is begun, and a nest of forms holds few strands that wait.
-    """
-    return call.path.count("/")
+from agentflow.lib.turns import Turns
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
@@ -36,11 +27,12 @@ class Permits:
     """The permits of a run or, within ``outer`` ones, of a part of it that has fewer.
 
     ``active`` is the number of permits held, ``most`` the highest so far. Whoever holds one of a part holds one of the
-    run too. Waiting is done in one queue, the run's: the deepest first, then the first come. ``idle``, the run's, is called
-    when nobody in the run holds a permit any more, if only for a moment.
+    run too. Waiting is done in one queue, the run's, by the priority of calls and by how deep they are in the run: what was
+    begun is so brought to an end before more is begun, and a nest of forms holds few strands that wait. ``idle``, the run's, is
+    called when nobody in the run holds a permit any more, if only for a moment.
     """
 
-    __slots__ = ("_order", "active", "excess", "idle", "limit", "most", "outer", "root", "waiting")
+    __slots__ = ("active", "excess", "idle", "limit", "most", "outer", "root", "turns", "waiting")
 
     def __init__(self, limit: int, outer: Permits | None = None) -> None:
         self.limit = max(1, limit)
@@ -50,8 +42,8 @@ class Permits:
         self.most = 1
         self.excess = 0
         self.idle: Callable[[], None] | None = None
-        self.waiting: list[tuple[int, int, Permits, asyncio.Future[bool]]] = []
-        self._order = itertools.count()
+        self.turns: Turns[Permits] = Turns()
+        self.waiting = self.turns.entries
 
     def within(self, limit: int) -> Permits:
         """The permits of a part of this that may have ``limit``: these, unless it is less."""
@@ -69,19 +61,15 @@ class Permits:
 
     def wanted(self, own: asyncio.Future[bool] | None = None) -> bool:
         """Whether somebody in the run waits for a permit and goes before ``own``, which then is the last of its depth."""
-        waiting = self.root.waiting
+        turns = self.root.turns
         moved = False
-        while waiting:
-            depth, _, permits, waiter = waiting[0]
-            if waiter.done():
-                heapq.heappop(waiting)
-            elif waiter is not own:
+        while (first := turns.first()) is not None:
+            if first is not own:
                 return True
-            elif moved:
+            if moved:
                 return False
-            else:
-                heapq.heapreplace(waiting, (depth, next(self.root._order), permits, waiter))
-                moved = True
+            turns.send_back()
+            moved = True
         return False
 
     def take_free(self) -> bool:
@@ -103,12 +91,9 @@ class Permits:
         """Take a permit even past the limit, for what goes on after a cancellation; :meth:`settle` makes good for it."""
         self._count(1)
 
-    def queue(self, depth: int) -> asyncio.Future[bool]:
-        """A place in the queue, to be awaited with :meth:`wait`; whoever sets False to it leaves the queue."""
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        root = self.root
-        heapq.heappush(root.waiting, (-depth, next(root._order), self, waiter))
-        return waiter
+    def queue(self, call: CallContext) -> asyncio.Future[bool]:
+        """A turn for what ``call`` does, to be awaited with :meth:`wait`; whoever sets False to it leaves the queue."""
+        return self.root.turns.join(self, call.priority, call.path.count("/"))
 
     async def wait(self, waiter: asyncio.Future[bool]) -> bool:
         """Wait in the queue; True with a permit."""
@@ -123,7 +108,7 @@ class Permits:
         """Take a permit for what ``call`` does, waiting for it if need be: that publishes a pair of Wait events."""
         if not self.take_free():
             with waiting(call):
-                await self.wait(self.queue(depth_of(call)))
+                await self.wait(self.queue(call))
 
     def give(self) -> None:
         """Give a permit back."""
@@ -169,35 +154,30 @@ class Permits:
 
     def _serve(self) -> None:
         """Give permits to those in the queue, as far as there are any; who waits for a full part is passed over."""
-        waiting = self.waiting
-        passed: list[tuple[int, int, Permits, asyncio.Future[bool]]] = []
-        while waiting and self.active < self.limit:
-            entry = heapq.heappop(waiting)
-            permits, waiter = entry[2:]
-            if waiter.done():
-                continue
-            if permits.free:
-                permits._count(1)
-                waiter.set_result(True)
-            else:
-                passed.append(entry)
-        for entry in passed:
-            heapq.heappush(waiting, entry)
+        self.turns.serve(self._goes)
+
+    def _goes(self, permits: Permits) -> bool | None:
+        if self.active >= self.limit:
+            return None
+        if not permits.free:
+            return False
+        permits._count(1)
+        return True
 
 
 class CallBack:
     """A block in which host code has the run do something, and waits for it: its permit serves what runs there.
 
     Host code may do several such things at once: the first has the host's own permit, the others take one each, and the
-    last leaves it to the host. Parameters: ``call`` the call of the host code.
+    last leaves it to the host. Parameters: ``call`` the call of the host code, ``inner`` that of what runs there, which waits.
     """
 
     __slots__ = ("_call", "_host", "_permits")
 
-    def __init__(self, permits: Permits, call: CallContext) -> None:
+    def __init__(self, permits: Permits, call: CallContext, inner: CallContext) -> None:
         self._permits = permits
         self._host = call.host
-        self._call = call
+        self._call = inner
 
     async def __aenter__(self) -> None:
         host = self._host

@@ -8,13 +8,12 @@ is nobody to wait for, its answer gets what is left, if that is enough to say so
 from __future__ import annotations
 
 import asyncio
-import itertools
-from bisect import insort
 
 from agentflow.core.errors import LimitExceeded, clip
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelResponse, Usage
 from agentflow.core.spending import Quote
+from agentflow.lib.turns import Turns
 
 LEAST_ANSWER = 256
 """Tokens below which a cap is not lowered; of a small limit, a quarter."""
@@ -28,25 +27,22 @@ class RunPurse:
     """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.spending.Purse`.
 
     Parameters: ``limits`` has the tokens and the money; ``outer`` is the purse of what this is a part of, which pays too;
-    ``used`` and ``cost`` were spent before. Who waits does so in one queue, that of the outermost purse: the highest
-    ``priority`` first, then the first come; who waits for a part is passed by those that do not need it.
-    ``calls`` is the number of reservations.
+    ``used`` and ``cost`` were spent before. Who waits does so in one queue, that of the outermost purse; who waits for a part
+    is passed by those that do not need it. ``calls`` is the number of reservations.
     """
 
     __slots__ = (
-        "_order",
         "calls",
         "held_tokens",
         "held_usd",
         "outer",
         "priced",
-        "priority",
         "root",
         "tokens",
+        "turns",
         "usd",
         "used_tokens",
         "used_usd",
-        "waiting",
     )
 
     def __init__(
@@ -56,21 +52,18 @@ class RunPurse:
         *,
         used: Usage | None = None,
         cost: float | None = None,
-        priority: int = 0,
     ) -> None:
         self.tokens = limits.tokens
         self.usd = limits.usd
         self.outer = outer
         self.root: RunPurse = self if outer is None else outer.root
         self.priced: bool = self.usd is not None or (outer is not None and outer.priced)
-        self.priority = priority
         self.used_tokens = 0 if used is None else used.total_tokens
         self.used_usd = cost or 0.0
         self.held_tokens = 0
         self.held_usd = 0.0
         self.calls = 0
-        self.waiting: list[tuple[int, int, _Held]] = []
-        self._order = itertools.count()
+        self.turns: Turns[_Held] = Turns()
 
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
         """Count what a call has cost, here only: an outer purse is told by its own run."""
@@ -78,46 +71,38 @@ class RunPurse:
         if cost_usd is not None:
             self.used_usd += cost_usd
 
-    def reserve(self, input_tokens: int, cap: int, quote: Quote | None, model: str) -> _Held:
+    def reserve(
+        self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
+    ) -> _Held:
         """Set aside what a call may take; see :meth:`agentflow.core.spending.Purse.reserve`."""
         if quote is None:
             if self.priced:
                 raise self._unpriced(model)
             quote = _FREE
-        held = _Held(self, input_tokens, cap, quote)
+        held = _Held(self, input_tokens, cap, quote, exact)
         root = self.root
-        if root.waiting or held.settle():
-            held.turn = asyncio.get_running_loop().create_future()
-            insort(root.waiting, (-self.priority, next(root._order), held))
+        if (root.turns.entries and root.turns.first() is not None) or held.settle():
+            turn = root.turns.join(held, priority)
             root.serve()
+            if not turn.done():
+                held.turn = turn
+            else:
+                turn.result()
         return held
 
     def serve(self) -> None:
         """Let those in the queue go on for whom there is enough now, or never will be."""
-        waiting = self.waiting
-        gone: list[int] = []
         short: set[RunPurse] = set()
-        for at, (_, _, held) in enumerate(waiting):
-            turn = held.turn
-            if turn is None or turn.done():
-                gone.append(at)
-                continue
-            if self in short:
-                break  # everybody behind needs this purse too
-            if short and held.needs(short):
-                continue
-            try:
+
+        def goes(held: _Held) -> bool | None:
+            if not (short and held.needs(short)):
                 lacking = held.settle()
-            except LimitExceeded as error:
-                turn.set_exception(error)
-            else:
-                if lacking:
-                    short.update(lacking)
-                    continue
-                turn.set_result(None)
-            gone.append(at)
-        for at in reversed(gone):
-            del waiting[at]
+                if not lacking:
+                    return True
+                short.update(lacking)
+            return None if self in short else False  # everybody behind needs this purse too
+
+        self.turns.serve(goes)
 
     def fits(self, held: _Held) -> bool:
         """Whether ``held`` may be set aside beside what is."""
@@ -134,7 +119,7 @@ class RunPurse:
         limit = "tokens"
         if self.tokens is not None:
             left = self.tokens - self.used_tokens
-            least = min(LEAST_ANSWER, self.tokens // 4, asked)
+            least = asked if held.exact else min(LEAST_ANSWER, self.tokens // 4, asked)
             room = min(room, left - held.input_tokens)
             if room < max(1, least):
                 raise LimitExceeded(
@@ -147,7 +132,7 @@ class RunPurse:
         if self.usd is not None:
             left_usd = self.usd - self.used_usd + _GRAIN_USD
             each = held.quote.output_usd
-            least = asked if not each else int(min(LEAST_ANSWER, self.usd / 4 / each, asked))
+            least = asked if held.exact or not each else int(min(LEAST_ANSWER, self.usd / 4 / each, asked))
             left_usd -= held.quote.input_usd
             fits = left_usd / each if each else asked if left_usd >= 0 else 0
             if fits < room:
@@ -186,12 +171,13 @@ class RunPurse:
 class _Held:
     """What is set aside for one call. Implements :class:`~agentflow.core.spending.Reservation`."""
 
-    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "input_tokens", "quote", "tokens", "turn")
+    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "turn")
 
-    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: Quote) -> None:
+    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: Quote, exact: bool) -> None:
         self._purse = purse
         self._held = False
-        self.turn: asyncio.Future[None] | None = None
+        self.exact = exact
+        self.turn: asyncio.Future[bool] | None = None
         self._bound: tuple[str, RunPurse] | None = None
         self.input_tokens = input_tokens
         self.quote = quote
@@ -269,7 +255,7 @@ class _Held:
             purse.held_usd = purse.held_usd - self.cost if purse.calls else 0.0
             purse = purse.outer
         root = self._purse.root
-        if root.waiting:
+        if root.turns.entries:
             root.serve()
 
     @property

@@ -80,9 +80,7 @@ class Run:
         redactor: Redactor | None = None,
         journal: RunJournal | None = None,
         beside: MemoryAccounts | None = None,
-        priority: int = 0,
     ) -> None:
-        self.priority = priority
         self.run_id = run_id or new_run_id()
         self.limits = limits
         self._bounded = limits.tokens is not None or limits.usd is not None

@@ -15,8 +15,8 @@ from agentflow.core.values import plain
 from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
 from agentflow.tasks.registry import CompiledTemplate
 
-_NOT_CONTENT = frozenset({"reuse", "prompt_cache"})
-"""Fields of a task that change what it costs, not what it answers."""
+_NOT_CONTENT = frozenset({"priority", "prompt_cache", "reuse"})
+"""Fields of a task that change what it costs, or when it has its turn, not what it answers."""
 
 Find = Callable[[str], CompiledTemplate | None]
 

@@ -161,6 +161,8 @@ class TaskRunner:
                 inner.session = call.session.fork()
             if compiled.grants is not None:
                 inner.grants = narrowed(call.grants, compiled.grants)
+            if compiled.template.priority is not None:
+                inner.priority = compiled.template.priority
             execution = await self._execute(compiled, request, inner, options)
             result = execution.result
             rounds = self._rounds(compiled, result) if result.status == "FAILED" else 0

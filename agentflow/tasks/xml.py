@@ -151,7 +151,7 @@ def parse_xml(text: str, name: str) -> Node:
 
 _Reader = Callable[[Node], Any]
 _ATTRIBUTES = ("name", "type", "subtype", "params", "model", "is_function", "description", "decompose", "max_turns",
-               "max_output_tokens", "timeout_s", "reuse", "prompt_cache", "effort")  # fmt: skip
+               "max_output_tokens", "timeout_s", "reuse", "priority", "prompt_cache", "effort")  # fmt: skip
 
 
 def parse_templates(text: str, name: str = "<xml>") -> list[TaskTemplate]:
@@ -230,7 +230,7 @@ def _scalar(node: Node, key: str) -> Any:
     text = node.attributes[key].strip()
     if key == "is_function":
         return _boolean(node, key, text)
-    if key in ("decompose", "max_turns", "max_output_tokens", "timeout_s"):
+    if key in ("decompose", "max_turns", "max_output_tokens", "priority", "timeout_s"):
         try:
             return float(text) if key == "timeout_s" else int(text)
         except ValueError:
@@ -269,7 +269,7 @@ def _trimmed(node: Node) -> str:
 
 def _number(node: Node) -> Any:
     text = _trimmed(node)
-    if re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) is None:
+    if re.fullmatch(r"-?\d{1,9}(\.\d{1,6})?", text) is None:
         raise node.fail(f"<{node.tag}> holds a number, not '{text[:40]}'")
     return float(text) if "." in text else int(text)
 
@@ -382,6 +382,7 @@ _CHILDREN: Mapping[str, _Reader] = MappingProxyType(
         "output_format": _output_format,
         "parameters": _parameters,
         "params": _trimmed,
+        "priority": _number,
         "prompt_cache": _trimmed,
         "reuse": _trimmed,
         "system": _leaf,

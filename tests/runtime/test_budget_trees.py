@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentflow import AgentFlow, CallContext, Limits, Price
 from agentflow.core.errors import AgentflowError, ConnectionLost, ServerError
-from agentflow.core.messages import ModelDelta, ModelRequest
+from agentflow.core.messages import Attempt, ModelDelta, ModelRequest
 from agentflow.providers import FallbackProvider
 from tests.support.metered_model import MeteredModel
 
@@ -42,7 +43,7 @@ trees = st.recursive(asks | capped, forms, max_leaves=12).filter(lambda text: te
 
 
 class Moody(MeteredModel):
-    """A model that is down, or breaks off, where ``moods`` say so."""
+    """A model that is down, breaks off, or is asked again after an attempt that broke, where ``moods`` say so."""
 
     def __init__(self, moods: list[str]) -> None:
         super().__init__()
@@ -56,6 +57,12 @@ class Moody(MeteredModel):
             if mood == "down":
                 self.requests.append(request)
                 raise ServerError("down")
+            if mood == "again":
+                for number in (1, 2):
+                    attempt = Attempt(number, "scripted", request.model)
+                    yield ModelDelta(attempt=attempt)
+                    if number == 1:
+                        yield ModelDelta(attempt=replace(attempt, outcome="failed", error=ConnectionLost("broke")))
             async for delta in answer:
                 yield delta
                 if mood == "broken":
@@ -94,7 +101,7 @@ async def spend(program: str, limits: Limits, moods: list[str], cut_after: int |
         used = run.account.usage
     for purse in purses:
         assert (purse.calls, purse.held_tokens, purse.held_usd) == (0, 0, 0.0)
-        assert not [held for _, _, held in purse.root.waiting if held.turn is not None and not held.turn.done()]
+        assert purse.root.turns.first() is None
     assert used.total_tokens - used.estimated_tokens == model.paid, "every finished call is paid for, once"
     bound = limits.tokens if limits.tokens is not None else limits.usd
     assert bound is not None and used.total_tokens <= bound + ERROR * max(1, model.most), (used, bound, model.most)
@@ -104,7 +111,7 @@ runs = given(
     trees,
     st.integers(1, 2_000),
     st.booleans(),
-    st.lists(st.sampled_from(["good", "good", "down", "broken"]), max_size=5),
+    st.lists(st.sampled_from(["good", "good", "down", "broken", "again"]), max_size=5),
     st.none() | st.integers(1, 200),
 )
 

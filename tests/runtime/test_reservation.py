@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from agentflow import AgentFlow, CallContext, Limits, Price, ScriptedProvider
 from agentflow.core.errors import LimitExceeded, RateLimited
 from agentflow.core.messages import ModelRequest
-from agentflow.events import ModelFinished, WaitFinished, WaitStarted, Warning
+from agentflow.events import Event, ModelFinished, WaitFinished, WaitStarted, Warning
 from agentflow.providers.openai import OpenAIChatProvider
 from tests.support.metered_model import MeteredModel, asking
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelServer, Raw, Request
 
 DOLLAR = {"scripted:*": Price(input=1_000_000, output=1_000_000)}
 """A dollar a token: money counts what tokens count."""
@@ -192,7 +193,7 @@ async def test_who_waits_can_be_cancelled() -> None:
 
         await flow.run("(race (ask (n 5)) (ask (n 6)) (ask (n 7))) (look)")
     purse: Any = seen[0].run.purse
-    assert (purse.calls, purse.held_tokens, purse.waiting) == (0, 0, [])
+    assert (purse.calls, purse.held_tokens, purse.turns.first()) == (0, 0, None)
 
 
 async def test_a_cancelled_call_is_paid_for() -> None:
@@ -223,6 +224,32 @@ async def test_a_broken_call_costs_what_arrived(reply: Any, charged: bool) -> No
         result = await flow.run(f"{asking()} (ask (n 1)) (ask (n 2))")
     assert result.usage.requests == (2 if charged else 1)
     assert (result.usage.estimated_tokens > 0) == charged
+
+
+async def test_an_attempt_that_broke_is_paid_for_and_so_is_the_next() -> None:
+    """A request that was sent and got no answer may have been billed: it counts as estimated, before it is sent again."""
+
+    async def close(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    seen: list[Event] = []
+    prices = {"model": Price(1_000, 1_000)}
+    async with ModelServer([Raw(close), "good", Raw(close), "never"]) as server:
+        options = {"base_url": f"{server.url}/v1", "api_key": "k", "prices": prices}
+        async with AgentFlow("openai-chat:model", **options) as flow:
+            capped(flow, 50)
+            flow.subscribe(seen.append)
+            result = await flow.run("(ask (n 1))")
+            lost = result.usage.estimated_tokens
+            assert result.usage.requests == 2 and 0 < lost < 20 and result.value.usage == result.usage
+            (ended,) = [event for event in seen if isinstance(event, ModelFinished)]
+            assert ended.usage == result.usage and ended.response is not None
+            assert ended.response.usage.total_tokens + lost == result.usage.total_tokens
+            assert result.cost == pytest.approx(result.usage.total_tokens / 1e3)
+            with pytest.raises(LimitExceeded) as caught:
+                await flow.run("(ask (n 1))", max_tokens=lost + 55)
+    assert len(server.requests) == 3, "what is left after the first attempt is too little for a second"
+    assert caught.value.usage is not None and caught.value.usage.total_tokens == lost
 
 
 async def test_a_fallback_is_reserved_at_its_dearest_route() -> None:

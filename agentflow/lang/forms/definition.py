@@ -22,10 +22,10 @@ USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "
 TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache", "effort")
 """Options whose value is one text."""
 _PAIRS = ("output_format", "history_config", "context", "settings")
-_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "tools", "provider_tools")
-_GUARDED = {"file_paths": "system:read_files", "settings": "", "provider_tools": ""}
+_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "priority", "tools", "provider_tools")
+_GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "provider_tools": ""}
 """Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which
-reach what no grant names."""
+reach what no grant names, nor going before others."""
 _FIELDS = {"context": "context_management"}
 """Options whose field of the template has another name."""
 _SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -130,6 +130,11 @@ def _read_option(a: Analyzer, definition: Definition, key: str, option: Form, sc
             fields[key] = paths
         else:
             definition.computed += [(key, a.span(each), a.expr(each, scope)) for each in items]
+    elif key == "priority":
+        value = datum(items[0]) if len(items) == 1 and type(items[0]) is Atom else None
+        if type(value) is not int:
+            raise a.error(option, "defatom/option", f"'{key}' is a whole number", f"write ({key} 10)")
+        fields[key] = value
     elif key in TEXTS:
         if len(items) != 1:
             raise a.error(option, "defatom/option", f"'{key}' is one text", f'write ({key} "...")')
