@@ -33,6 +33,7 @@ async def triage(number: int, text: str) -> Verdict:
 
     Close it if it is spam. How urgent is it?
     """
+    ...
 
 
 # --- its tests -----------------------------------------------------------------------------------------------------

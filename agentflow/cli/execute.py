@@ -25,7 +25,7 @@ from agentflow.cli.common import (
 from agentflow.cli.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.progress import Progress
 from agentflow.cli.terminal import same_screen
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
@@ -98,6 +98,8 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
         try:
             result = await flow.run(program, bindings=bindings, allow=allow)
         except AgentflowError as error:
+            if error.code == "name/unbound" and isinstance(error, UnboundSymbolError) and not error.hint:
+                error.hint = f"define it, or bind it: -b {error.name}=VALUE"
             show_error(error, as_json=as_json)
             return exit_code(error)
         return show_result(flow, result, options)

@@ -246,7 +246,7 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["run", "-"], b"\xff\xfe(", 2, ["UTF-8"]),
     (["eval", "(if)"], b"", 3, ["if", "<eval>:1:1"]),
     (["eval", "(strng-append 1)"], b"", 1, ["strng-append", "string-append"]),
-    (["eval", "(+ 1 x)"], b"", 1, ["'x'"]),
+    (["eval", "(+ 1 x)"], b"", 1, ["'x'", "-b x=VALUE"]),
     (["eval", "1", "--root", "no/such/dir"], b"", 2, ["no/such/dir", "does not exist"]),
     (["eval", "1", "--tasks", "no/such/dir"], b"", 2, ["no/such/dir", "--tasks"]),
     (["index", "no/such/dir"], b"", 2, ["no/such/dir"]),

@@ -81,6 +81,10 @@ LISTED = (
         ("-b", "topic=tides", "--model", "offline"),
         "A director-evaluator loop over three tasks. The model `offline` quotes what it is given, and grades by a constant.",
     ),
+    Example("map_reduce.py", "One question of every file, typed answers"),
+    Example("review_bot.py", "A reviewer with tools, and an approval before a command"),
+    Example("batch.py", "500 workflows under one budget", (">", "results.jsonl")),
+    Example("notebook.ipynb", "A notebook"),
     Example("streaming.py", "Events as they come"),
     Example("chat.py", "A chat that is kept between restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
@@ -110,7 +114,7 @@ def transcript(example: Example, directory: Path) -> str:
     elif tool == "jupyter":
         command = ["-m", "tests.docs.examples_page", str(example.path)]
     else:
-        command = [str(example.path), *arguments]
+        command = [str(example.path), *arguments[: arguments.index(">") if ">" in arguments else None]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFLOW_", "PYTEST_"))}
     done = subprocess.run(
         [sys.executable, *command],
@@ -118,7 +122,11 @@ def transcript(example: Example, directory: Path) -> str:
         capture_output=True, text=True, cwd=directory, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    printed = done.stdout.replace(f"{directory}/", "").replace(f"{os.path.realpath(directory)}/", "")
+    printed = (
+        (done.stderr if ">" in arguments else done.stdout)
+        .replace(f"{directory}/", "")
+        .replace(f"{os.path.realpath(directory)}/", "")
+    )
     return re.sub(r"\bin \d+\.\d+s\b", "in 0.1s", printed)
 
 

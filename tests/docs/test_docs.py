@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != "examples.md"),
+]
 WHOLE_PAGES = ("README.md", "docs/guide.md")
 """Pages on which every block is a program."""
 WHOLE = re.compile(r"^import |^from ")

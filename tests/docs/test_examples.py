@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentflow.testing import Script
 from tests.docs.examples_page import EXAMPLES, INTRO, LISTED, PAGE, Example, section, transcript
 
 
@@ -22,3 +26,49 @@ def test_the_page_has_every_example_and_nothing_else() -> None:
     assert files == {example.file for example in LISTED}
     assert page.startswith(INTRO) and page.count("\n## ") == len(LISTED)
     assert not [name for name in files if len((EXAMPLES / name).read_text("utf-8").splitlines()) >= 120]
+
+
+async def test_the_run_of_a_stream_ends_when_the_browser_goes_away() -> None:
+    """In examples/sse.py a response that nobody reads any more cancels its model call, at whatever point it stands."""
+    spec = importlib.util.spec_from_file_location("sse_example", EXAMPLES / "sse.py")
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "method": "GET", "path": "/poem", "raw_path": b"/poem"}
+    scope |= {"query_string": b"about=rain", "headers": [], "http_version": "1.1", "scheme": "http", "root_path": ""}
+    for app in (example.starlette_app, example.fastapi_app):
+        for waits_for_model in (True, False):
+            await _leave(example, app, dict(scope), waits_for_model)
+    await example.flow.aclose()
+
+
+async def _leave(example: Any, app: Any, scope: dict[str, Any], waits_for_model: bool) -> None:
+    """Ask for a stream and go away, while its model has not answered or while a piece of its answer is sent."""
+    ended, gone, began = asyncio.Event(), asyncio.Event(), False
+
+    async def answer(_: object) -> str:
+        if waits_for_model:
+            gone.set()
+            await asyncio.Event().wait()
+        return "one two three four"
+
+    async def receive() -> dict[str, Any]:
+        nonlocal began
+        if not began:
+            began = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            gone.set()
+            await asyncio.Event().wait()
+
+    script = Script()
+    script.on("poem", answer)
+    unsubscribe = example.flow.subscribe(lambda event: ended.set() if event.type == "run_finished" else None)
+    with script.answers(example.flow):
+        await app(scope, receive, send)
+        await ended.wait()
+    unsubscribe()
