@@ -80,7 +80,18 @@ class DocumentPart:
     name: str = "document"
 
 
-ContentPart: TypeAlias = TextPart | ImagePart | DocumentPart
+@frozen
+class AudioPart:
+    """Sound: base64 ``data`` with its ``media_type`` (``audio/wav``, ``audio/mpeg``), or a ``url``."""
+
+    type: ClassVar[str] = "audio"
+
+    media_type: str = "audio/wav"
+    data: str | None = None
+    url: str | None = None
+
+
+ContentPart: TypeAlias = TextPart | ImagePart | DocumentPart | AudioPart
 """The parts that a tool may return to a model."""
 
 
@@ -137,7 +148,9 @@ class OtherPart:
     native: Native
 
 
-Part: TypeAlias = TextPart | ImagePart | DocumentPart | ThinkingPart | ToolCallPart | ToolResultPart | OtherPart
+Part: TypeAlias = (
+    TextPart | ImagePart | DocumentPart | AudioPart | ThinkingPart | ToolCallPart | ToolResultPart | OtherPart
+)
 
 
 WRITTEN = (TextPart, ThinkingPart)
@@ -158,7 +171,7 @@ class Message:
 
 
 def text_of_parts(parts: Iterable[ContentPart]) -> str:
-    """Parts as text, for a reader that takes text only: texts unchanged, a line in brackets per image and document."""
+    """Parts as text, for a reader that takes text only: texts unchanged, a line in brackets for each other part."""
     return "\n".join(
         part.text
         if isinstance(part, TextPart)

@@ -206,7 +206,8 @@ class Prompt:
     answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
     partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
     provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
-    ``provider_tools`` are tools of the provider, in its own form, offered beside ours.
+    ``provider_tools`` are tools of the provider, in its own form, offered beside ours. ``schema_text`` is said after the
+    parts to a model whose server does not take a schema by itself.
     """
 
     parts: tuple[Part, ...]
@@ -226,6 +227,7 @@ class Prompt:
     prompt_cache: PromptCache | None = None
     effort: Effort | None = None
     provider_tools: tuple[dict[str, Any], ...] = ()
+    schema_text: str = ""
 
 
 @frozen(kw_only=True)

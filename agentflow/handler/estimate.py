@@ -11,6 +11,7 @@ from math import ceil
 from typing import cast
 
 from agentflow.core.messages import (
+    AudioPart,
     DocumentPart,
     ImagePart,
     Message,
@@ -109,7 +110,7 @@ def size_of(text: str) -> int:
 
 
 def size_of_message(message: Message) -> int:
-    """Characters of a message; an image or document counts as 1,600 tokens."""
+    """Characters of a message; an image, document or sound counts as 1,600 tokens."""
     characters = _FRAME
     for part in message.parts:
         kind: type[Part] = part.__class__  # an exact test is fast: a long history is walked before a session's prompt
@@ -121,6 +122,6 @@ def size_of_message(message: Message) -> int:
             characters += size_of(result.text) + len(media) * IMAGE_TOKENS * CHARACTERS_PER_TOKEN
         elif isinstance(part, ToolCallPart):
             characters += 40 + sum(len(value) if isinstance(value, str) else 20 for value in part.arguments.values())
-        elif kind is ImagePart or kind is DocumentPart:
+        elif kind is ImagePart or kind is DocumentPart or kind is AudioPart:
             characters += IMAGE_TOKENS * CHARACTERS_PER_TOKEN
     return characters

@@ -126,7 +126,10 @@ class PromptRun:
             self._estimator = Estimator(model, calibration)
             if window is not None:
                 self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
-        self._messages, self._at = opening(call.session, prompt.history, Message("user", prompt.parts))
+        parts = prompt.parts
+        if prompt.schema_text and not profile.native_json_schema:
+            parts = (*parts, TextPart(prompt.schema_text))
+        self._messages, self._at = opening(call.session, prompt.history, Message("user", parts))
         self._prompt_cache: PromptCache | None = caching.default if prompt.prompt_cache is None else prompt.prompt_cache
         self._cache_key = ""
         if self._prompt_cache is not False:

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from agentflow.core.messages import TextPart
+from agentflow.core.media import loaded
+from agentflow.core.messages import ContentPart, TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import Schema
 
+PromptLike: TypeAlias = "str | Prompt | Sequence[str | os.PathLike[str] | ContentPart]"
+"""A prompt as hosts may write it: text, a list of texts, paths of files and parts, or a whole one."""
 JSON_ONLY = "Answer with one JSON value and nothing else."
 
 
-def make_prompt(prompt: str | Prompt, options: dict[str, Any]) -> Prompt:
-    """Build a Prompt from text and options named like its fields; for a Prompt, options replace its fields."""
+async def make_prompt(prompt: PromptLike, options: dict[str, Any]) -> Prompt:
+    """Build a Prompt from text or parts, and options named like its fields; for a Prompt, options replace its fields.
+
+    Files among the parts are read on a thread. Raises what :func:`~agentflow.core.media.attachment` does.
+    """
     if isinstance(prompt, Prompt):
         return replace(prompt, **options) if options else prompt
-    built = Prompt(parts=(TextPart(prompt),), **options)
-    if not (built.json_output or built.output_schema is not None or built.output_model is not None):
-        return built
-    instruction = JSON_ONLY
-    if built.output_schema is not None:
-        Schema(built.output_schema)  # refuse an invalid schema before a model is called
-        instruction = f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(built.output_schema)}"
+    built = Prompt(parts=await loaded(prompt), **options)
+    schema = built.output_schema
+    if schema is not None:
+        Schema(schema)  # refuse an invalid schema before a model is called
     elif built.output_model is not None:
         from pydantic import TypeAdapter
 
-        instruction = (
-            f"{JSON_ONLY} It must meet this JSON Schema:\n{to_json(TypeAdapter[Any](built.output_model).json_schema())}"
-        )
-    return replace(built, parts=(*built.parts, TextPart(f"\n\n{instruction}")))
+        schema = TypeAdapter[Any](built.output_model).json_schema()
+    if schema is not None:
+        text = f"\n\n{JSON_ONLY} It must meet this JSON Schema:\n{to_json(schema)}"
+        return replace(built, schema_text=text)
+    return replace(built, parts=(*built.parts, TextPart(f"\n\n{JSON_ONLY}"))) if built.json_output else built
 
 
 def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:

@@ -65,7 +65,8 @@ class AnthropicProvider(HttpAdapter):
             self.dialect,
             context_window=self._prices.context_window(self.provider, model),
             max_output_tokens=self._cap,
-            native_json_schema=not model.startswith(("claude-2", "claude-3", "claude-instant")),
+            native_json_schema=self._base_url in (None, self.address)
+            and not model.startswith(("claude-2", "claude-3", "claude-instant")),
             counts_tokens=True,
             object_output=True,
             wall_s=self._clocks.wall_s,

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import ProtocolError
 from agentflow.core.messages import (
+    AudioPart,
     Citation,
     DocumentPart,
     ImagePart,
@@ -39,7 +40,7 @@ from agentflow.providers.decoding import (
     unique_calls,
 )
 from agentflow.providers.effort import anthropic_efforts, nearest
-from agentflow.providers.wire import ToolNames, parse_json, record, records, string
+from agentflow.providers.wire import ToolNames, parse_json, record, records, string, unsupported
 
 DIALECT = "anthropic.messages"
 DEFAULT_MAX_TOKENS = 8_192
@@ -175,7 +176,9 @@ def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
     return _encode_media(part)
 
 
-def _encode_media(part: ImagePart | DocumentPart) -> dict[str, Any]:
+def _encode_media(part: ImagePart | DocumentPart | AudioPart) -> dict[str, Any]:
+    if isinstance(part, AudioPart):
+        raise unsupported(DIALECT, "sound", "write down what is said first, or ask a model of openai-chat:")
     if part.url is not None:
         source: dict[str, Any] = {"type": "url", "url": part.url}
     elif isinstance(part, DocumentPart) and part.media_type.startswith("text/"):

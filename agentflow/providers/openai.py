@@ -38,7 +38,7 @@ class OpenAIProvider(HttpAdapter):
             self.dialect,
             context_window=self._prices.context_window(self.provider, model) if self._vendor else None,
             max_output_tokens=self._cap,
-            native_json_schema=True,
+            native_json_schema=self._vendor,
             counts_tokens=self.dialect == responses.DIALECT,
             object_output=True,
             wall_s=self._clocks.wall_s,

@@ -12,6 +12,7 @@ import jiter
 
 from agentflow.core.errors import ContextWindowExceeded, Overloaded, Refused, ServerError
 from agentflow.core.messages import (
+    AudioPart,
     DocumentPart,
     ImagePart,
     Message,
@@ -117,6 +118,8 @@ def _encode_user(parts: tuple[Part, ...], out: list[dict[str, Any]]) -> None:
             content.append({"type": "text", "text": part.text})
         elif isinstance(part, ImagePart):
             content.append({"type": "image_url", "image_url": {"url": part.url or common.data_url(part)}})
+        elif isinstance(part, AudioPart):
+            content.append(common.audio(part, DIALECT))
         elif isinstance(part, DocumentPart):
             if part.url is not None:
                 raise unsupported(DIALECT, "documents by URL", "send the document's data, or use openai: or anthropic:")

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentflow.core.errors import clip
 from agentflow.core.messages import (
+    AudioPart,
     Citation,
     ContentPart,
     DocumentPart,
@@ -122,7 +123,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
             flush()
             output = [_encode_input(each) for each in part.parts] or part.text
             out.append({"type": "function_call_output", "call_id": part.call_id, "output": output})
-        elif isinstance(part, ImagePart | DocumentPart):
+        elif isinstance(part, ImagePart | DocumentPart | AudioPart):
             content.append(_encode_input(part))
     flush()
 
@@ -132,6 +133,8 @@ def _encode_input(part: ContentPart) -> dict[str, Any]:
         return {"type": "input_text", "text": part.text}
     if isinstance(part, ImagePart):
         return {"type": "input_image", "detail": "auto", "image_url": part.url or common.data_url(part)}
+    if isinstance(part, AudioPart):
+        return common.audio(part, DIALECT)
     file = {"file_url": part.url} if part.url else {"filename": part.name, "file_data": common.data_url(part)}
     return {"type": "input_file", **file}
 

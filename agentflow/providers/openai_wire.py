@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
+from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
-from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema
+from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema, unsupported
 
 _VENDOR_HOST = "api.openai.com"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
 """Models that charge for keeping a prompt, and can be told not to.
 https://developers.openai.com/api/docs/guides/prompt-caching"""
 NO_KEY = "no-key-needed"
+_SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
 
 
 def is_vendor(base_url: str | None) -> bool:
@@ -42,6 +44,15 @@ def check_key(base_url: str | None, api_key: str | None) -> None:
 def data_url(part: ImagePart | DocumentPart) -> str:
     """The part's content as a ``data:`` URL."""
     return f"data:{part.media_type};base64,{part.data or ''}"
+
+
+def audio(part: AudioPart, dialect: str) -> dict[str, Any]:
+    """Sound as both dialects take it: WAV or MP3, not by its address. Raises ConfigurationError."""
+    kind = _SOUNDS.get(part.media_type)
+    if part.data is None or kind is None:
+        what = "sound by its address" if part.data is None else f"sound of the type {part.media_type}"
+        raise unsupported(dialect, what, "send the content of a WAV or MP3 file")
+    return {"type": "input_audio", "input_audio": {"data": part.data, "format": kind}}
 
 
 def schema_format(schema: dict[str, Any]) -> dict[str, Any]:

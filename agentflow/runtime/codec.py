@@ -33,7 +33,8 @@ from pydantic import BaseModel
 
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
-from agentflow.core.message_json import CONTENT_PARTS
+from agentflow.core.media import MEDIA_PARTS
+from agentflow.core.message_json import CONTENT_PARTS, read_part
 from agentflow.core.messages import Usage
 from agentflow.core.names import Names
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
@@ -196,6 +197,8 @@ class _Writer:
             return {"$s": write(value.name)}
         if isinstance(value, MatchItem):
             return {"$m": {name: write(getattr(value, name)) for name in MatchItem.model_fields}}
+        if isinstance(value, MEDIA_PARTS):
+            return {"$a": plain(value)}
         if isinstance(value, SubtaskRequest):
             return {"$q": {name: write(_settings(getattr(value, name))) for name in _REQUEST}}
         if isinstance(value, ErrorValue):
@@ -376,6 +379,8 @@ class _Reader:
                 return self._result(inner)
             case "$m":
                 return MatchItem(**self.read(inner))
+            case "$a":
+                return read_part(inner)
             case "$q":
                 return SubtaskRequest(**self.read(inner))
             case "$e":

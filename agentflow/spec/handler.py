@@ -34,7 +34,7 @@ from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.one_model import OneModel
-from agentflow.handler.prompting import make_prompt, to_result
+from agentflow.handler.prompting import PromptLike, make_prompt, to_result
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import Fallback, TurnLoop
 from agentflow.handler.watching import WatchedRun, watch
@@ -299,14 +299,15 @@ class BaseHandler:
 
     # -- prompts -----------------------------------------------------------------------------------------------------
 
-    async def execute_prompt(self, prompt: str | Prompt, **options: Any) -> TaskResult:
+    async def execute_prompt(self, prompt: PromptLike, **options: Any) -> TaskResult:
         """Run a prompt, with tools, and return the answer as a TaskResult.
 
-        ``prompt`` is text or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``,
+        ``prompt`` is text, a list of texts, paths of files and parts (``["What is this?", Path("photo.png")]``; see
+        :func:`~agentflow.core.media.attachment`), or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``,
         ``model``, ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``,
         ``timeout_s`` ...). A failure is a FAILED result; LimitExceeded, SessionBusy and cancellation are raised.
         """
-        request = make_prompt(prompt, options)
+        request = await make_prompt(prompt, options)
         async with in_run(self.joint.engine, "handler.execute_prompt", self._session) as call:
             return await self._execute(request, call)
 
@@ -320,14 +321,14 @@ class BaseHandler:
 
     @overload
     def stream_prompt(
-        self, prompt: str | Prompt, *, events: Literal[False] = False, **options: Any
+        self, prompt: PromptLike, *, events: Literal[False] = False, **options: Any
     ) -> AsyncGenerator[str, None]: ...
     @overload
     def stream_prompt(
-        self, prompt: str | Prompt, *, events: Literal[True], **options: Any
+        self, prompt: PromptLike, *, events: Literal[True], **options: Any
     ) -> AsyncGenerator[Event, None]: ...
     async def stream_prompt(
-        self, prompt: str | Prompt, *, events: bool = False, **options: Any
+        self, prompt: PromptLike, *, events: bool = False, **options: Any
     ) -> AsyncGenerator[Any, None]:
         """Run a prompt and yield its text as it streams; with ``events=True``, every event of the prompt instead.
 
@@ -336,7 +337,7 @@ class BaseHandler:
         collected. The text of all turns is yielded; the text of subtasks is only in the events, which say where it
         comes from.
         """
-        request = make_prompt(prompt, options)
+        request = await make_prompt(prompt, options)
         opened: asyncio.Future[WatchedRun] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.
         producer = asyncio.create_task(self._produce(request, opened, events), name="stream_prompt")

@@ -14,7 +14,8 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
 from agentflow.core.frozen import frozen
-from agentflow.core.messages import TextPart
+from agentflow.core.media import MEDIA_PARTS
+from agentflow.core.messages import Part, TextPart
 from agentflow.core.notes import Notes
 from agentflow.core.ports import FilePort, Prompt, PromptRunner
 from agentflow.core.results import TaskResult
@@ -23,10 +24,13 @@ from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.library import INTERNAL, builtin
-from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, gather_material
+from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
 from agentflow.tasks.output import result_of
 from agentflow.tasks.registry import CompiledTemplate
 from agentflow.tasks.template import CompiledText
+
+_MEDIA = frozenset({*MEDIA_PARTS, list, tuple})
+"""Types of arguments among which may be images, documents and sound."""
 
 
 @frozen(kw_only=True)
@@ -96,6 +100,9 @@ class AtomicTaskExecutor:
                 return Execution(replace(result, notes=_notes(compiled, settings).merged(result.notes)))
             if functions is None and (compiled.prompt.functions or compiled.system.functions):
                 functions = self.functions(call)
+            media: list[Part] = []
+            if not _MEDIA.isdisjoint(map(type, values.values())):
+                values, media = attached(values)
             text = compiled.prompt
             simple = not text.functions and HELD.isdisjoint(map(type, values.values()))
             goal = text.render(values) if simple else await _called(text, compiled, values, functions)
@@ -113,6 +120,8 @@ class AtomicTaskExecutor:
         if material.skipped:
             call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
         call.material = InheritedContext(context.inherited, paths) if context.inherited or paths else NOTHING_INHERITED
+        if media:
+            material.parts.extend(media)
         prompt = _prompt(compiled, settings, goal, system, material)
         others = settings.notes
         if paths:

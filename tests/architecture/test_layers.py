@@ -28,6 +28,7 @@ LEVELS = {
     "app": 4,
     "errors": 1,
     "events": 1,
+    "media": 1,
     "testing": 5,
     "cli": 5,
     "serve": 5,
