@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from agentflow.core.errors import ProtocolError, Refused, ResourceExhausted, clip
+from agentflow.core.errors import ResourceExhausted, clip
 from agentflow.core.messages import WRITTEN, ModelRequest, ModelResponse, ToolCallPart
 from agentflow.core.ports import ProviderAdapter
+from agentflow.core.provider_errors import ProtocolError, Refused
 
 
 def checked_calls(

@@ -7,18 +7,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import (
-    CallTimeout,
-    ConfigurationError,
-    ConnectionLost,
-    ConnectionRefused,
-    ConnectTimeout,
-    FirstByteTimeout,
-    IdleTimeout,
-    IncompleteStream,
-    ProtocolError,
-    ProviderError,
-)
+from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.events import (
     AttemptStarted,
     ModelStarted,
@@ -30,6 +19,16 @@ from agentflow.core.events import (
 )
 from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice, Usage, Waiting
 from agentflow.core.ports import ProviderAdapter
+from agentflow.core.provider_errors import (
+    CallTimeout,
+    ConnectionLost,
+    ConnectionRefused,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    IncompleteStream,
+    ProtocolError,
+)
 from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
 from agentflow.handler.answer import OutputSchema, PartialAnswer

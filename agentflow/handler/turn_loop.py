@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import CallTimeout, ConfigurationError, clip
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.messages import PromptCache, TextPart, ToolSpec
 from agentflow.core.names import file_grants
 from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.provider_errors import CallTimeout
 from agentflow.core.results import Usage
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig

@@ -9,7 +9,6 @@ import base64
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.core.errors import ProtocolError
 from agentflow.core.messages import (
     AudioPart,
     Citation,
@@ -28,6 +27,7 @@ from agentflow.core.messages import (
     ToolResultPart,
     Usage,
 )
+from agentflow.core.provider_errors import ProtocolError
 from agentflow.providers.decoding import (
     BaseDecoder,
     StopTable,

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
-from agentflow.core.errors import CallTimeout, ConfigurationError, ProtocolError, ProviderError, RateLimited
+from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.messages import (
     CAP_SETTINGS,
     Attempt,
@@ -27,6 +27,7 @@ from agentflow.core.messages import (
     Waiting,
 )
 from agentflow.core.ports import RateLimiter
+from agentflow.core.provider_errors import CallTimeout, ProtocolError, RateLimited
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.lib.turns import Gate

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import jiter
 
-from agentflow.core.errors import IncompleteStream, ProtocolError, ProviderError, clip
+from agentflow.core.errors import ProviderError, clip
 from agentflow.core.messages import (
     ModelDelta,
     ModelResponse,
@@ -18,6 +18,7 @@ from agentflow.core.messages import (
     ThinkingPart,
     ToolCallPart,
 )
+from agentflow.core.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.values import to_json
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers import faults

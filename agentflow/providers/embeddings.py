@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import Any, ClassVar, NoReturn, cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import IncompleteStream, ProtocolError
 from agentflow.core.events import ModelStarted, WaitStarted
 from agentflow.core.messages import (
     Message,
@@ -21,6 +20,7 @@ from agentflow.core.messages import (
     TextPart,
     Usage,
 )
+from agentflow.core.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.spending import Reservation
 from agentflow.lib.redact import Secret
 from agentflow.providers import faults

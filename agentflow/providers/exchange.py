@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from agentflow.core.errors import (
-    AgentflowError,
+from agentflow.core.errors import AgentflowError, ProviderError, clip
+from agentflow.core.messages import ModelRequest
+from agentflow.core.provider_errors import (
     CallTimeout,
     ConnectionLost,
     ConnectionRefused,
@@ -16,10 +17,7 @@ from agentflow.core.errors import (
     FirstByteTimeout,
     IdleTimeout,
     ProtocolError,
-    ProviderError,
-    clip,
 )
-from agentflow.core.messages import ModelRequest
 from agentflow.providers import faults
 from agentflow.providers.client_pool import PooledClient
 from agentflow.providers.clocks import Clocks, Watch

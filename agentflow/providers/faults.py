@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.errors import (
+from agentflow.core.errors import ProviderError, clip
+from agentflow.core.provider_errors import (
     AuthenticationFailed,
     BadRequest,
     ContextWindowExceeded,
     Overloaded,
     PermissionDenied,
     ProtocolError,
-    ProviderError,
     RateLimited,
     Refused,
     ServerError,
-    clip,
 )
 from agentflow.core.values import to_json
 from agentflow.providers.retry import retry_after

@@ -10,7 +10,6 @@ from typing import Any
 
 import jiter
 
-from agentflow.core.errors import ContextWindowExceeded, Overloaded, Refused, ServerError
 from agentflow.core.messages import (
     AudioPart,
     DocumentPart,
@@ -26,6 +25,7 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from agentflow.core.provider_errors import ContextWindowExceeded, Overloaded, Refused, ServerError
 from agentflow.lib.json_size import has_too_many_values
 from agentflow.providers import openai_wire as common
 from agentflow.providers.decoding import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from agentflow.core.errors import RateLimited
 from agentflow.core.messages import ModelDelta, ModelProfile, ModelRequest, Waiting
 from agentflow.core.ports import ProviderAdapter, RateLimiter
+from agentflow.core.provider_errors import RateLimited
 from agentflow.providers.wire import estimate_tokens
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError, ProviderError, ServerError
+from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.messages import (
     WRITTEN,
     Attempt,
@@ -21,6 +21,7 @@ from agentflow.core.messages import (
     ToolCallPart,
     Usage,
 )
+from agentflow.core.provider_errors import ServerError
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
 from agentflow.providers.decoding import check_arguments, check_call_count, unique_calls

@@ -6,7 +6,7 @@ join all pending data again for every line, which takes minutes for one event of
 
 from __future__ import annotations
 
-from agentflow.core.errors import ProtocolError
+from agentflow.core.provider_errors import ProtocolError
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Maximum size of an event, and of a line."""

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar, cast
 
 import httpx2
 
-from agentflow.core.errors import ProtocolError, clip
+from agentflow.core.errors import clip
+from agentflow.core.provider_errors import ProtocolError
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.exchange import plain_headers
 

@@ -9,8 +9,9 @@ from typing import Any, cast
 import jiter
 from pydantic_core import to_json
 
-from agentflow.core.errors import ConfigurationError, ProtocolError
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelRequest, ToolCallPart
+from agentflow.core.provider_errors import ProtocolError
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core import errors
+from agentflow import errors
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source, Span
 from agentflow.core.values import plain

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Session
-from agentflow.core.errors import Overloaded
 from agentflow.core.messages import Message, ModelRequest, TextPart, ToolCallPart, ToolResultPart, user
+from agentflow.core.provider_errors import Overloaded
 from agentflow.core.session import Compaction
 from agentflow.events import Event, HistoryCompacted, Warning
 

@@ -20,7 +20,6 @@ from agentflow.core.errors import (
     DataError,
     FileFailure,
     LimitExceeded,
-    Overloaded,
     PathDenied,
     SessionBusy,
     TaskError,
@@ -28,6 +27,7 @@ from agentflow.core.errors import (
 from agentflow.core.events import ModelFinished, Warning
 from agentflow.core.messages import ToolResultPart
 from agentflow.core.ports import CommandResult, FileText
+from agentflow.core.provider_errors import Overloaded
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import HistoryConfig

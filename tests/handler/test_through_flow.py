@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Session, tool
-from agentflow.core.errors import ProtocolError
 from agentflow.core.messages import ToolResultPart
+from agentflow.core.provider_errors import ProtocolError
 from agentflow.events import PartialOutput, SubtaskStarted, TextDelta, ToolStarted
 from agentflow.handler.tools import subtask_tool
 from agentflow.lib.partial_json import PartialJson, parse_answer

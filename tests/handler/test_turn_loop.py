@@ -10,17 +10,7 @@ import pytest
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext, MatchItem
-from agentflow.core.errors import (
-    CallTimeout,
-    ConfigurationError,
-    IncompleteStream,
-    LimitExceeded,
-    Overloaded,
-    ProtocolError,
-    Refused,
-    ResourceExhausted,
-    TaskError,
-)
+from agentflow.core.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError
 from agentflow.core.events import (
     AttemptFinished,
     AttemptStarted,
@@ -43,6 +33,7 @@ from agentflow.core.messages import (
     Usage,
 )
 from agentflow.core.ports import Prompt, PromptOutcome, Tool
+from agentflow.core.provider_errors import CallTimeout, IncompleteStream, Overloaded, ProtocolError, Refused
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session

@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.core.errors import AgentflowError, Overloaded, TaskError
+from agentflow.core.errors import AgentflowError, TaskError
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelResponse, Native, OtherPart, Part, TextPart, ThinkingPart, ToolCallPart, Usage
 from agentflow.core.ports import Prompt
+from agentflow.core.provider_errors import Overloaded
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool, tool

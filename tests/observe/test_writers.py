@@ -6,8 +6,8 @@ import json
 import time
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import ConnectionLost
 from agentflow.core.events import Event, Log, TaskStarted
+from agentflow.core.provider_errors import ConnectionLost
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError, ProtocolError
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import (
     Citation,
     DocumentPart,
@@ -27,6 +27,7 @@ from agentflow.core.messages import (
     user,
 )
 from agentflow.core.ports import ProviderAdapter
+from agentflow.core.provider_errors import ProtocolError
 from agentflow.providers import open_provider
 from agentflow.providers.anthropic_wire import MessagesDecoder
 from agentflow.providers.decoding import Decoder

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, tool
-from agentflow.core.errors import BadRequest, ContextWindowExceeded, ProviderError, RateLimited
+from agentflow.core.errors import ProviderError
 from agentflow.core.messages import (
     Message,
     ModelDelta,
@@ -22,6 +22,7 @@ from agentflow.core.messages import (
     user,
 )
 from agentflow.core.ports import ProviderAdapter
+from agentflow.core.provider_errors import BadRequest, ContextWindowExceeded, RateLimited
 from agentflow.providers import RetryPolicy, open_provider
 from tests.support.real_servers import KEY, SERVERS, missing, running
 

@@ -8,19 +8,18 @@ from email.utils import formatdate
 
 import pytest
 
-from agentflow.core.errors import (
+from agentflow.core.errors import ConfigurationError, ProviderError
+from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, user
+from agentflow.core.provider_errors import (
     BadRequest,
     CallTimeout,
-    ConfigurationError,
     ConnectionLost,
     ConnectionRefused,
     ConnectTimeout,
     IncompleteStream,
     Overloaded,
-    ProviderError,
     RateLimited,
 )
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, user
 from agentflow.providers import Clocks, FallbackProvider, RetryPolicy, ScriptedProvider, open_provider
 from agentflow.providers.retry import retry_after
 from tests.support.fault_server import fault

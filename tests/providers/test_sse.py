@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.errors import ProtocolError
+from agentflow.core.provider_errors import ProtocolError
 from agentflow.providers.sse import SseParser
 
 STREAM = (

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, CallContext, Limits, Price
-from agentflow.core.errors import AgentflowError, ConnectionLost, ServerError
+from agentflow.core.errors import AgentflowError
 from agentflow.core.messages import Attempt, ModelDelta, ModelRequest
+from agentflow.core.provider_errors import ConnectionLost, ServerError
 from agentflow.providers import FallbackProvider
 from tests.support.metered_model import MeteredModel
 

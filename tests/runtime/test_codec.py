@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentflow.core import errors
+from agentflow import errors
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
 from agentflow.core.limits import Limits

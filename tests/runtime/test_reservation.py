@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, Limits, Price, ScriptedProvider
-from agentflow.core.errors import LimitExceeded, RateLimited
+from agentflow.core.errors import LimitExceeded
 from agentflow.core.messages import ModelRequest
+from agentflow.core.provider_errors import RateLimited
 from agentflow.events import Event, ModelFinished, WaitFinished, WaitStarted, Warning
 from agentflow.providers.openai import OpenAIChatProvider
 from tests.support.metered_model import MeteredModel, asking

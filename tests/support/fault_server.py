@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from time import time
 
-from agentflow.core import errors
+from agentflow import errors
 from tests.support.model_server import Raw, Request, stream_head
 from tests.support.model_server_wire import Reply, body, error_body, events
 

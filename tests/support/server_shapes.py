@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agentflow.core import errors
+from agentflow import errors
 from tests.support.model_server_wire import Dialect
 
 HTTP = b"HTTP/1.1 %d X\r\nx-request-id: req_1\r\n"

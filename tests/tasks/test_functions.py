@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import RateLimited, UnboundSymbolError
+from agentflow.core.errors import UnboundSymbolError
 from agentflow.core.events import TaskStarted
+from agentflow.core.provider_errors import RateLimited
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.session import Session
 from agentflow.spec.task_system import TaskSystem

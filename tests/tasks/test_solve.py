@@ -10,9 +10,10 @@ import pytest
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Solve
-from agentflow.core.errors import LimitExceeded, RateLimited, ResourceExhausted, SexpEvaluationError
+from agentflow.core.errors import LimitExceeded, ResourceExhausted, SexpEvaluationError
 from agentflow.core.events import SubtaskFinished, SubtaskStarted, Warning
 from agentflow.core.limits import Limits
+from agentflow.core.provider_errors import RateLimited
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.handler.tool_registry import ToolRegistry

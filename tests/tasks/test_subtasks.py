@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import RateLimited
 from agentflow.core.events import SubtaskFinished, SubtaskStarted, TaskStarted, ToolStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Message, TextPart, ToolResultPart, user
+from agentflow.core.provider_errors import RateLimited
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session

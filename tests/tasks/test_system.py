@@ -10,17 +10,9 @@ from pydantic import BaseModel
 
 from agentflow.core.call import current_call
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import (
-    AuthenticationFailed,
-    ConfigurationError,
-    ContextWindowExceeded,
-    IncompleteStream,
-    LimitExceeded,
-    RateLimited,
-    ResourceExhausted,
-    TaskError,
-)
+from agentflow.core.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError
 from agentflow.core.events import TaskFinished, TaskStarted
+from agentflow.core.provider_errors import AuthenticationFailed, ContextWindowExceeded, IncompleteStream, RateLimited
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
