@@ -4,6 +4,7 @@ What was paid for before the question is not paid for again: the letter is writt
 """
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 
@@ -31,7 +32,8 @@ async def refund(customer: str, amount: float) -> str:
 
 def open_flow(database: Path, letters: list[str]) -> AgentFlow:
     """A flow over the database. Its model may write the ``letters`` that are left."""
-    return AgentFlow(provider=ScriptedProvider(letters), tools=[refund], durable=f"sqlite:///{database}")
+    provider = None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(letters)
+    return AgentFlow(provider=provider, tools=[refund], durable=f"sqlite:///{database}")
 
 
 async def main() -> None:

@@ -5,6 +5,7 @@ What the model writes may call the tools it was allowed and no others, within th
 
 import asyncio
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -46,6 +47,8 @@ async def first_day(directory: str) -> None:
         basket = [["apples", 3], ["bread", 1]]
         solve = '(solve goal (allow "price") (max-rounds 3) (inputs (dict "basket" basket)))'
         solved = await flow.eval(solve, bindings={"goal": GOAL, "basket": basket})
+        if solved.failed:
+            sys.exit(f"no program came of it: {solved.content}")
         print("solved:", solved.parsed_content)
         params = {"basket": {"type": "array", "description": "items and how many of each"}}
         await flow.workflows.save(Workflow.from_result(solved, "basket-cost", params=params))

@@ -62,6 +62,11 @@ class Example:
             return ["jupyter", "lab", shown]
         return ["pytest" if self.file.startswith("test_") else "python", shown, *self.arguments]
 
+    @property
+    def takes_any_model(self) -> bool:
+        """Whether it takes its model from the environment: all but tests, whose models are scripted always."""
+        return self.path.suffix in (".py", ".ipynb") and not self.file.startswith("test_")
+
     def text(self) -> str:
         """The example as the page shows it; of a notebook the cells."""
         text = self.path.read_text("utf-8")
@@ -101,8 +106,8 @@ def cells(notebook: str) -> list[str]:
     return ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
 
 
-def transcript(example: Example, directory: Path) -> str:
-    """What an example prints, run in ``directory`` as a new user would. Raises AssertionError if it fails."""
+def run(example: Example, directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run an example in ``directory`` as a new user would, with these ``variables`` of the environment."""
     for name, text in PROJECT.items():
         (directory / name).write_text(text, "utf-8")
     tool, _, *arguments = example.command
@@ -116,17 +121,20 @@ def transcript(example: Example, directory: Path) -> str:
     else:
         command = [str(example.path), *arguments[: arguments.index(">") if ">" in arguments else None]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFLOW_", "PYTEST_"))}
-    done = subprocess.run(
+    environment |= {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory / "state"), "NO_COLOR": "1", **variables}
+    return subprocess.run(
         [sys.executable, *command],
-        env={**environment, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory / "state"), "NO_COLOR": "1"},
-        capture_output=True, text=True, cwd=directory, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, cwd=directory, timeout=60, check=False,
     )  # fmt: skip
+
+
+def transcript(example: Example, directory: Path) -> str:
+    """What an example prints, run in ``directory``. Raises AssertionError if it fails."""
+    done = run(example, directory)
     assert done.returncode == 0, done.stdout + done.stderr
-    printed = (
-        (done.stderr if ">" in arguments else done.stdout)
-        .replace(f"{directory}/", "")
-        .replace(f"{os.path.realpath(directory)}/", "")
-    )
+    printed = done.stderr if ">" in example.arguments else done.stdout
+    for prefix in (f"{directory}/", f"{os.path.realpath(directory)}/"):
+        printed = printed.replace(prefix, "")
     return re.sub(r"\bin \d+\.\d+s\b", "in 0.1s", printed)
 
 

@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 
 from agentflow.testing import Script
-from tests.docs.examples_page import EXAMPLES, INTRO, LISTED, PAGE, Example, section, transcript
+from tests.docs.examples_page import EXAMPLES, INTRO, LISTED, PAGE, Example, run, section, transcript
 
 
 @pytest.mark.parametrize("example", LISTED, ids=lambda example: example.file)
 def test_an_example_prints_what_the_page_shows(example: Example, tmp_path: Path) -> None:
     """Without key and network; ``python -m tests.docs.examples_page`` writes the page anew."""
     assert section(example, transcript(example, tmp_path)) in PAGE.read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [each for each in LISTED if each.takes_any_model], ids=lambda example: example.file)
+def test_an_example_runs_with_any_model(example: Example, tmp_path: Path) -> None:
+    """Nothing in an example depends on what its script answers: one that fits the schema and no more is no crash."""
+    done = run(example, tmp_path, AGENTFLOW_MODEL="offline")
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.stdout or done.stderr
 
 
 def test_the_page_has_every_example_and_nothing_else() -> None:
