@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 WINDOW_LINES = 60
 """Longest window, in lines. A file not much longer than that is returned whole."""
 _WHOLE_UP_TO = 80
 _MAX_LINE = 400
-_MAX_HITS = 5_000
 _MAX_TERM_HITS = 1_000
 
 
@@ -30,13 +29,13 @@ def best_window(text: str, terms: Mapping[str, float]) -> Window:
     A term counts in full once and a little for each repetition. Without any hit: the first lines. Very long lines are
     truncated. Takes time linear in the length of the text.
     """
-    lines = text.splitlines()
+    lines = text.splitlines(keepends=True)
     if len(lines) <= _WHOLE_UP_TO:
-        return Window(1, max(1, len(lines)), _joined(lines))
-    hits = _hits(text, terms)
+        return Window(1, max(1, len(lines)), clipped(text, _WHOLE_UP_TO))
+    hits = _hits(text, lines, sorted((term for term in terms if len(term) > 1), key=len))
     start = _best_start(hits, terms, len(lines)) if hits else 0
     end = min(len(lines), start + WINDOW_LINES)
-    return Window(start + 1, end, _joined(lines[start:end]))
+    return Window(start + 1, end, clipped("".join(lines[start:end])))
 
 
 def lines_of(text: str, first: int, last: int) -> Window:
@@ -90,9 +89,9 @@ _GAIN = [(n + 1) * 2.2 / (n + 2.2) - n * 2.2 / (n + 1.2) for n in range(_TOLD)]
 """What one more occurrence after ``n`` adds, as in BM25."""
 
 
-def clipped(text: str) -> str:
-    """The first :data:`WINDOW_LINES` lines of ``text``, very long ones truncated."""
-    return _joined(text.splitlines()[:WINDOW_LINES])
+def clipped(text: str, lines: int = WINDOW_LINES) -> str:
+    """The first ``lines`` lines of ``text``, very long ones truncated."""
+    return _joined(text.splitlines()[:lines])
 
 
 def matched_terms(text: str, terms: Iterable[str]) -> list[str]:
@@ -105,35 +104,41 @@ def _joined(lines: list[str]) -> str:
     return "\n".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..." for line in lines)
 
 
-def _hits(text: str, terms: Mapping[str, float]) -> list[tuple[int, str]]:
-    """``(line from 0, term)`` of each word, or part of one, that begins with a term."""
-    stems = sorted((term for term in terms if len(term) > 1), key=len, reverse=True)
-    if not stems:
-        return []
-    pattern = re.compile("|".join(map(re.escape, stems)), re.I)
-    starts = [0, *(match.end() for match in re.finditer(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text))]
-    hits: list[tuple[int, str]] = []
-    for match in pattern.finditer(text):
-        at = match.start()
-        before = text[at - 1] if at else " "
-        if not before.isalpha() or (text[at].isupper() and before.islower()):
-            hits.append((bisect_right(starts, at) - 1, match.group().lower()))
-            if len(hits) >= _MAX_HITS:
-                break
-    return hits
+def _hits(text: str, lines: Sequence[str], terms: Iterable[str]) -> list[tuple[int, str]]:
+    """``(line from 0, term)`` of each word, or part of one, that begins with a term: the longest of those it begins with.
+
+    ``terms``, the longest last, are looked for one by one: a pattern of all would be tried at every letter of the text.
+    """
+    lowered = text.lower()
+    if len(lowered) != len(text):  # some letters become two, and what stands where would differ
+        text = lowered
+    begun: dict[int, str] = {}
+    for term in terms:
+        at, left = lowered.find(term), _MAX_TERM_HITS
+        while at >= 0 and left:
+            before = text[at - 1] if at else " "
+            if not before.isalpha() or (before.islower() and text[at].isupper()):
+                begun[at] = term
+                left -= 1
+            at = lowered.find(term, at + len(term))
+    ends = list(accumulate(map(len, lines)))
+    return [(bisect_right(ends, at), term) for at, term in sorted(begun.items())]
 
 
 def _best_start(hits: list[tuple[int, str]], terms: Mapping[str, float], lines: int) -> int:
     """The line (from 0) at which to begin, so that the best hits lie some lines into the window."""
     best = (-1.0, 0, 0)
-    counts: dict[str, int] = {}
+    counts = dict.fromkeys((term for _, term in hits), 0)
+    score = 0.0
     first = 0
     for last, (line, term) in enumerate(hits):
-        counts[term] = counts.get(term, 0) + 1
+        counts[term] += 1
+        score += terms[term] * 0.5 ** counts[term]
         while hits[first][0] <= line - WINDOW_LINES + 4:
-            counts[hits[first][1]] -= 1
+            left = hits[first][1]
+            score -= terms[left] * 0.5 ** counts[left]
+            counts[left] -= 1
             first += 1
-        score = sum(terms.get(term, 0.0) * (1 - 0.5**times) for term, times in counts.items() if times)
         if score > best[0] + 1e-9:
             best = (score, hits[first][0], hits[last][0])
     _, begin, end = best
