@@ -81,7 +81,7 @@ class Protection:
                 return part
         if self._rows and len(parts) > 1:
             folded = tuple([_folded(part) for part in parts])
-            for row in self._rows:
+            for row in () if self._ends.isdisjoint(folded) else self._rows:
                 for at in range(len(folded) - len(row) + 1):
                     if folded[at : at + len(row)] == row:
                         return "/".join(parts[at : at + len(row)])

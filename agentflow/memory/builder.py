@@ -15,11 +15,13 @@ from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Known, NewFile, PastCommit, Store
 from agentflow.memory.symbols import symbols
-from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, too_large, walk
+from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, walk
 
 _BATCH_S = 0.5
 """How long files are read before they are committed: so long other processes wait to write, and so much a kill undoes."""
 _RACY_NS = 2_000_000_000
+_STAMP = slice(1, 4)
+"""The fields of :class:`Known` that are those of :class:`Stamp`."""
 _SHOWN_SKIPS = 10_000
 _HALF_LIFE_COMMITS = 150.0
 _SYMBOLS_KEPT = 60
@@ -110,6 +112,7 @@ class Builder:
                 note = str(failure)
             with self._store.transaction():
                 root_id = self._store.root(root)
+                accepted = self._accepted(root_id)
             history = self._new_history(repository, root_id, tally)
             with self._store.transaction():
                 for new, old in history.renames():
@@ -117,12 +120,13 @@ class Builder:
                 first = not self._store.is_built(root)
                 if first:
                     self._store.begin_bulk()
-            seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally)
+            seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally, accepted)
             with self._store.transaction():
                 gone = [file for path, file in self._store.paths(root_id).items() if path not in seen]
                 self._store.remove(gone)
                 tally.removed += len(gone)
                 self._store.set_skips(root_id, tally.skips)
+                self._store.set_names(root_id, self._rules.names_digest())
                 commits = self._remember(history, root_id)
         if first:
             self._store.end_bulk(self._check)
@@ -130,7 +134,19 @@ class Builder:
                 self._store.set_built(root_id)
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
 
-    def _bring_up_all(self, reader: RootReader, root: int, listed: Iterator[str], tally: _Tally) -> set[str]:
+    def _accepted(self, root: int) -> bool:
+        """Whether these rules have allowed the names of all files that the index has of ``root``.
+
+        If not, nobody's have, until an update has ended: other processes may have other rules.
+        """
+        accepted = self._store.names(root) == self._rules.names_digest()
+        if not accepted:
+            self._store.set_names(root, "")
+        return accepted
+
+    def _bring_up_all(
+        self, reader: RootReader, root: int, listed: Iterator[str], tally: _Tally, accepted: bool
+    ) -> set[str]:
         """Bring the listed files up to date, in batches that are committed. Returns the paths that were looked at.
 
         What was committed stays when the process is killed; other processes write between two batches.
@@ -149,7 +165,7 @@ class Builder:
                         return seen
                     self._check()
                     seen.add(path)
-                    self._bring_up(reader, root, path, indexed.get(path), tally)
+                    self._bring_up(reader, root, path, indexed.get(path), tally, accepted)
                     path = next(listed, None)
         return seen
 
@@ -159,6 +175,7 @@ class Builder:
         tally = _Tally()
         with self._reader(root) as reader, self._store.transaction():
             root_id = self._store.root(root)
+            self._accepted(root_id)
             for argument in dict.fromkeys(paths):
                 self._check()
                 path = argument.removeprefix(root + "/").removeprefix("./")
@@ -210,17 +227,19 @@ class Builder:
         if not names:
             yield from walk(reader, self._rules, tally.skip, self._check)
 
-    def _bring_up(self, reader: RootReader, root: int, path: str, entry: Known | None, tally: _Tally) -> None:
+    def _bring_up(
+        self, reader: RootReader, root: int, path: str, entry: Known | None, tally: _Tally, accepted: bool = False
+    ) -> None:
+        """Bring one file up to date; ``accepted``: the rules allow the names of all files that the index has read."""
         try:
-            refused = self._rules.refuse(path)
-            if refused is not None:
-                raise Skip(refused)
-            stamp = reader.stamp(path)
-            if entry is not None and _untouched(entry, stamp):
+            untouched = entry is not None and _untouched(entry, reader.stamp(path))
+            if not (untouched and accepted):
+                refused = self._rules.refuse(path)
+                if refused is not None:
+                    raise Skip(refused)
+            if untouched:
                 tally.unchanged += 1
                 return
-            if stamp.size > self._rules.max_bytes:
-                raise Skip(too_large(stamp.size, self._rules.max_bytes))
             read_ns = time.time_ns()
             data, stamp = reader.read(path, self._rules.max_bytes)
             if is_binary(data):
@@ -340,5 +359,4 @@ def _untouched(entry: Known, stamp: Stamp) -> bool:
     A file that changes within one tick of the clock after it was read looks unchanged, so a file that was recent when
     it was read is read again (git calls such entries racy).
     """
-    same = (entry.size, entry.mtime_ns, entry.inode) == (stamp.size, stamp.mtime_ns, stamp.inode)
-    return same and entry.mtime_ns < entry.seen_ns - _RACY_NS
+    return entry[_STAMP] == stamp and entry.mtime_ns < entry.seen_ns - _RACY_NS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,9 +45,14 @@ class IndexRules:
     max_files_per_commit: int = 40
 
     def enters(self, path: str) -> bool:
-        """Whether the directory ``path`` may hold files worth a look."""
-        parts = path.split("/")
-        return parts[-1] not in self.skip_directories and _protection(self.protected).find(parts) is None
+        """Whether the directory ``path``, below one that was entered, may hold files worth a look."""
+        name = path.rpartition("/")[2]
+        return name not in self.skip_directories and _protected(self.protected, path, name) is None
+
+    def names_digest(self) -> str:
+        """A digest of what :meth:`refuse` depends on: names that were accepted are accepted while it is the same."""
+        said = (sorted(self.skip_directories), self.protected, _GENERATED.pattern)
+        return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
 
     def refuse(self, path: str) -> str | None:
         """The reason to leave out the file ``path`` by its name alone, or None."""
@@ -54,9 +60,9 @@ class IndexRules:
         refused = _refused_directory(self.protected, self.skip_directories, directory) if directory else None
         if refused is not None:
             return refused
-        protection = _protection(self.protected)
-        if protection.covers(name) or (protection.ends(name) and protection.find(path.split("/")) is not None):
-            return "a protected name"
+        protected = _protected(self.protected, path, name)
+        if protected is not None:
+            return protected
         if _GENERATED.search(path):
             return "generated"
         return None
@@ -69,6 +75,14 @@ def _refused_directory(protected: tuple[str, ...], skipped: frozenset[str], dire
     if not skipped.isdisjoint(parts):
         return "in a directory that is never indexed"
     return None if _protection(protected).find(parts) is None else "a protected name"
+
+
+def _protected(protected: tuple[str, ...], path: str, name: str) -> str | None:
+    """The reason to leave out ``path``, whose last component is ``name``, or None. The others have been looked at."""
+    protection = _protection(protected)
+    if protection.covers(name) or (protection.ends(name) and protection.find(path.split("/")) is not None):
+        return "a protected name"
+    return None
 
 
 @lru_cache(maxsize=8)

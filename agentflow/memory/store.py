@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from agentflow.lib.private_files import make_private_file
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
@@ -34,7 +35,7 @@ _COMMON = 0.25
 _SCHEMA = f"""{VECTOR_SCHEMA}
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
-    built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0);
+    built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0, names TEXT NOT NULL DEFAULT '');
 CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
     lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, recency REAL,
@@ -81,6 +82,7 @@ class Known(NamedTuple):
     inode: int
     digest: bytes
     seen_ns: int
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +201,9 @@ class Store:
 
     def known(self, root: int) -> dict[str, Known]:
         """The indexed state of each file of ``root``, by path."""
-        rows = self._db.execute(
-            "SELECT path, id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ?", (root,)
-        )
-        return {row[0]: Known._make(row[1:]) for row in rows}
+        query = "SELECT id, size, mtime_ns, inode, digest, seen_ns, path FROM files WHERE root = ?"
+        rows = self._db.execute(query, (root,)).fetchall()
+        return dict(zip(map(itemgetter(-1), rows), map(Known._make, rows), strict=True))
 
     def paths(self, root: int) -> dict[str, int]:
         """The files of ``root``: paths with their ids."""
@@ -221,10 +222,19 @@ class Store:
         """Record that the first build of ``root`` has ended."""
         self._db.execute("UPDATE roots SET built = 1 WHERE id = ?", (root,))
 
+    def names(self, root: int) -> str:
+        """The digest of the rules by which the names of all files of ``root`` were accepted; ``""`` if that is not known."""
+        return self._db.execute("SELECT names FROM roots WHERE id = ?", (root,)).fetchone()[0]
+
+    def set_names(self, root: int, digest: str) -> None:
+        """Record the digest of the rules by which the names of all files of ``root`` were accepted."""
+        self._db.execute("UPDATE roots SET names = ? WHERE id = ?", (digest, root))
+
     def known_one(self, root: int, path: str) -> Known | None:
         """The indexed state of one file."""
         row = self._db.execute(
-            "SELECT id, size, mtime_ns, inode, digest, seen_ns FROM files WHERE root = ? AND path = ?", (root, path)
+            "SELECT id, size, mtime_ns, inode, digest, seen_ns, path FROM files WHERE root = ? AND path = ?",
+            (root, path),
         ).fetchone()
         return Known(*row) if row else None
 

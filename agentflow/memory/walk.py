@@ -12,8 +12,8 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.memory.rules import IgnoreRules, IndexRules
@@ -32,8 +32,7 @@ class Skip(Exception):
     """A file is not indexed; the argument is the reason, in words for the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Tells whether a file changed: size in bytes, modification time in ns, inode."""
 
     size: int
@@ -218,7 +217,7 @@ def _list(
         return [], inherited
     names.sort()
     local = inherited
-    if any(name == ".gitignore" and not directory for name, directory, _ in names):
+    if (".gitignore", False) in {entry[:2] for entry in names}:
         try:
             text, _ = reader.read(f"{at}/.gitignore" if at else ".gitignore", 1 << 20)
             local = inherited.extended(text_name(at), os.fsdecode(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import PathDenied
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.lib.protected_names import EXECUTED, PROTECTED
+from agentflow.memory.index import FileIndex
+from agentflow.memory.rules import IndexRules
+from tests.support.repository import commit, git, repository
 
 
 def _instance(pattern: str) -> str:
@@ -76,3 +80,41 @@ async def test_a_root_that_is_swapped_is_not_followed(tmp_path: Path) -> None:
         root.rename(tmp_path / "moved")
         root.symlink_to(other)
         assert await _indexed(root, files) == {"mine.txt"}
+
+
+@pytest.mark.parametrize("by_path", [False, True], ids=["update", "update_paths"])
+async def test_a_name_that_other_rules_accepted_is_judged_again(tmp_path: Path, by_path: bool) -> None:
+    """Rules are kept beside an index that lasts: an unchanged file that narrower rules refuse leaves it."""
+    root, database = tmp_path / "root", tmp_path / "index.db"
+    root.mkdir()
+    for name in (".env", "plain.txt"):
+        (root / name).write_text("marmalade")
+        os.utime(root / name, (1e9, 1e9))  # long ago, so that it is known to be unchanged
+
+    async def files(protected: tuple[str, ...], paths: list[str] | None = None) -> list[str]:
+        index = FileIndex(database, rules=IndexRules(protected=protected))
+        try:
+            await (index.update(root) if paths is None else index.update_paths(root, paths))
+            return [row.path for row in await index.files()]
+        finally:
+            await index.aclose()
+
+    assert await files(PROTECTED) == ["plain.txt"]
+    assert await files((), [".env"] if by_path else None) == [".env", "plain.txt"]
+    assert await files(PROTECTED) == ["plain.txt"]
+    assert await files(PROTECTED) == ["plain.txt"]
+
+
+async def test_a_known_file_that_is_moved_to_a_protected_name_leaves_the_index(tmp_path: Path) -> None:
+    """A moved file keeps its history, and not the verdict on its name."""
+    repository(tmp_path, {"plain.txt": "marmalade"})
+    index = FileIndex()
+    try:
+        await index.update(tmp_path)
+        git(tmp_path, "mv", "plain.txt", ".env")
+        commit(tmp_path, {}, "Hide it")
+        os.utime(tmp_path / ".env", (1e9, 1e9))
+        await index.update(tmp_path)
+        assert await index.files() == []
+    finally:
+        await index.aclose()
