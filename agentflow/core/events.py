@@ -217,11 +217,15 @@ class ModelFinished(FinishedBase):
 
 @frozen
 class AttemptStarted(EventBase):
-    """An attempt of a model call began; after a fallback, ``model`` differs from the requested one."""
+    """An attempt of a model call began; after a fallback, ``model`` differs from the requested one.
+
+    ``server`` is the host that is asked, with its port unless that is the usual one.
+    """
 
     number: int = 1
     provider: str = ""
     model: str = ""
+    server: str = ""
 
 
 @frozen

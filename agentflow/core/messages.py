@@ -309,7 +309,8 @@ class ModelResponse:
 class Attempt:
     """One attempt of a model call. ``outcome`` is None while it runs; ``retry_in_s`` is set if another follows.
 
-    After a fallback, ``model`` differs from the request's.
+    After a fallback, ``model`` differs from the request's. ``server`` is the host that is asked, with its port unless that
+    is the usual one; empty where nobody is asked over a network.
     """
 
     number: int
@@ -320,6 +321,7 @@ class Attempt:
     retry_in_s: float | None = None
     status: int | None = None
     request_id: str | None = None
+    server: str = ""
 
 
 @frozen

@@ -244,7 +244,11 @@ class _Progress:
                 self._began = asyncio.get_running_loop().time()
             self.ended()
             self._attempt = self._call.scope(
-                AttemptStarted, number=attempt.number, provider=attempt.provider, model=attempt.model
+                AttemptStarted,
+                number=attempt.number,
+                provider=attempt.provider,
+                model=attempt.model,
+                server=attempt.server,
             )
             self._attempt.__enter__()
         elif self._attempt is not None:

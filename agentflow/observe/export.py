@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.observe.trace import SCHEMA_URL, Attributes, closed, noted, opened, provider_attribute, type_of
+from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, Opened, SpanFold, Told
 
 _RECORDED = Mapping[str, Any]
 _KINDS = {"internal": 1, "client": 3}
@@ -35,42 +35,30 @@ class _Span:
 
 def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Span]:
     """The spans of one stretch of a run, by start. One that has no end gets the time of the last event, and says so."""
-    spans: dict[int, _Span] = {}
-    inside: dict[int, int] = {}
-    last = 0.0
+    fold, spans, last = SpanFold(content=content), dict[Key, _Span](), 0.0
     for record in records:
         last = max(last, record["time"])
-        kind, seq, parent = type_of(record), record["seq"], record.get("parent")
-        around = inside.get(parent, parent) if parent is not None else None
-        if kind.endswith("_finished") and "started" in record:
-            begun = record["started"]
-            if begun in inside:
-                _note(spans.get(inside[begun]), record)
-            elif begun in spans:
-                span, end = spans[begun], closed(record, content=content)
-                span.end, span.finished, span.error, span.failed = record["time"], True, end.error_type, end.failed
-                span.attributes.update(end.attributes)
+        step = fold(record)
+        if step is None:
             continue
-        row = opened(record, content=content) if kind.endswith("_started") else None
-        if row is not None:
-            spans[seq] = _Span(row.name, row.kind, record["time"], around, seq, row.attributes)
-        elif kind.endswith("_started"):
-            if around is not None:
-                inside[seq] = around
-            if around in spans and kind == "attempt_started":
-                spans[around].attributes.update(provider_attribute(record))
+        key, change = step
+        if isinstance(change, Opened):
+            around = fold.around(record)
+            parent = None if around is None else around[2]
+            spans[key] = _Span(change.name, change.kind, record["time"], parent, key[2], change.attributes)
+        elif isinstance(change, Told):
+            spans[key].attributes.update(change.attributes)
+        elif isinstance(change, Closed):
+            span = spans[key]
+            span.end, span.finished = record["time"], True
+            span.error, span.failed = change.error_type, change.failed
+            span.attributes.update(change.attributes)
         else:
-            _note(spans.get(around) if around is not None else None, record)
+            spans[key].notes.append((record["time"], change.name, change.attributes))
     for span in spans.values():
         if not span.finished:
             span.end, span.error = last, "unfinished"
     return sorted(spans.values(), key=lambda span: (span.start, span.seq))
-
-
-def _note(span: _Span | None, record: _RECORDED) -> None:
-    note = noted(record)
-    if span is not None and note is not None:
-        span.notes.append((record["time"], note.name, note.attributes))
 
 
 def _stretches(records: Iterable[_RECORDED]) -> dict[tuple[str, int], list[_RECORDED]]:

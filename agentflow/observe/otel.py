@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.events import DeltaBase, EventBase, FinishedBase, RunFinished
-from agentflow.observe.trace import SCHEMA_URL, Attributes, closed, noted, opened, provider_attribute
+from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, Opened, SpanFold, Told
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -45,9 +45,6 @@ _DURATIONS = {
     "task_finished": ("gen_ai.invoke_agent.duration", "invoke_agent"),
     "run_finished": ("gen_ai.invoke_workflow.duration", "invoke_workflow"),
 }
-
-Key = tuple[str, int, int]
-"""Run, slice, and ``seq`` of a Started event."""
 
 
 @dataclass(slots=True)
@@ -89,7 +86,8 @@ class OpenTelemetry:
                 hint="pip install 'agentflow[otel]'",
             ) from error
         self.deltas = first_chunk
-        self._content = os.environ.get(_CAPTURE, "").lower() == "true" if content is None else content
+        capture = os.environ.get(_CAPTURE, "").lower() == "true" if content is None else content
+        self._fold = SpanFold(content=capture)
         self._context, self._trace = context, trace
         self._tracer = trace.get_tracer("agentflow", tracer_provider=tracer_provider, schema_url=SCHEMA_URL)
         meter = metrics.get_meter("agentflow", meter_provider=meter_provider, schema_url=SCHEMA_URL)
@@ -99,32 +97,32 @@ class OpenTelemetry:
         }
         self._spans: dict[Key, tuple[Span, Context]] = {}
         self._models: dict[Key, _ModelCall] = {}
-        self._inside: dict[Key, Key] = {}
 
     def __call__(self, event: EventBase) -> None:
         """Take an event, in the task and context that published it."""
-        if isinstance(event, FinishedBase):
-            self._finish(event)
-        elif isinstance(event, DeltaBase):
+        if isinstance(event, DeltaBase):
             self._first_chunk(event)
-        elif event.type.endswith("_started"):
-            self._start(event)
-        else:
-            self._note(event, self._around(event, event.parent))
-
-    def _start(self, event: EventBase) -> None:
-        key: Key = (event.run_id, event.slice, event.seq)
-        around = self._around(event, event.parent)
-        row = opened(event, content=self._content)
-        if row is None:
-            if around is not None:
-                self._inside[key] = around
-                if event.type == "attempt_started":
-                    self._attempt(event, around)
             return
+        step = self._fold(event)
+        if step is not None:
+            key, change = step
+            if isinstance(change, Opened):
+                self._start(event, key, change)
+            elif isinstance(change, Closed):
+                self._finish(cast(FinishedBase, event), key, change)
+            elif isinstance(change, Told):
+                self._tell(key, change)
+            else:
+                self._spans[key][0].add_event(change.name, change.attributes, _nanoseconds(event.time))
+        if isinstance(event, RunFinished):  # a run ends what its own events left open
+            for key in self._fold.left_open(event):
+                self._spans.pop(key)[0].end(_nanoseconds(event.time))
+                self._models.pop(key, None)
+
+    def _start(self, event: EventBase, key: Key, row: Opened) -> None:
         before = self._context.get_current()
-        outer = self._spans.get(around) if around is not None else None
-        parent = before if outer is None else self._trace.set_span_in_context(outer[0], before)
+        around = self._fold.around(event)
+        parent = before if around is None else self._trace.set_span_in_context(self._spans[around][0], before)
         kind = self._trace.SpanKind.CLIENT if row.kind == "client" else self._trace.SpanKind.INTERNAL
         span = self._tracer.start_span(row.name, parent, kind, row.attributes, start_time=_nanoseconds(event.time))
         if event.type == "model_started":
@@ -134,24 +132,14 @@ class OpenTelemetry:
         self._spans[key] = span, before
         self._context.attach(self._trace.set_span_in_context(span, before))
 
-    def _attempt(self, event: EventBase, around: Key) -> None:
-        model = self._models.get(around)
-        if model is not None:
-            provider = provider_attribute(event)
-            model.attributes.update(provider)
-            self._spans[around][0].set_attributes(provider)
+    def _tell(self, key: Key, told: Told) -> None:
+        self._spans[key][0].set_attributes(told.attributes)
+        provider = told.attributes.get("gen_ai.provider.name")
+        if provider is not None and key in self._models:
+            self._models[key].attributes["gen_ai.provider.name"] = provider
 
-    def _finish(self, event: FinishedBase) -> None:
-        key: Key = (event.run_id, event.slice, event.started)
-        around = self._inside.pop(key, None)
-        if around is not None:
-            self._note(event, around)
-            return
-        held = self._spans.pop(key, None)
-        if held is None:
-            return
-        span, before = held
-        end = closed(event, content=self._content)
+    def _finish(self, event: FinishedBase, key: Key, end: Closed) -> None:
+        span, before = self._spans.pop(key)
         span.set_attributes(end.attributes)
         if end.error_type is not None:
             span.set_attribute("error.type", end.error_type)
@@ -161,17 +149,6 @@ class OpenTelemetry:
         span.end(_nanoseconds(event.time))
         # not detached by a token: the Finished event of a cancelled branch may be published in another context
         self._context.attach(before)
-        if isinstance(event, RunFinished):
-            self._forget(event)
-
-    def _forget(self, event: FinishedBase) -> None:
-        """End what a run left open, which its own events would have ended."""
-        run = (event.run_id, event.slice)
-        for key in [key for key in self._spans if key[:2] == run]:
-            self._spans.pop(key)[0].end(_nanoseconds(event.time))
-        for table in (self._inside, self._models):
-            for key in [key for key in table if key[:2] == run]:
-                del table[key]
 
     def _measure(
         self, event: FinishedBase, attributes: Attributes, error: str | None, model: _ModelCall | None
@@ -192,7 +169,7 @@ class OpenTelemetry:
                 self._metrics["gen_ai.client.token.usage"].record(count, {**measured, "gen_ai.token.type": kind})
 
     def _first_chunk(self, event: DeltaBase) -> None:
-        around = self._around(event, event.parent)
+        around = self._fold.around(event)
         model = self._models.get(around) if around is not None else None
         if model is None or around is None or model.chunked:
             return
@@ -200,18 +177,6 @@ class OpenTelemetry:
         seconds = max(0.0, event.time - model.began)
         self._spans[around][0].set_attribute("gen_ai.response.time_to_first_chunk", seconds)
         self._metrics["gen_ai.client.operation.time_to_first_chunk"].record(seconds, model.attributes)
-
-    def _note(self, event: EventBase, around: Key | None) -> None:
-        note = noted(event)
-        if note is not None and around is not None and around in self._spans:
-            self._spans[around][0].add_event(note.name, note.attributes, _nanoseconds(event.time))
-
-    def _around(self, event: EventBase, seq: int | None) -> Key | None:
-        """The span that encloses an event of which ``seq`` is the enclosing Started: itself, or the one around it."""
-        if seq is None:
-            return None
-        key: Key = (event.run_id, event.slice, seq)
-        return self._inside.get(key, key)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""Events as spans, by the GenAI conventions of OpenTelemetry: one pure table for live traces and for exports of recorded runs.
+"""Events as spans, by the GenAI conventions of OpenTelemetry: one fold for live traces and for exports of recorded runs.
 
 Source of names and units: the semantic conventions for generative AI (github.com/open-telemetry/semantic-conventions-genai),
 whose stability is *development*: names may change in a minor release. Attributes that the conventions do not have begin
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from agentflow.core.events import EventBase
 from agentflow.core.values import plain
@@ -58,6 +59,87 @@ class Noted:
     attributes: Attributes
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Attributes of an open span that were not known when it began."""
+
+    attributes: Attributes
+
+
+Key: TypeAlias = tuple[str, int, int]
+"""Run, slice, and ``seq`` of the Started event of a span."""
+
+
+class SpanFold:
+    """Says of each event what it does to which span. Parameters: ``content`` adds what models and tools are told and give.
+
+    It knows which spans are open, and of the steps that have none of their own (attempts, waits) the spans around them.
+    """
+
+    def __init__(self, *, content: bool = False) -> None:
+        self._content = content
+        self._open: set[Key] = set()
+        self._around: dict[Key, Key] = {}
+
+    def __call__(self, record: Record) -> tuple[Key, Opened | Closed | Noted | Told] | None:
+        """The span that an event is of, and what becomes of it; None for an event that no span shows."""
+        kind = type_of(record)
+        if kind.endswith("_finished"):
+            return self._finish(record)
+        if kind.endswith("_started"):
+            return self._start(record)
+        return self._within(self.around(record), noted(record))
+
+    def around(self, record: Record) -> Key | None:
+        """The open span that an event happens in."""
+        key = self._key(record, "parent")
+        if key is None:
+            return None
+        key = self._around.get(key, key)
+        return key if key in self._open else None
+
+    def left_open(self, record: Record) -> list[Key]:
+        """The spans that the slice of ``record`` has left open, the inner ones first; they are forgotten."""
+        mine = (field(record, "run_id"), field(record, "slice") or 1)
+        left = sorted((key for key in self._open if key[:2] == mine), reverse=True)
+        self._open.difference_update(left)
+        for key in [key for key in self._around if key[:2] == mine]:
+            del self._around[key]
+        return left
+
+    def _start(self, record: Record) -> tuple[Key, Opened | Told] | None:
+        key, around = self._key(record, "seq"), self.around(record)
+        assert key is not None
+        row = opened(record, content=self._content)
+        if row is not None:
+            self._open.add(key)
+            return key, row
+        if around is None:
+            return None
+        self._around[key] = around
+        asked = provider_attributes(record)
+        return (around, Told(asked)) if asked else None
+
+    def _finish(self, record: Record) -> tuple[Key, Closed | Noted] | None:
+        key = self._key(record, "started")
+        if key is None:
+            return None
+        around = self._around.pop(key, None)
+        if around is not None:
+            return self._within(around, noted(record))
+        if key not in self._open:
+            return None
+        self._open.discard(key)
+        return key, closed(record, content=self._content)
+
+    def _within(self, key: Key | None, note: Noted | None) -> tuple[Key, Noted] | None:
+        return None if key is None or note is None or key not in self._open else (key, note)
+
+    def _key(self, record: Record, name: str) -> Key | None:
+        seq = field(record, name)
+        return None if seq is None else (field(record, "run_id"), field(record, "slice") or 1, seq)
+
+
 def field(record: object, name: str) -> Any:
     """A field of an event, of a part of one, or of either as JSON data; None if it has none."""
     if isinstance(record, Mapping):
@@ -93,10 +175,18 @@ def closed(record: Record, *, content: bool = False) -> Closed:
     return Closed(attributes, code, True, message)
 
 
-def provider_attribute(record: Record) -> Attributes:
-    """What an attempt tells of the model call around it: who is asked."""
+def provider_attributes(record: Record) -> Attributes:
+    """What an attempt tells of the model call around it: who is asked, and where."""
+    if type_of(record) != "attempt_started":
+        return {}
     dialect = field(record, "provider")
-    return {"gen_ai.provider.name": PROVIDERS.get(dialect, dialect)} if dialect else {}
+    attributes: Attributes = {"gen_ai.provider.name": PROVIDERS.get(dialect, dialect)} if dialect else {}
+    try:
+        server = urlsplit(f"//{field(record, 'server') or ''}")
+        address, port = server.hostname, server.port
+    except ValueError:  # of a record that somebody else has written
+        return attributes
+    return attributes | _present([("server.address", address), ("server.port", port)])
 
 
 def noted(record: Record) -> Noted | None:
@@ -187,6 +277,7 @@ def _model(record: Record, content: bool) -> Opened:
             ("gen_ai.request.model", model),
             ("gen_ai.request.max_tokens", field(request, "max_output_tokens")),
             ("gen_ai.request.stream", field(request, "stream")),
+            ("gen_ai.request.reasoning.level", field(request, "effort")),
             ("gen_ai.output.type", None if request is None else "text" if schema is None else "json"),
             ("agentflow.turn", field(record, "turn")),
         ]

@@ -178,7 +178,7 @@ class HttpAdapter(ABC):
             while True:
                 number += 1
                 delivered = False
-                attempt = Attempt(number, self.name, request.model)
+                attempt = Attempt(number, self.name, request.model, server=opened.clients.server)
                 paused = loop.time()
                 yield ModelDelta(attempt=attempt)
                 call.resume(paused)  # whoever makes the call may have to wait for its budget

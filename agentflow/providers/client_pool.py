@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class PooledClient:
@@ -29,6 +30,9 @@ class ClientPool:
         self._make = make
         self._size = size
         self._clients = [PooledClient(client)]
+        address = urlsplit(self._clients[0].base_url)
+        self.server = address.netloc.rpartition("@")[2]
+        """The host that is asked, with its port unless that is the usual one."""
 
     def take(self) -> PooledClient:
         """The first client with a free connection. Return it by decrementing ``active``."""
