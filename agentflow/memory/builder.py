@@ -12,8 +12,9 @@ from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
 from agentflow.lib.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
+from agentflow.memory.rows import Known, NewFile, PastCommit
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
-from agentflow.memory.store import Known, NewFile, PastCommit, Store
+from agentflow.memory.store import Store
 from agentflow.memory.symbols import symbols
 from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, walk
 

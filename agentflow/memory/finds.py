@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from agentflow.core.context import MatchItem
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.ranking import Ranked
-from agentflow.memory.store import FileRow, Store
+from agentflow.memory.rows import FileRow
+from agentflow.memory.store import Store
 from agentflow.memory.symbols import Definition, definitions
 from agentflow.memory.window import clipped, matched_terms, window_score
 

@@ -28,8 +28,9 @@ from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
 from agentflow.memory.finds import FoundCommit, found_commits
 from agentflow.memory.matches import describe_file
 from agentflow.memory.ranking import Ranked, RankWeights, rank
+from agentflow.memory.rows import FileRow, PastCommit
 from agentflow.memory.rules import IndexRules, decode
-from agentflow.memory.store import FileRow, PastCommit, Store, remove_database
+from agentflow.memory.store import Store, remove_database
 from agentflow.memory.walk import OpenRoot, RootReader, Skip
 
 T = TypeVar("T")

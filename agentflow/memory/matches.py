@@ -9,7 +9,7 @@ from dataclasses import replace
 from agentflow.core.context import ContextGenerationInput, MatchItem
 from agentflow.core.values import as_text
 from agentflow.memory.ranking import Ranked
-from agentflow.memory.store import PastCommit
+from agentflow.memory.rows import PastCommit
 from agentflow.memory.window import best_window, lines_of, matched_terms
 
 BACKGROUND_WEIGHT = 0.25

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentflow.lib.tokens import Tokeniser
-from agentflow.memory.store import FileRow, Store
+from agentflow.memory.rows import FileRow
+from agentflow.memory.store import Store
 from agentflow.memory.window import WINDOW_LINES, window_score
 
 ReadTexts = Callable[[Sequence[FileRow]], Mapping[int, str]]

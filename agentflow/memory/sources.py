@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agentflow.core.memory_ports import Candidate
 from agentflow.memory.ranking import Ranked
-from agentflow.memory.store import FileRow
+from agentflow.memory.rows import FileRow
 
 DEPTH = 50
 """Each source is asked for so many candidates at least, and so many ranked files are fused with them."""

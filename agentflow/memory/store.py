@@ -6,17 +6,15 @@ Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokenise
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from agentflow.lib.private_files import make_private_file
+from agentflow.memory.rows import FILE_ROWS, FileRow, Known, NewFile, PastCommit, file_row
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
 SCHEMA_VERSION = 8
@@ -55,61 +53,6 @@ CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE messages USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE commits USING fts5(t, tokenize='ascii');
 """
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """An indexed file. ``path`` is relative to ``root`` (an absolute directory path)."""
-
-    id: int
-    root: str
-    path: str
-    language: str
-    lines: int
-    symbols: tuple[str, ...]
-    recency: float
-    is_test: bool
-    bare: str
-    """The file's name without suffix and test marker: ``tests/test_x.py`` and ``x.py`` share one."""
-
-
-class Known(NamedTuple):
-    """The state of a file on disk when it was indexed."""
-
-    id: int
-    size: int
-    mtime_ns: int
-    inode: int
-    digest: bytes
-    seen_ns: int
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class PastCommit:
-    """A commit in the history of ``root`` (its id): hash, time (unix seconds) and subject line."""
-
-    root: int
-    digest: str
-    time: int
-    subject: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewFile:
-    """A file to index; ``terms`` are those of each field, joined by blanks."""
-
-    root: int
-    path: str
-    size: int
-    mtime_ns: int
-    inode: int
-    digest: bytes
-    language: str
-    lines: int
-    symbols: Sequence[str]
-    seen_ns: int
-    terms: Mapping[str, str]
 
 
 class Store:
@@ -428,19 +371,19 @@ class Store:
         for start in range(0, len(missing), 500):
             some = tuple(missing[start : start + 500])
             marks = ",".join("?" * len(some))
-            for row in self._db.execute(f"{_FILE_ROWS} WHERE files.id IN ({marks})", some):
-                cached[row[0]] = _file_row(row)
+            for row in self._db.execute(f"{FILE_ROWS} WHERE files.id IN ({marks})", some):
+                cached[row[0]] = file_row(row)
         return {file: cached[file] for file in files if file in cached}
 
     def all_rows(self) -> list[FileRow]:
         """Every file, by root and path."""
-        return [_file_row(row) for row in self._db.execute(f"{_FILE_ROWS} ORDER BY roots.path, files.path")]
+        return [file_row(row) for row in self._db.execute(f"{FILE_ROWS} ORDER BY roots.path, files.path")]
 
     def rows_at(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], FileRow]:
         """The files at these roots and relative paths."""
-        query = f"{_FILE_ROWS} WHERE roots.path = ? AND files.path = ?"
+        query = f"{FILE_ROWS} WHERE roots.path = ? AND files.path = ?"
         rows = {at: self._db.execute(query, at).fetchone() for at in files}
-        return {at: _file_row(row) for at, row in rows.items() if row is not None}
+        return {at: file_row(row) for at, row in rows.items() if row is not None}
 
     def described(self) -> Iterator[tuple[str, str, str, int, list[str]]]:
         """Root, path, language, number of lines and names defined, of every file."""
@@ -485,27 +428,3 @@ def remove_database(database: Path) -> None:
     """Remove the files of a database; processes that have it open go on with what they have. Raises OSError."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{database}{suffix}").unlink(missing_ok=True)
-
-
-_FILE_ROWS = (
-    "SELECT files.id, roots.path, files.path, language, lines, symbols,"
-    " recency - (SELECT max(recency) FROM files AS others WHERE others.root = files.root)"
-    " FROM files JOIN roots ON roots.id = files.root"
-)
-
-
-def _file_row(row: tuple[int, str, str, str, int, str, float | None]) -> FileRow:
-    id, root, path, language, lines, symbols, recency = row
-    names = tuple(symbols.split("\n")) if symbols else ()
-    share = 0.0 if recency is None else 2.0**recency
-    return FileRow(id, root, path, language, lines, names, share, _TEST.search(path) is not None, bare_name(path))
-
-
-_TEST = re.compile(r"(?:^|/)(?:tests?|testing|spec)/|(?:^|/)test_[^/]*$|[_.-](?:tests?|spec)\.\w+$")
-_TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
-
-
-def bare_name(path: str) -> str:
-    """A file's name in lower case, without directories, suffix and test marker."""
-    name = path.rsplit("/", 1)[-1]
-    return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())

@@ -1,0 +1,89 @@
+"""What an index stores of files and commits, as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """An indexed file. ``path`` is relative to ``root`` (an absolute directory path)."""
+
+    id: int
+    root: str
+    path: str
+    language: str
+    lines: int
+    symbols: tuple[str, ...]
+    recency: float
+    is_test: bool
+    bare: str
+    """The file's name without suffix and test marker: ``tests/test_x.py`` and ``x.py`` share one."""
+
+
+class Known(NamedTuple):
+    """The state of a file on disk when it was indexed."""
+
+    id: int
+    size: int
+    mtime_ns: int
+    inode: int
+    digest: bytes
+    seen_ns: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastCommit:
+    """A commit in the history of ``root`` (its id): hash, time (unix seconds) and subject line."""
+
+    root: int
+    digest: str
+    time: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file to index; ``terms`` are those of each field, joined by blanks."""
+
+    root: int
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    digest: bytes
+    language: str
+    lines: int
+    symbols: Sequence[str]
+    seen_ns: int
+    terms: Mapping[str, str]
+
+
+FILE_ROWS = (
+    "SELECT files.id, roots.path, files.path, language, lines, symbols,"
+    " recency - (SELECT max(recency) FROM files AS others WHERE others.root = files.root)"
+    " FROM files JOIN roots ON roots.id = files.root"
+)
+"""The start of the query whose rows are those of :func:`file_row`."""
+
+
+def file_row(row: tuple[int, str, str, str, int, str, float | None]) -> FileRow:
+    """The file that a row of :data:`FILE_ROWS` describes."""
+    id, root, path, language, lines, symbols, recency = row
+    names = tuple(symbols.split("\n")) if symbols else ()
+    share = 0.0 if recency is None else 2.0**recency
+    return FileRow(id, root, path, language, lines, names, share, _TEST.search(path) is not None, bare_name(path))
+
+
+_TEST = re.compile(r"(?:^|/)(?:tests?|testing|spec)/|(?:^|/)test_[^/]*$|[_.-](?:tests?|spec)\.\w+$")
+_TEST_NAME = re.compile(r"^(?:tests?[_-])|(?:[_.-](?:tests?|spec))$|^lib(?=.{3})")
+
+
+def bare_name(path: str) -> str:
+    """A file's name in lower case, without directories, suffix and test marker."""
+    name = path.rsplit("/", 1)[-1]
+    return _TEST_NAME.sub("", name.rsplit(".", 1)[0].lower())
