@@ -225,7 +225,8 @@ def search(
     from agentflow.cli.search import search_command, serve_jsonl
 
     if serve:
-        sys.exit(run_async(serve_jsonl, as_json=True))
+        serving = partial(serve_jsonl, embeddings=embeddings, embeddings_url=embeddings_url)
+        sys.exit(run_async(serving, as_json=True))
     where = directory or root or "."
     found = partial(search_command, query or "", where, k=k, kinds=kind or ["file"])
     work = partial(found, embeddings=embeddings, embeddings_url=embeddings_url)

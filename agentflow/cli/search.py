@@ -19,7 +19,7 @@ from agentflow.cli.terminal import screen
 from agentflow.core.context import MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError
 from agentflow.lib.terminal import clean
-from agentflow.memory import FileIndex, FileMemory, UpdateReport
+from agentflow.memory import FileMemory, UpdateReport
 from agentflow.memory.file_memory import default_cache_dir
 from agentflow.memory.index import absolute_root
 from agentflow.providers.embeddings import Embeddings
@@ -27,6 +27,7 @@ from agentflow.settings import load_settings
 
 _MAX_LINE = 16 * 1024 * 1024
 _SHOWN_SKIPS = 20
+_NEVER_S = 1e9
 
 
 def _memory(root: str, config: dict[str, Any], embeddings: str | None, embeddings_url: str | None) -> FileMemory:
@@ -166,16 +167,22 @@ def _counts(report: UpdateReport) -> dict[str, Any]:
     return counts
 
 
-async def serve_jsonl(source: BinaryIO | None = None, write: Callable[[str], None] = write_out) -> int:
+async def serve_jsonl(
+    source: BinaryIO | None = None,
+    write: Callable[[str], None] = write_out,
+    *,
+    embeddings: str | None = None,
+    embeddings_url: str | None = None,
+) -> int:
     """Answer requests, one JSON object per line, until the input ends. Returns the exit code.
 
     ``{"op":"index","root":DIR,"history":true|false}`` indexes a directory in memory, and its changes when repeated;
     ``{"op":"query","q":TEXT,"k":20}`` answers ``{"paths":[...],"scores":[...]}``, paths relative to the root with
     ``/``;
     ``{"op":"update","paths":[...]}`` indexes single files. A request that fails is answered with
-    ``{"error":{"code":...,"message":...}}``, and the next one is served.
+    ``{"error":{"code":...,"message":...}}``, and the next one is served. ``embeddings`` as for :func:`index_command`.
     """
-    server = _Server()
+    server = _Server(embeddings, embeddings_url)
     try:
         async for line in _lines(source or sys.stdin.buffer):
             if line.strip():
@@ -186,8 +193,9 @@ async def serve_jsonl(source: BinaryIO | None = None, write: Callable[[str], Non
 
 
 class _Server:
-    def __init__(self) -> None:
-        self._index: FileIndex | None = None
+    def __init__(self, embeddings: str | None, embeddings_url: str | None) -> None:
+        self._embeddings = (embeddings, embeddings_url)
+        self._memory: FileMemory | None = None
         self._root = ""
 
     async def answer(self, line: bytes) -> dict[str, Any]:
@@ -208,33 +216,34 @@ class _Server:
     async def _do_index(self, request: dict[str, Any]) -> dict[str, Any]:
         root = absolute_root(_field(request, "root", str))
         history = _field(request, "history", bool, True)
-        if root != self._root or self._index is None:
+        if root != self._root or self._memory is None:
             await self.aclose()
-            self._index, self._root = FileIndex(), root
-        return _counts(await self._index.update(root, history=history))
+            # what changes is looked for when it is asked for, so that an answer depends on the requests alone
+            self._memory, self._root = _memory(root, {"refresh_s": _NEVER_S}, *self._embeddings), root
+        return _counts(await self._memory.index_git_repository(root, {"history": history}))
 
     async def _do_query(self, request: dict[str, Any]) -> dict[str, Any]:
         k = _field(request, "k", int, 20)
         if not 1 <= k <= 10_000:
             raise UsageError(f"k is {k}", hint="ask for 1 to 10000 paths")
-        matches = await self._opened().search(_field(request, "q", str), k)
+        matches = await self._opened().ranked(_field(request, "q", str), k)
         return {"paths": [item.file.path for item in matches], "scores": [round(item.score, 6) for item in matches]}
 
     async def _do_update(self, request: dict[str, Any]) -> dict[str, Any]:
         paths = cast(list[Any], _field(request, "paths", list))
         if not all(isinstance(path, str) for path in paths):
             raise UsageError("paths holds something that is no string", hint='write {"op":"update","paths":["a.py"]}')
-        return _counts(await self._opened().update_paths(self._root, cast(list[str], paths)))
+        return _counts(await self._opened().index.update_paths(self._root, cast(list[str], paths)))
 
-    def _opened(self) -> FileIndex:
-        if self._index is None:
+    def _opened(self) -> FileMemory:
+        if self._memory is None:
             raise UsageError("nothing is indexed", hint='begin with {"op":"index","root":"."}')
-        return self._index
+        return self._memory
 
     async def aclose(self) -> None:
-        index, self._index = self._index, None
-        if index is not None:
-            await index.aclose()
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            await memory.aclose()
 
 
 def _request(line: bytes) -> dict[str, Any]:

@@ -128,6 +128,8 @@ class FileMemory:
         if options and "history" in options:
             self._history[root] = bool(options["history"])
         report = await self._look(root)
+        if self.embeddings is not None:
+            await self.embeddings.update(None)
         await self._describe()
         return report
 
@@ -185,11 +187,20 @@ class FileMemory:
     async def search(self, query: str, k: int = 20, *, kinds: Sequence[MatchKind] = ("file",)) -> list[MatchItem]:
         """The best ``k`` matches for ``query``, not re-ranked. Raises AgentflowError if a root is unreadable."""
         question = ContextGenerationInput(query=query, max_results=k, kinds=list(kinds))
+        return await self._of_kinds(question, *await self._ranked(question))
+
+    async def ranked(self, query: str, k: int = 20) -> list[Ranked]:
+        """The best ``k`` files for ``query`` in the order of :meth:`search`, without their lines. Raises AgentflowError."""
+        ranked, _ = await self._ranked(ContextGenerationInput(query=query, max_results=k))
+        return ranked[:k]
+
+    async def _ranked(self, question: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
+        """The files for a question that nobody asks within a run, and its terms by rarity."""
         await self._refresh(None)
         self._say_notices(None)
         ranked, terms = await self._found(question)
         ranked, _ = await self._with_sources(question, ranked, None)
-        return await self._of_kinds(question, ranked, terms)
+        return ranked, terms
 
     async def _of_kinds(
         self, question: ContextGenerationInput, ranked: Sequence[Ranked], terms: Mapping[str, float]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, ContextGenerationInput, LimitExceeded, Limits
-from agentflow.cli.search import index_command, search_command
+from agentflow.cli.search import index_command, search_command, serve_jsonl
 from agentflow.core.errors import ProviderError
 from agentflow.core.events import ModelFinished, Warning
 from agentflow.memory import FileMemory
@@ -188,6 +190,20 @@ async def test_the_command_makes_vectors_and_searches_by_them(
     rows = capsys.readouterr().out.splitlines()
     assert server.texts == ["stream"]
     assert any("beaver.py" in row and "means the like" in row for row in rows)
+
+
+async def test_json_lines_are_answered_in_the_order_of_a_search(tmp_path: Path, server: EmbeddingServer) -> None:
+    """``search --serve-jsonl`` ranks as everything else does, vectors included."""
+    write(tmp_path / "root", FILES)
+    async with memory(tmp_path, server) as found:
+        wanted = [match.metadata["relative_path"] for match in await found.search("stream")]
+    server.asked.clear()
+    requests = [{"op": "index", "root": str(tmp_path / "root")}, {"op": "query", "q": "stream"}]
+    answers: list[str] = []
+    source = io.BytesIO("".join(json.dumps(request) + "\n" for request in requests).encode())
+    await serve_jsonl(source, answers.append, embeddings="toy", embeddings_url=server.url)
+    assert len(server.texts) == 5  # indexing makes the vectors, a question its own
+    assert json.loads(answers[1])["paths"] == wanted == ["river.py", "beaver.py"]
 
 
 @pytest.mark.parametrize("line", ['embeddings = "toy"', 'embeddings_url = "http://127.0.0.1:1/v1"'])
