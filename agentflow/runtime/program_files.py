@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import aiofiles
 
@@ -20,7 +20,7 @@ ProgramLike: TypeAlias = str | Path | Source | Program
 def source_of(program: ProgramLike) -> str | Source | Program:
     """What is compiled: a file's text for a Path, the rest as it is. Blocking.
 
-    Raises AgentflowError: ``program/unreadable``, and ``program/file-name`` for a text that is the name of a file.
+    Raises AgentflowError: ``program/unreadable``, ``program/file-name`` for a text that is the name of a file, and ``program/kind``.
     """
     if not isinstance(program, Path):
         if isinstance(program, str) and is_file_name(program):
@@ -28,6 +28,12 @@ def source_of(program: ProgramLike) -> str | Source | Program:
                 f"{program!r} is the name of a file, and a str is the text of a program",
                 code="program/file-name",
                 hint=f"write Path({program!r})",
+            )
+        if not isinstance(cast(object, program), str | Source | Program):
+            raise AgentflowError(
+                f"a program is text, a Path, a Source, a compiled Program or a call, not {program!r}",
+                code="program/kind",
+                hint="call it, and leave the call unawaited: flow.run(review('a.py'))" if callable(program) else None,
             )
         return program
     with _reading(program):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowError
@@ -35,7 +35,36 @@ class Host(Protocol):
         ...
 
 
-class FlowCall(Generic[R_co]):
+class AsCoroutine(Coroutine[Any, Any, R_co]):
+    """What is awaited, as asyncio takes it: ``asyncio.run`` and ``create_task`` want a coroutine and nothing less.
+
+    Who inherits it sets ``_steps`` to None.
+    """
+
+    __slots__ = ("_steps",)
+
+    _steps: Generator[Any, None, R_co] | None
+
+    def send(self, value: Any, /) -> Any:
+        """Go on up to the next wait."""
+        return self._begun_steps().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with an exception where it waits."""
+        return self._begun_steps().throw(*error)
+
+    def close(self) -> None:
+        """End it where it waits, if it has begun so."""
+        if self._steps is not None:
+            self._steps.close()
+
+    def _begun_steps(self) -> Generator[Any, None, R_co]:
+        if self._steps is None:
+            self._steps = cast("Generator[Any, None, R_co]", self.__await__())
+        return self._steps
+
+
+class FlowCall(AsCoroutine[R_co]):
     """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
 
     In a workflow it is done there, in a tool within the tool's run, elsewhere it is a run of its own. ``name`` is that of
@@ -62,6 +91,7 @@ class FlowCall(Generic[R_co]):
         self._work = work
         self.span = span
         self.source = source
+        self._steps = None
 
     def __await__(self) -> Generator[Any, None, R_co]:
         return self._carry_out().__await__()
@@ -86,6 +116,7 @@ class FlowCall(Generic[R_co]):
 
     def close(self) -> None:
         """Give the call up, so that nobody misses an ``await``."""
+        super().close()
         self._begun = True
         for part in self._parts:
             close(part)
