@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.report_page import chromium
+
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("there is no chromium here")
-    from playwright.async_api import async_playwright
-
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    async with chromium(path) as browser:
         yield browser
-        await browser.close()
