@@ -155,7 +155,11 @@ class Strand(Naming):
         try:
             d = self.first_depth
             result = await program.link(env)(self, d)
-            return await bounce(self, d) if result is TAIL else result
+            if result is TAIL:
+                result = await bounce(self, d)
+            if time.monotonic() - self._paused > PAUSE_S:
+                await self._pause()  # whoever waits for the value frees what the program held, in a slice of its own
+            return result
         except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
             final = place_error(error)
             if isinstance(final, LimitExceeded):

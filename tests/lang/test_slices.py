@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import LimitExceeded
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.values import Symbol
 from agentflow.core.work import finish
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.calling import Sliced
 from agentflow.lang.sorting import in_order
 from tests.support.bounds import Bounds
 from tests.support.fake_run import FakeFlow
@@ -85,9 +86,69 @@ def test_many_numbers_are_worked_on_some_at_a_time() -> None:
     assert call("min", *numbers) == min(numbers)
     assert call("max", *numbers, 1e7) == 1e7
     assert call("*", *[1, -1] * N) == (-1) ** N
-    for name in ("+", "*", "min", "max"):
-        with pytest.raises(Exception, match=f"argument {N + 1}"):
+    assert call("/", 2.0**1000, *[2] * 1000) == 1 and call("/", 1, *[1] * N) == 1
+    ascending = sorted(numbers)
+    for name, holds in (("<", False), ("<=", True), (">", False), (">=", False), ("=", False)):
+        assert call(name, *ascending, ascending[-1]) is holds
+        assert call(name, *[7] * N) is (name in ("<=", ">=", "="))
+    assert call("<", *range(N)) and call(">", *range(N, 0, -1))
+    for name in ("+", "*", "/", "min", "max", "<", "<=", ">", ">=", "="):
+        with pytest.raises(SexpEvaluationError, match=f"argument {N + 1}"):
             call(name, *[1] * N, "x")
+
+
+def test_many_operands_are_put_together_some_at_a_time() -> None:
+    """Lists, dicts and texts of as many operands as apply gives: the last of equal keys wins, and errors count them all."""
+    numbers = [CHANCE.randrange(N) for _ in range(2 * N)]
+    pairs = dict(zip(numbers[::2], numbers[1::2], strict=True))
+    assert call("list", *numbers) == numbers
+    assert call("reverse", 2 * numbers) == 2 * numbers[::-1]
+    assert call("append", *[[each] for each in numbers], numbers) == 2 * numbers
+    shared = call("cons", 0, numbers)
+    assert call("append", numbers, [1], shared).plain() == [*numbers, 1, 0, *numbers]
+    assert list(call("dict", *numbers).items()) == list(pairs.items())
+    assert list(call("put", pairs, 5, 0, "a", 1).items()) == list({**pairs, 5: 0, "a": 1}.items())
+    assert call("put", {}, *numbers) == pairs
+    assert list(call("merge", pairs, {"a": 1}, *[{5: 0}] * 300).items()) == list({**pairs, "a": 1, 5: 0}.items())
+    assert call("string-append", *map(str, numbers)) == "".join(map(str, numbers))
+    wrong = {"append": [], "dict": 1, "merge": {}, "string-append": "x"}
+    for name, right in wrong.items():
+        with pytest.raises(SexpEvaluationError, match=f"argument {N + 1}"):
+            call(name, *[right] * N, print, *[right] * 3)
+    with pytest.raises(SexpEvaluationError, match="no value"):
+        call("dict", *numbers, 1)
+
+
+_ONES = [1] * N
+LARGE: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("+", "*", "/", "<=", ">=", "=", "min", "max"), tuple(_ONES)),
+    "<": tuple(range(N)),
+    ">": tuple(range(N, 0, -1)),
+    "append": (4 * _ONES, 4 * _ONES),
+    "dict": tuple(range(N)),
+    "list": tuple(4 * _ONES),
+    "merge": (dict.fromkeys(range(N)),),
+    "put": (dict.fromkeys(range(N)), 1, 2),
+    "reverse": (4 * _ONES,),
+    "string-append": ("x",) * N,
+    "zip": (_ONES, _ONES),
+}
+"""What primitives take long for that make something of many operands, or go over all of them."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_takes_long_is_left_to_be_carried_out_in_slices(name: str) -> None:
+    """A primitive gives its long work back, in several parts, and not what it would take the loop to do."""
+    primitive = PRIMITIVES[name]
+    bounds = Bounds()
+    given = primitive.function(*((bounds,) if primitive.needs_rt else ()), *LARGE[name])
+    assert isinstance(given, Sliced) and sum(1 for _ in given.work) > 1
+
+
+def test_every_primitive_of_many_operands_is_sliced() -> None:
+    """A new primitive that takes any number of operands has its row above."""
+    variadic = {each.canonical for each in PRIMITIVES.values() if each.arity[1] is None and not each.is_async}
+    assert variadic - LARGE.keys() == {"format"}, "format is tested by its template"
 
 
 def test_long_lists_are_gone_over_as_short_ones() -> None:

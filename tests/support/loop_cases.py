@@ -19,6 +19,7 @@ _DAG = "(define (dag n x) (if (= n 0) x (dag (- n 1) (list x x)))) "
 _DEEP = "(define (deep n x) (if (= n 0) x (deep (- n 1) (list x)))) "
 _BIG = f"(define xs (range {LIST})) "
 _TWO = _BIG + f"(define ys (range {LIST})) "
+_DICT = "(define d (apply dict xs)) "
 _TEXT = '(define (grow s n) (if (= n 0) s (grow (string-append s s) (- n 1)))) (define s (grow "abcdefgh" 19)) '
 _WIDE = '(define s (grow "a,b " 20)) '
 _HUGE = "(define n (do ((i 0 (+ i 1)) (n 3 (* n n))) ((= i 16) n))) "
@@ -83,6 +84,17 @@ def _primitives() -> list[Case]:
         "to-json": "(string-length (to-json xs))",
         "zip": "(length (zip xs xs))",
         "reverse-often": "(map (lambda (i) (first (reverse xs))) (range 200))",
+        "append-halves": "(define ys (range 500000)) (length (append ys ys))",
+        "append-many": "(length (apply append (map list (range 200000))))",
+        "compare-many": "(apply < xs)",
+        "divide-many": "(apply / (map (lambda (x) 1) xs))",
+        "string-append-many": "(string-length (apply string-append (map number->string (range 200000))))",
+        "dict-of-many": "(length (apply dict xs))",
+        "dict-put": _DICT + "(length (put d 'a 1))",
+        "dict-merge": _DICT + "(length (merge d (dict 'a 1)))",
+        "dict-keys": _DICT + "(length (keys d))",
+        "dict-values": _DICT + "(length (values d))",
+        "dict-equal": _DICT + "(equal? d (put d 'a 1))",
     }
     on_text = {
         "parse-json": '(length (parse-json (string-append "[" (string-join (map (lambda (i) "[1]") (range 500000)) ",") "]")))',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -12,14 +13,16 @@ from agentflow.core.walk import LEAVES
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
-from agentflow.lang.calling import Sliced, begun
+from agentflow.lang.calling import MANY_OPERANDS, Sliced, begun
 from agentflow.lang.charging import Bounded, charge_collection, check_collection, touch_elements
 from agentflow.lang.equality import ATOMS, equality
 
 _FEW = 512
 """Elements of any shape that are looked at in one part of work."""
-_INTEGERS = 65_536
-"""Elements that are built in one part of work."""
+_AT_ONCE = 65_536
+"""Elements that are copied or counted up in one part of work."""
+_PER_LIST = 64
+"""Elements that take as long to copy as a list takes to look at."""
 
 
 def items(who: str, position: int, value: Any) -> list[Any]:
@@ -69,7 +72,7 @@ def _at(who: str, value: Any, index: int) -> Any:
 @primitive("list", usage="(list value ...)", arity=(0, None))
 def make_list(*values: Any) -> list[Any]:
     """A new list of the values, in order."""
-    return list(values)
+    return list(values) if len(values) <= _AT_ONCE else cast("list[Any]", Sliced(_gathered([values])))
 
 
 @primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True)
@@ -153,33 +156,72 @@ def length(value: Any) -> int:
     wrong_type("length", 1, "a list, string or dict", value)
 
 
-@primitive("append", usage="(append list ...)", arity=(0, None), needs_rt=True)
-def append(rt: Bounded, *lists: Any) -> list[Any] | SharedList:
+def _gathered(lists: Sequence[Sequence[Any]]) -> Work[list[Any]]:
+    """The elements of all ``lists`` in a new list. Whoever asks has charged for them."""
+    gathered: list[Any] = []
+    copied = 0
+    for each in lists:
+        for part in slices(each, _AT_ONCE):
+            copied += len(part) + _PER_LIST
+            if copied > _AT_ONCE:
+                yield 0
+                copied = 0
+            gathered += part
+    return gathered
+
+
+@primitive("append", usage="(append list ...)", arity=(0, None), sliced=True)
+def append(rt: Bounded, *lists: Any) -> Any:
     """A list of all elements of the lists, in order. Texts are joined by ``string-append``.
 
     Takes time by the length of all lists but a last one that ``cons`` or ``rest`` gave.
     """
-    *before, last = lists or ([],)
-    parts = [items("append", position, each) for position, each in enumerate(before, 1)]
-    if isinstance(last, SharedList):
-        added = sum(map(len, parts))
-        check_collection(rt, added + last.length, "append")
-        touch_elements(rt, added)
-        for part in reversed(parts):
-            for element in reversed(part):
-                last = last.after(element)
-        return last
-    parts.append(items("append", len(lists), last))
-    charge_collection(rt, sum(map(len, parts)), "append")
-    return list(chain.from_iterable(parts))
+    if len(lists) < MANY_OPERANDS and all([type(each) is list for each in lists]):
+        size = sum(map(len, lists))
+        if size <= _AT_ONCE:
+            charge_collection(rt, size, "append")
+            return list(chain.from_iterable(lists))
+    return begun(_appended(rt, lists))
 
 
-@primitive("reverse", usage="(reverse list)", arity=(1, 1), needs_rt=True)
-def reverse(rt: Bounded, value: Any) -> list[Any]:
+def _appended(rt: Bounded, lists: tuple[Any, ...]) -> Work[list[Any] | SharedList]:
+    last = lists[-1]
+    parts: list[list[Any]] = []
+    for some in slices(lists[:-1]):
+        if len(some) >= ELEMENTS_PER_STEP:
+            yield len(some) // ELEMENTS_PER_STEP
+        parts += [items("append", position, each) for position, each in enumerate(some, len(parts) + 1)]
+    if not isinstance(last, SharedList):
+        parts.append(items("append", len(lists), last))
+        charge_collection(rt, sum(map(len, parts)), "append")
+        return (yield from _gathered(parts))
+    added = sum(map(len, parts))
+    check_collection(rt, added + last.length, "append")
+    touch_elements(rt, added)
+    count = 0
+    for part in reversed(parts):
+        for element in reversed(part):
+            last = last.after(element)
+            count += 1
+            if count % PART == 0:
+                yield 0
+    return last
+
+
+@primitive("reverse", usage="(reverse list)", arity=(1, 1), sliced=True)
+def reverse(rt: Bounded, value: Any) -> Any:
     """A new list with the elements in reverse order."""
     elements = items("reverse", 1, value)
     touch_elements(rt, len(elements))
-    return elements[::-1]
+    return elements[::-1] if len(elements) <= _AT_ONCE else Sliced(_reversed(elements))
+
+
+def _reversed(elements: list[Any]) -> Work[list[Any]]:
+    backwards: list[Any] = []
+    for end in range(len(elements), 0, -_AT_ONCE):
+        yield 0
+        backwards += elements[max(0, end - _AT_ONCE) : end][::-1]
+    return backwards
 
 
 @primitive("range", usage="(range [start] end [step])", arity=(1, 3), sliced=True)
@@ -194,12 +236,12 @@ def integer_range(rt: Bounded, *bounds: Any) -> Any:
     size = max(0, -(-distance // abs(step)))
     charge_collection(rt, size, "range")
     numbers = range(start, end, step)
-    return list(numbers) if size <= _INTEGERS else Sliced(_integers(numbers))
+    return list(numbers) if size <= _AT_ONCE else Sliced(_integers(numbers))
 
 
 def _integers(numbers: range) -> Work[list[int]]:
     made: list[int] = []
-    for part in slices(numbers, _INTEGERS):
+    for part in slices(numbers, _AT_ONCE):
         made += part
         yield 0
     return made
@@ -279,4 +321,5 @@ def _rows(columns: list[list[Any]], count: int) -> Work[list[list[Any]]]:
         if count * len(columns) > PART:
             yield size * len(columns) // ELEMENTS_PER_STEP
         rows += map(list, zip(*[each[start : start + size] for each in columns], strict=False))
-    return rows[:count]
+    del rows[count:]
+    return rows

@@ -7,12 +7,13 @@ to ``Limits.integer_bits``; a result that a float cannot hold is an error, never
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work
+from agentflow.core.work import BITS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import MANY_OPERANDS, Sliced
 from agentflow.lang.charging import Bounded, check_bits, touch_bits, touch_product
@@ -136,6 +137,8 @@ def divide(rt: Bounded, *numbers: Any) -> Number:
     Integers that divide without remainder give an integer, other numbers a float. Division by zero is the error
     ``number/division-by-zero``.
     """
+    if len(numbers) >= MANY_OPERANDS:
+        return cast("Number", Sliced(_folded(rt, "/", divide, numbers)))
     values = [number("/", position, value) for position, value in enumerate(numbers, 1)]
     result: Number = values[0] if len(values) > 1 else 1
     for divisor in values[1:] if len(values) > 1 else values:
@@ -190,14 +193,37 @@ def _ordered(who: str, numbers: tuple[Any, ...]) -> list[Number]:
     return [number(who, position, value) for position, value in enumerate(numbers, 1)]
 
 
+def _neighbours(who: str, numbers: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Many numbers in parts, each with the first of the next, and the steps that their comparison costs."""
+    for start in range(0, len(numbers), PART):
+        part = numbers[start : start + PART + 1]
+        _check(who, start + 1, part)
+        yield sum([each.bit_length() for each in part if isinstance(each, int)]) // BITS_PER_STEP, part
+
+
+def _holds(who: str, relation: Callable[[Any, Any], bool], numbers: tuple[Any, ...]) -> Any:
+    """Whether each number stands in a relation to the next."""
+    if len(numbers) < MANY_OPERANDS:
+        return all(relation(a, b) for a, b in pairwise(_ordered(who, numbers)))
+
+    def work() -> Work[bool]:
+        holds = True
+        for cost, part in _neighbours(who, numbers):
+            yield cost
+            holds = holds and all(map(relation, part, part[1:]))
+        return holds
+
+    return Sliced(work())
+
+
 @primitive("=", usage="(= number number ...)", arity=(1, None))
 def equal_numbers(*numbers: Any) -> bool:
     """Whether all numbers are equal. Use ``equal?`` for other values."""
-    for position, value in enumerate(numbers, 1):
-        if not isinstance(value, int | float):
-            wrong_type("=", position, "a number", value, hint="compare other values with equal?")
-    values = cast("tuple[Number, ...]", numbers)
-    return all(a == b for a, b in pairwise(values))
+    if len(numbers) < MANY_OPERANDS and not _REAL.issuperset(map(type, numbers)):
+        for position, value in enumerate(numbers, 1):
+            if not isinstance(value, int | float):
+                wrong_type("=", position, "a number", value, hint="compare other values with equal?")
+    return _holds("=", operator.eq, numbers)
 
 
 @primitive("<", usage="(< number number ...)", arity=(1, None))
@@ -205,8 +231,7 @@ def less(*numbers: Any) -> bool:
     """Whether each number is less than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] < numbers[1]
-    values = _ordered("<", numbers)
-    return all(a < b for a, b in pairwise(values))
+    return _holds("<", operator.lt, numbers)
 
 
 @primitive(">", usage="(> number number ...)", arity=(1, None))
@@ -214,8 +239,7 @@ def greater(*numbers: Any) -> bool:
     """Whether each number is greater than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] > numbers[1]
-    values = _ordered(">", numbers)
-    return all(a > b for a, b in pairwise(values))
+    return _holds(">", operator.gt, numbers)
 
 
 @primitive("<=", usage="(<= number number ...)", arity=(1, None))
@@ -223,8 +247,7 @@ def at_most(*numbers: Any) -> bool:
     """Whether no number is greater than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] <= numbers[1]
-    values = _ordered("<=", numbers)
-    return all(a <= b for a, b in pairwise(values))
+    return _holds("<=", operator.le, numbers)
 
 
 @primitive(">=", usage="(>= number number ...)", arity=(1, None))
@@ -232,8 +255,7 @@ def at_least(*numbers: Any) -> bool:
     """Whether no number is less than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
         return numbers[0] >= numbers[1]
-    values = _ordered(">=", numbers)
-    return all(a >= b for a, b in pairwise(values))
+    return _holds(">=", operator.ge, numbers)
 
 
 def _chosen(who: str, choose: Callable[..., Any], numbers: tuple[Any, ...]) -> Any:
@@ -241,10 +263,8 @@ def _chosen(who: str, choose: Callable[..., Any], numbers: tuple[Any, ...]) -> A
 
     def work() -> Work[Any]:
         best: Any = numbers[0]
-        for start in range(0, len(numbers), PART):
-            yield 0
-            part = numbers[start : start + PART]
-            _check(who, start + 1, part)
+        for cost, part in _neighbours(who, numbers):
+            yield cost
             best = choose(best, choose(part))
         return best
 

@@ -140,13 +140,16 @@ async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
 def _sorted(values: list[Any]) -> Work[list[Any]]:
     """The work of sorting numbers, or strings and symbols by their text."""
     texts = isinstance(values[0], str | Symbol)
+    symbols = False
     kind: Any = str | Symbol if texts else int | float
     keys: list[Any] = []
     longest = 0
     for part in slices(values):
         if len(part) >= ELEMENTS_PER_STEP:
             yield len(part) // ELEMENTS_PER_STEP
-        if not all(issubclass(each, kind) for each in set(map(type, part))):
+        kinds = set(map(type, part))
+        symbols = symbols or Symbol in kinds
+        if not all(issubclass(each, kind) for each in kinds):
             position = len(keys) + next(at for at, each in enumerate(part) if not isinstance(each, kind))
             raise SexpEvaluationError(
                 f"sort without a procedure takes all numbers or all strings; element {position} is neither like the rest",
@@ -159,10 +162,14 @@ def _sorted(values: list[Any]) -> Work[list[Any]]:
     if longest > _LONG_TEXT:
         keys = yield from long_texts_in_order(keys)
         return keys
-    if Symbol not in set(map(type, values)):
+    if not symbols:
         return (yield from in_order(keys))
-    placed = yield from in_order([(key, place) for place, key in enumerate(keys)])
-    return [values[place] for _, place in placed]
+    placed = yield from in_order(list(zip(keys, range(len(keys)), strict=True)))
+    ordered: list[Any] = []
+    for part in slices(placed):
+        yield 0
+        ordered += [values[place] for _, place in part]
+    return ordered
 
 
 async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> list[Any]:

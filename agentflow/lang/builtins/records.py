@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -12,11 +13,15 @@ from pydantic import BaseModel
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.records import Record, is_dict
 from agentflow.core.values import Symbol
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import primitive, wrong_type
+from agentflow.lang.calling import MANY_OPERANDS, Sliced, begun
 from agentflow.lang.charging import Bounded, charge_collection, touch_elements
 
 _KEY_RANGE = (2**60 - 1, 2.0**53)
 """The largest integer and the largest float that are keys: of larger ones several share a hash."""
+_AT_ONCE = 8_192
+"""Entries and operands that are put into a dict in one part of work."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -67,11 +72,32 @@ def _entries(who: str, start: int, items: tuple[Any, ...]) -> dict[Any, Any]:
     return {_new_key(who, start + at, items[at]): items[at + 1] for at in range(0, len(items), 2)}
 
 
+def _merged(dicts: Iterable[Mapping[Any, Any]]) -> Work[dict[Any, Any]]:
+    """A new dict with the entries of all ``dicts``, the last of each key. Whoever asks has charged for them."""
+    merged: dict[Any, Any] = {}
+    count = 0
+    for each in dicts:
+        entries = iter(each.items())
+        while part := dict(islice(entries, PART)):
+            count += len(part)
+            if count > PART:
+                yield 0
+                count = 0
+            merged.update(part)
+    return merged
+
+
 @primitive("dict", usage="(dict key value ...)", arity=(0, None), needs_rt=True)
 def make_dict(rt: Bounded, *entries: Any) -> dict[Any, Any]:
     """A new dict of alternating keys and values, like ``{"key" value}``. The last of duplicate keys wins."""
     touch_elements(rt, len(entries))
-    return _entries("dict", 1, entries)
+    if len(entries) < MANY_OPERANDS:
+        return _entries("dict", 1, entries)
+    return cast("dict[Any, Any]", Sliced(_merged(_in_parts("dict", 1, entries))))
+
+
+def _in_parts(who: str, start: int, items: tuple[Any, ...]) -> Iterator[dict[Any, Any]]:
+    return (_entries(who, start + at, items[at : at + PART]) for at in range(0, len(items), PART))
 
 
 @primitive("get", usage="(get dict key [default])", arity=(2, 3))
@@ -86,10 +112,13 @@ def get(record: Any, key: Any, *default: Any) -> Any:
     return default[0] if default else []
 
 
-@primitive("put", usage="(put dict key value ...)", arity=(1, None), needs_rt=True)
-def put(rt: Bounded, record: Any, *entries: Any) -> dict[Any, Any]:
+@primitive("put", usage="(put dict key value ...)", arity=(1, None), sliced=True)
+def put(rt: Bounded, record: Any, *entries: Any) -> Any:
     """A copy of the dict with these keys set."""
     original = mapping("put", 1, record)
+    if len(original) + len(entries) > _AT_ONCE:
+        charge_collection(rt, len(original) + len(entries) // 2, "put")
+        return begun(_merged(chain((original,), _in_parts("put", 2, entries))))
     added = _entries("put", 2, entries)
     charge_collection(rt, len(original) + len(added), "put")
     return {**original, **added}
@@ -111,12 +140,26 @@ def values(rt: Bounded, record: Any) -> list[Any]:
     return list(entries.values())
 
 
-@primitive("merge", usage="(merge dict ...)", arity=(0, None), needs_rt=True)
-def merge(rt: Bounded, *records: Any) -> dict[Any, Any]:
+@primitive("merge", usage="(merge dict ...)", arity=(0, None), sliced=True)
+def merge(rt: Bounded, *records: Any) -> Any:
     """A new dict with the entries of all dicts; for duplicate keys, the last dict wins."""
-    dicts = [mapping("merge", position, each) for position, each in enumerate(records, 1)]
+    if len(records) < MANY_OPERANDS:
+        dicts = [mapping("merge", position, each) for position, each in enumerate(records, 1)]
+        size = sum(map(len, dicts))
+        if size <= _AT_ONCE:
+            charge_collection(rt, size, "merge")
+            return {key: value for each in dicts for key, value in each.items()}
+    return begun(_merged_all(rt, records))
+
+
+def _merged_all(rt: Bounded, records: tuple[Any, ...]) -> Work[dict[Any, Any]]:
+    dicts: list[Mapping[Any, Any]] = []
+    for some in slices(records):
+        if len(some) >= ELEMENTS_PER_STEP:
+            yield len(some) // ELEMENTS_PER_STEP
+        dicts += [mapping("merge", position, each) for position, each in enumerate(some, len(dicts) + 1)]
     charge_collection(rt, sum(map(len, dicts)), "merge")
-    return {key: value for each in dicts for key, value in each.items()}
+    return (yield from _merged(dicts))
 
 
 @primitive("dict?", usage="(dict? value)", arity=(1, 1))

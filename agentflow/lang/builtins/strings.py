@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.records import is_dict
@@ -13,7 +13,7 @@ from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, sl
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
-from agentflow.lang.calling import Sliced, begun
+from agentflow.lang.calling import MANY_OPERANDS, Sliced, begun
 from agentflow.lang.charging import (
     Bounded,
     charge_collection,
@@ -93,9 +93,22 @@ def is_string(value: Any) -> bool:
 @primitive("string-append", usage="(string-append string ...)", arity=(0, None), needs_rt=True)
 def string_append(rt: Bounded, *strings: Any) -> str:
     """The strings concatenated. Use ``format`` for other values."""
+    if len(strings) >= MANY_OPERANDS:
+        return cast("str", Sliced(_appended(rt, strings)))
     parts = [string("string-append", position, each) for position, each in enumerate(strings, 1)]
     charge_string(rt, sum(map(len, parts)), "string-append")
     return "".join(parts)
+
+
+def _appended(rt: Bounded, strings: tuple[Any, ...]) -> Work[str]:
+    parts: list[str] = []
+    size = 0
+    for some in slices(strings):
+        yield len(some) // ELEMENTS_PER_STEP
+        parts += [string("string-append", position, each) for position, each in enumerate(some, len(parts) + 1)]
+        size += sum(map(len, some))
+    charge_string(rt, size, "string-append")
+    return (yield from _concatenated(parts, ""))
 
 
 @primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), sliced=True)
@@ -121,6 +134,10 @@ def _joined(rt: Bounded, parts: list[Any], between: str) -> Work[str]:
             size += len(part)
             at += 1
     charge_string(rt, size + len(between) * max(0, len(parts) - 1), "string-join")
+    return (yield from _concatenated(parts, between))
+
+
+def _concatenated(parts: list[str], between: str) -> Work[str]:
     if len(parts) <= _LONG:
         return between.join(parts)
     joined: list[str] = []
