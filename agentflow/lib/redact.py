@@ -16,6 +16,7 @@ from typing import NoReturn
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from agentflow.core.work import CHARACTERS_PER_STEP, Work
 from agentflow.lib.secret_forms import (
     MIN_SECRET,
     PEM_END_BEGIN,
@@ -30,10 +31,14 @@ MARK = "[redacted]"
 """The replacement of a secret."""
 MAX_HELD = 16_384
 """Most characters a stream holds back while they may be part of a secret."""
+LONG_TEXT = 65_536
+"""Characters past which a text is searched in pieces where that can wait."""
 GRAM = 4
 """Characters of a secret in a row that make a stream of pieces suspicious."""
 _SHORT = 64
 _MOST_CLEAN = 4_096
+_MOST_LONG = 16
+_PIECE = 16_384
 _NO_LINE_END = re.compile(r"[^\r\n]")
 
 
@@ -112,6 +117,7 @@ class Redactor:
         self.forms: tuple[str, ...] = ()
         self.grams: frozenset[str] = frozenset()
         self.clean: set[str] = set()
+        self._long: dict[int, tuple[str, str]] = {}
         self._known: re.Pattern[str] | None = None
         self._begun = Beginnings(())
         self._patterns = KeyPatterns() if patterns else None
@@ -148,11 +154,16 @@ class Redactor:
             self.grams = frozenset([form[at : at + GRAM] for form in forms for at in range(len(form) - GRAM + 1)])
             self.forms = forms
             self.clean = set()
+            self._long = {}
 
     def finds(self, text: str) -> bool:
         """Whether ``text`` contains a secret, in linear time."""
         clean = self.clean  # before the forms: whoever adds a secret replaces them in the other order
-        if text in clean:
+        if len(text) > LONG_TEXT:
+            searched = self._long.get(id(text))
+            if searched is not None:
+                return searched[1] is not text
+        elif text in clean:
             return False
         for form in self.forms:
             if form in text:
@@ -167,7 +178,31 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """``text`` with every secret replaced by :data:`MARK`, in linear time; the same object if there is none."""
+        searched = self._long.get(id(text)) if len(text) > LONG_TEXT else None
+        if searched is not None:
+            return searched[1]
         return self._without_patterns(self._without_known(text)) if self.finds(text) else text
+
+    def redaction(self, text: str) -> Work[str]:
+        """The work of :meth:`redact` for a long text. What came of the last few is remembered until :meth:`forget`."""
+        searched = self._long.get(id(text))
+        if searched is not None:
+            return searched[1]
+        long, stream = self._long, self.stream()
+        shown: list[str] = []
+        for start in range(0, len(text), _PIECE):
+            yield _PIECE // CHARACTERS_PER_STEP
+            shown.append(stream.feed(text[start : start + _PIECE]))
+        whole = "".join([*shown, stream.finish()])
+        whole = text if whole == text else whole
+        while len(long) >= _MOST_LONG:
+            long.pop(next(iter(long)), None)
+        long[id(text)] = (text, whole)
+        return whole
+
+    def forget(self) -> None:
+        """Let go of long texts."""
+        self._long = {}
 
     def mask(self, text: str) -> str:
         """``text`` with every character of a secret replaced by ``*``, line ends kept: all positions stay valid."""

@@ -11,44 +11,78 @@ import contextlib
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
 from agentflow.core.source import Source
 from agentflow.core.values import Symbol
-from agentflow.lib.redact import MARK, Redactor, Secret
+from agentflow.core.walk import MAX_DEPTH
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish
+from agentflow.lib.redact import LONG_TEXT, MARK, Redactor, Secret
 from agentflow.lib.secret_forms import MIN_SECRET
 
 T = TypeVar("T")
-
-MAX_DEPTH = 200
-"""Maximum nesting that is copied; deeper parts of a value that holds a secret become a mark."""
+_Copying: TypeAlias = Generator[Any, Any, Any]
+"""Makes the copy of one value: yields its parts, is sent their copies, returns the copy."""
 
 _TEXTLESS = frozenset(
     f"{name}{optional}" for name in ("int", "float", "bool", "Outcome", "Role", "Usage") for optional in ("", " | None")
 )
 _PLAIN = frozenset({int, float, bool, type(None), complex})
+_WHOLE = sys.maxsize
+_PER_UNIT = 32
+"""Characters that take as long to search as another value takes to look at."""
 
 
 def redacted(value: T, redactor: Redactor) -> T:
     """``value`` itself if it holds no secret, else a copy without any."""
-    return _Copier(redactor).copy(value) if holds_secret(value, redactor) else value
+    return finish(_copied(value, redactor)) if holds_secret(value, redactor) else value
 
 
 def holds_secret(value: object, redactor: Redactor) -> bool:
     """Whether any text within ``value`` contains a secret."""
-    clean, finds = redactor.clean, redactor.finds
+    return _look([value], set(), redactor, _WHOLE, None)
+
+
+def redaction(value: T, redactor: Redactor) -> Work[T]:
+    """The work of :func:`redacted`; what it learns of long texts ``redactor`` remembers."""
     pending: list[Any] = [value]
     seen: set[int] = set()
-    while pending:
+    long: list[str] = []
+    holds = False
+    while pending and not holds:
+        holds = _look(pending, seen, redactor, PART, long)
+        for text in long:
+            shown = yield from redactor.redaction(text)
+            holds = holds or shown is not text
+        long.clear()
+        yield PART // ELEMENTS_PER_STEP
+    return (yield from _copied(value, redactor)) if holds else value
+
+
+def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, long: list[str] | None) -> bool:
+    """Whether a secret is in what is ``pending``, of which about ``most`` values are looked at, and those taken off.
+
+    With ``long``, long texts are put there and not searched.
+    """
+    clean, finds = redactor.clean, redactor.finds
+    while pending and most > 0:
         item = pending.pop()
+        most -= 1
         kind: Any = type(item)  # pyright: ignore[reportUnknownVariableType]
         if kind is str:
-            if len(item) >= MIN_SECRET and item not in clean and finds(item):
+            size = len(item)
+            if size < MIN_SECRET:
+                continue
+            if long is not None and size > LONG_TEXT:
+                long.append(item)
+            elif (size > LONG_TEXT or item not in clean) and finds(item):
                 return True
+            most -= size // _PER_UNIT
         elif kind in _PLAIN or id(item) in seen:
             continue
         elif kind is tuple:
@@ -132,54 +166,63 @@ def _members(kind: type[BaseException]) -> tuple[str, ...]:
     )
 
 
+def _copied(value: Any, redactor: Redactor) -> Work[Any]:
+    """A copy without secrets. Does not recurse: the values whose copies are under way are on a stack."""
+    copier = _Copier(redactor)
+    stack: list[tuple[Any, _Copying]] = []
+    item, count = value, 0
+    while True:
+        count += 1
+        kind = cast(type[Any], type(item))
+        if kind is str:
+            count += len(item) // _PER_UNIT
+            copy: Any = (yield from redactor.redaction(item)) if len(item) > LONG_TEXT else redactor.redact(item)
+        elif kind in _PLAIN:
+            copy = item
+        else:
+            copy = copier.copies.get(id(item))
+            if copy is None and len(stack) >= MAX_DEPTH:
+                copy = MARK
+            elif copy is None:
+                stack.append((item, copier.begun(item)))
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
+        while stack:
+            try:
+                item = stack[-1][1].send(copy)
+                break
+            except StopIteration as done:
+                copy = copier.copies[id(stack.pop()[0])] = done.value
+        else:
+            return copy
+
+
 class _Copier:
-    """Makes one copy; a shared part is copied once."""
+    """Copies values, each shared part once: :meth:`begun` asks for the copies of a value's parts, one by one."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._copies: dict[int, Any] = {}
-        self._depth = 0
+        self.copies: dict[int, Any] = {}
 
-    def copy(self, value: Any) -> Any:
-        kind = cast(type[Any], type(value))
-        if kind is str:
-            return self._redactor.redact(value)
-        if kind in _PLAIN:
-            return value
-        existing = self._copies.get(id(value))
-        if existing is not None:
-            return existing
-        if self._depth >= MAX_DEPTH:
-            return MARK
-        self._depth += 1
-        try:
-            copied = self._composite(value)
-        finally:
-            self._depth -= 1
-        self._copies[id(value)] = copied
-        return copied
-
-    def _composite(self, value: Any) -> Any:
+    def begun(self, value: Any) -> _Copying:
+        """The work of copying one value that may have parts."""
         kind = cast(type[Any], type(value))
         if isinstance(value, BaseException):
             return self._error(value)
-        if kind is Source:
-            return self._source(value)
-        names = _fields(kind)
-        if names:
-            return self._dataclass(value, names)
+        if names := _fields(kind):
+            return self._dataclass(value, names) if kind is not Source else self._leaf(self._source(value))
         if isinstance(value, list):
-            copied: list[Any] = []
-            self._copies[id(cast(object, value))] = copied
-            copied += [self.copy(item) for item in cast(list[Any], value)]
-            return copied
+            return self._list(cast(list[Any], value))
         if isinstance(value, tuple | set | frozenset):
-            items = [self.copy(item) for item in cast(Iterable[Any], value)]
-            return kind._make(items) if hasattr(kind, "_make") else kind(items)  # pyright: ignore
+            return self._fixed(cast(Iterable[Any], value))
         if isinstance(value, BaseModel):
             return self._model(value)
         if isinstance(value, Mapping):
             return self._mapping(cast(Mapping[Any, Any], value))
+        return self._leaf(self._without_parts(value, kind))
+
+    def _without_parts(self, value: Any, kind: type[Any]) -> Any:
         if isinstance(value, bytes | bytearray):
             return kind(self._redactor.data(bytes(value)))
         if isinstance(value, Secret):
@@ -188,55 +231,71 @@ class _Copier:
             return self._redactor.redact(str(value))
         return Symbol(self._redactor.redact(value.name)) if isinstance(value, Symbol) else value
 
-    def _mapping(self, value: Mapping[Any, Any]) -> dict[Any, Any]:
-        copied: dict[Any, Any] = {}
-        self._copies[id(value)] = copied
-        for key, item in value.items():
-            copied[self.copy(key)] = self.copy(item)
-        return copied
+    def _leaf(self, copy: Any) -> _Copying:
+        return copy
+        yield
 
-    def _dataclass(self, value: Any, names: tuple[str, ...]) -> Any:
-        copied: Any = object.__new__(cast(type[Any], type(value)))
-        self._copies[id(value)] = copied
+    def _list(self, value: list[Any]) -> _Copying:
+        copy: list[Any] = []
+        self.copies[id(value)] = copy
+        for item in value:
+            copy.append((yield item))
+        return copy
+
+    def _fixed(self, value: Iterable[Any]) -> _Copying:
+        kind = cast(type[Any], type(value))
+        items: list[Any] = []
+        for item in value:
+            items.append((yield item))
+        return kind._make(items) if hasattr(kind, "_make") else kind(items)  # pyright: ignore
+
+    def _mapping(self, value: Mapping[Any, Any]) -> _Copying:
+        copy: dict[Any, Any] = {}
+        self.copies[id(value)] = copy
+        for key, item in value.items():
+            name = yield key
+            copy[name] = yield item
+        return copy
+
+    def _dataclass(self, value: Any, names: tuple[str, ...]) -> _Copying:
+        copy: Any = object.__new__(cast(type[Any], type(value)))
+        self.copies[id(value)] = copy
         for name in names:
             if hasattr(value, name):
-                object.__setattr__(copied, name, self.copy(getattr(value, name)))
-        return copied
+                object.__setattr__(copy, name, (yield getattr(value, name)))
+        return copy
 
-    def _model(self, value: BaseModel) -> BaseModel:
-        copied = value.model_copy(update=self._mapping(value.__dict__))
+    def _model(self, value: BaseModel) -> _Copying:
+        copy = value.model_copy(update=(yield value.__dict__))
         private = value.__pydantic_private__
         if private:
-            object.__setattr__(copied, "__pydantic_private__", self._mapping(private))
-        return copied
+            object.__setattr__(copy, "__pydantic_private__", (yield private))
+        return copy
 
     def _source(self, value: Source) -> Source:
         """A copy of a program text that keeps all positions, and the digest of the original."""
-        copied = Source(value.name, self._redactor.mask(value.text))
-        copied.__dict__["digest"] = value.digest
-        return copied
+        copy = Source(value.name, self._redactor.mask(value.text))
+        copy.__dict__["digest"] = value.digest
+        return copy
 
-    def _error(self, error: BaseException) -> BaseException:
+    def _error(self, error: BaseException) -> _Copying:
         """A copy of an error with the same class, attributes, traceback and notes, and with copies of its causes."""
-        args = self.copy(error.args)
+        args = yield error.args
         try:
-            copied = type(error).__new__(type(error), *args)
+            copy = type(error).__new__(type(error), *args)
         except Exception:  # noqa: BLE001 - a class that cannot be built so (some are written in C) is shown as text
-            copied = Exception(self._redactor.redact(f"{type(error).__name__}: {_text(error)}"))
+            copy = Exception(self._redactor.redact(f"{type(error).__name__}: {_text(error)}"))
         else:
-            copied.args = args
+            copy.args = args
             for name in _members(type(error)):
                 # An unset attribute has no value, and a read-only one was set by the constructor.
                 with contextlib.suppress(AttributeError, TypeError):
-                    setattr(copied, name, self.copy(getattr(error, name)))
-        self._copies[id(error)] = copied
-        copied.__dict__.update(self._mapping(error.__dict__))
-        copied.__cause__ = self._beneath(error.__cause__)
-        copied.__context__ = self._beneath(error.__context__)
-        copied.__suppress_context__ = error.__suppress_context__
-        copied.__traceback__ = error.__traceback__
-        return copied
-
-    def _beneath(self, error: BaseException | None) -> BaseException | None:
-        copied = self.copy(error)
-        return copied if isinstance(copied, BaseException) else None
+                    setattr(copy, name, (yield getattr(error, name)))
+        self.copies[id(error)] = copy
+        copy.__dict__.update((yield error.__dict__))
+        cause, context = (yield error.__cause__), (yield error.__context__)
+        copy.__cause__ = cause if isinstance(cause, BaseException) else None
+        copy.__context__ = context if isinstance(context, BaseException) else None
+        copy.__suppress_context__ = error.__suppress_context__
+        copy.__traceback__ = error.__traceback__
+        return copy

@@ -6,7 +6,8 @@ a full garbage collection takes, which is reported apart. Columns: the outcome (
 ``timeout``), turns, p99 and longest hold in ms, longest collection in ms, growth of the process in MB, and how many ms of
 processor time passed between the end of the timeout and the end of the run.
 
-Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s).
+Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s); ``--recorded`` has the
+events of each case searched for secrets and recorded in files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -63,8 +65,8 @@ class Ticker:
             before = time.thread_time()
 
 
-async def measure(case: Case, timeout_s: float | None) -> dict[str, Any]:
-    """Run one case and give its figures."""
+async def measure(case: Case, timeout_s: float | None, record: str | None = None) -> dict[str, Any]:
+    """Run one case and give its figures; ``record`` is the directory that its events are recorded in."""
     from agentflow import AgentFlow, ScriptedProvider
 
     async def take(value: Any = None) -> int:
@@ -78,7 +80,7 @@ async def measure(case: Case, timeout_s: float | None) -> dict[str, Any]:
     ticker = Ticker()
     bindings = case.bindings()
     replies = case.replies()
-    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take]) as flow:
+    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take], record=record or False) as flow:
         await flow.run("(+ 1 2)")
         gc.collect()
         before = _resident()
@@ -126,10 +128,13 @@ def _resident() -> float:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
-def run_case(name: str, timeout_s: float | None = 1.0, patience_s: float = 60.0) -> dict[str, Any]:
+def run_case(
+    name: str, timeout_s: float | None = 1.0, patience_s: float = 60.0, *, recorded: bool = False
+) -> dict[str, Any]:
     """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
     command += [] if timeout_s is not None else ["--no-timeout"]
+    command += ["--recorded"] if recorded else []
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
     except subprocess.TimeoutExpired:
@@ -159,13 +164,16 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-timeout", action="store_true")
+    parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
     timeout_s = None if options.no_timeout else 1.0
     if options.child:
-        print(json.dumps(asyncio.run(measure(CASES[options.child], timeout_s))))
+        with tempfile.TemporaryDirectory() as directory:
+            record = directory if options.recorded else None
+            print(json.dumps(asyncio.run(measure(CASES[options.child], timeout_s, record))))
         return
-    rows = [run_case(name, timeout_s) for name in options.names or CASES]
+    rows = [run_case(name, timeout_s, recorded=options.recorded) for name in options.names or CASES]
     if options.json:
         print(json.dumps(rows))
         return
