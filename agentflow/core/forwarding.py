@@ -55,6 +55,10 @@ class ForwardingRun:
         """Hand an event to the run's observers."""
         self._run.publish(event)
 
+    async def examine(self, *values: object) -> None:
+        """Search large values, right before an event shows them."""
+        await self._run.examine(*values)
+
     async def room(self) -> None:
         """Wait for the run's own reader."""
         await self._run.room()

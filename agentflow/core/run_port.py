@@ -127,6 +127,10 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         """Hand an event to all observers. Never waits, never raises."""
         ...
 
+    async def examine(self, *values: object) -> None:
+        """Search large values in slices, right before an event shows them; publishing searches the others on the spot."""
+        ...
+
     async def room(self) -> None:
         """Wait until the caller's own stream has taken enough deltas."""
         ...

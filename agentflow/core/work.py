@@ -21,6 +21,8 @@ CHARACTERS_PER_STEP = 1_024
 BITS_PER_STEP = 4_096
 PART = 2_048
 """Elements in a part of work that takes Python about half a microsecond each."""
+LONG_TEXT = 65_536
+"""Characters from which on a text is gone over in parts where that can wait."""
 PAUSE_S = 0.002
 """Seconds that work goes on before it gives the loop back."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
@@ -17,7 +18,17 @@ from agentflow.core.events import (
     ToolArgumentsDelta,
     WaitStarted,
 )
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ModelResponse, Notice, Usage, Waiting
+from agentflow.core.messages import (
+    Attempt,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    Notice,
+    Part,
+    TextPart,
+    Usage,
+    Waiting,
+)
 from agentflow.core.ports import ProviderAdapter
 from agentflow.core.provider_errors import (
     CallTimeout,
@@ -31,6 +42,7 @@ from agentflow.core.provider_errors import (
 )
 from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
+from agentflow.core.work import LONG_TEXT
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
 
@@ -81,6 +93,7 @@ async def _watched(
     shape: OutputSchema | None,
     account: Account,
 ) -> ModelResponse:
+    await _examine([part for message in request.messages for part in message.parts], call)
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
         progress = _Progress(scope.call, shape)
         try:
@@ -90,6 +103,7 @@ async def _watched(
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
         progress.ended()
+        await _examine(response.parts, call)
         scope.set(
             model=response.model or request.model,
             stop_reason=response.stop_reason,
@@ -100,6 +114,13 @@ async def _watched(
             response=response,
         )
         return response
+
+
+async def _examine(parts: Iterable[Part], call: CallContext) -> None:
+    """See to it that long texts of a message that is about to be shown are searched in slices."""
+    for part in parts:
+        if isinstance(part, TextPart) and len(part.text) > LONG_TEXT:
+            await call.run.examine(part.text)
 
 
 async def _answer(
@@ -134,7 +155,10 @@ async def _answer(
                 sent = True
                 arrived += len(delta.text) + len(delta.thinking) + len(delta.arguments)
             if progress is not None:
-                progress.show(delta)
+                if len(delta.text) + len(delta.thinking) + len(delta.arguments) > LONG_TEXT:
+                    await progress.show_long(delta)
+                else:
+                    progress.show(delta)
                 if progress.run.congested:
                     await progress.room(adapter, request)
         if response is None:
@@ -194,6 +218,19 @@ class _Progress:
                 model=request.model,
                 hint="read the stream to its end, or raise timeout_s or Clocks(wall_s=...)",
             ) from None
+
+    async def show_long(self, delta: ModelDelta) -> None:
+        """Show a long delta in several, and let others run in between."""
+        for start in range(0, max(len(delta.text), len(delta.thinking), len(delta.arguments)), LONG_TEXT):
+            end = start + LONG_TEXT
+            piece = replace(
+                delta,
+                text=delta.text[start:end],
+                thinking=delta.thinking[start:end],
+                arguments=delta.arguments[start:end],
+            )
+            self.show(piece if not start else replace(piece, tool_name=""))
+            await asyncio.sleep(0)
 
     def show(self, delta: ModelDelta) -> None:
         call = self._call

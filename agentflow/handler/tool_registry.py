@@ -27,6 +27,7 @@ from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
 from agentflow.core.values import to_json
+from agentflow.core.work import LONG_TEXT
 from agentflow.handler.tools import tool_from_function, tool_from_spec
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.read_only import ReadOnlyDict
@@ -190,6 +191,8 @@ class ToolRegistry:
                     inner.run.charge_text(size)
                 if size > longest:
                     result = _capped(result, longest)
+                if size > LONG_TEXT and scope.watched:
+                    await inner.run.examine(result)
             else:
                 result = tool
             if scope.watched:

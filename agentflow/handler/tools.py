@@ -22,7 +22,7 @@ from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.json_types import simple_schema
-from agentflow.lib.signature import Signature, ToolInputError
+from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 40
@@ -119,7 +119,10 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     run = as_async(function)
 
     def execute(arguments: dict[str, Any], call: CallContext) -> Awaitable[Any]:
-        return run(**signature.bind(arguments, call))
+        return run(**signature.bind(arguments, call)) if is_plain(arguments) else execute_with_data(arguments, call)
+
+    async def execute_with_data(arguments: dict[str, Any], call: CallContext) -> Any:
+        return await run(**signature.bind(await plain_arguments(arguments), call))
 
     return Tool(
         spec=ToolSpec(name, signature.description, signature.schema),

@@ -11,12 +11,12 @@ import hmac
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from agentflow.core.work import CHARACTERS_PER_STEP, Work
+from agentflow.core.work import CHARACTERS_PER_STEP, LONG_TEXT, Work
 from agentflow.lib.secret_forms import (
     MIN_SECRET,
     PEM_END_BEGIN,
@@ -31,8 +31,6 @@ MARK = "[redacted]"
 """The replacement of a secret."""
 MAX_HELD = 16_384
 """Most characters a stream holds back while they may be part of a secret."""
-LONG_TEXT = 65_536
-"""Characters past which a text is searched in pieces where that can wait."""
 GRAM = 4
 """Characters of a secret in a row that make a stream of pieces suspicious."""
 _SHORT = 64
@@ -109,7 +107,8 @@ class Redactor:
 
     Attributes: ``forms`` all texts searched for, every known secret in each of its forms, longest first; ``grams`` their
     runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur);
-    ``memory`` the number of characters before a piece of a stream that may complete the prefix of a key.
+    ``memory`` the number of characters before a piece of a stream that may complete the prefix of a key; ``examined`` the
+    values that were searched before they are shown, with what is shown of each, by identity.
     """
 
     def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
@@ -117,6 +116,7 @@ class Redactor:
         self.forms: tuple[str, ...] = ()
         self.grams: frozenset[str] = frozenset()
         self.clean: set[str] = set()
+        self.examined: dict[int, tuple[Any, Any]] = {}
         self._long: dict[int, tuple[str, str]] = {}
         self._known: re.Pattern[str] | None = None
         self._begun = Beginnings(())
@@ -201,8 +201,9 @@ class Redactor:
         return whole
 
     def forget(self) -> None:
-        """Let go of long texts."""
+        """Let go of long texts and examined values."""
         self._long = {}
+        self.examined = {}
 
     def mask(self, text: str) -> str:
         """``text`` with every character of a secret replaced by ``*``, line ends kept: all positions stay valid."""

@@ -21,8 +21,8 @@ from pydantic import BaseModel
 from agentflow.core.source import Source
 from agentflow.core.values import Symbol
 from agentflow.core.walk import MAX_DEPTH
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish
-from agentflow.lib.redact import LONG_TEXT, MARK, Redactor, Secret
+from agentflow.core.work import ELEMENTS_PER_STEP, LONG_TEXT, PART, Work, finish
+from agentflow.lib.redact import MARK, Redactor, Secret
 from agentflow.lib.secret_forms import MIN_SECRET
 
 T = TypeVar("T")
@@ -45,7 +45,24 @@ def redacted(value: T, redactor: Redactor) -> T:
 
 def holds_secret(value: object, redactor: Redactor) -> bool:
     """Whether any text within ``value`` contains a secret."""
-    return _look([value], set(), redactor, _WHOLE, None)
+    seen: set[int] = set()
+    if redactor.examined:
+        for each in cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,):
+            _, shown = redactor.examined.get(id(each), (each, each))
+            if shown is not each:
+                return True
+        seen.update([key for key, (each, shown) in redactor.examined.items() if shown is each])
+    return _look([value], seen, redactor, _WHOLE, None)
+
+
+def examination(value: object, redactor: Redactor) -> Work[None]:
+    """Search ``value`` in slices, shortly before the event that shows it; the next event that is shown makes use of that.
+
+    Nobody may change the value in between.
+    """
+    shown = yield from redaction(value, redactor)
+    if not isinstance(value, str):
+        redactor.examined[id(value)] = (value, shown)
 
 
 def redaction(value: T, redactor: Redactor) -> Work[T]:
@@ -203,7 +220,7 @@ class _Copier:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self.copies: dict[int, Any] = {}
+        self.copies: dict[int, Any] = {key: shown for key, (_, shown) in redactor.examined.items()}
 
     def begun(self, value: Any) -> _Copying:
         """The work of copying one value that may have parts."""

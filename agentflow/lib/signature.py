@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import NoneType
+from math import inf
 from typing import Any, Literal, TypeAlias, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -13,6 +13,8 @@ from pydantic.errors import PydanticUserError
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.values import Symbol
+from agentflow.core.walk import LEAVES, copied
+from agentflow.core.work import in_slices
 from agentflow.lib.docstring import describe
 from agentflow.lib.suggest import did_you_mean
 
@@ -78,10 +80,9 @@ class Signature:
         self._validate: Callable[[object], BaseModel] = TypeAdapter(model).validator.validate_python
 
     def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
-        """The validated keyword arguments of the function. Raises ToolInputError."""
+        """The validated keyword arguments of the function, of plain ``arguments``. Raises ToolInputError."""
         try:
-            plain = _LEAVES.issuperset(map(type, arguments.values()))
-            checked = self._validate(arguments if plain else _without_symbols(arguments))
+            checked = self._validate(arguments)
         except ValidationError as error:
             raise self._refused(error, arguments) from None
         present = checked.model_fields_set
@@ -185,21 +186,21 @@ def _schema(model: type[BaseModel], label: str) -> dict[str, Any]:
     return schema
 
 
-_LEAVES = frozenset((str, int, float, bool, NoneType))
+def is_plain(arguments: dict[str, Any]) -> bool:
+    """Whether there are only texts, numbers and the like among ``arguments``."""
+    return LEAVES.issuperset(map(type, arguments.values()))
+
+
+async def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A copy of ``arguments`` with names in place of symbols: a tool may change what it is given."""
+    return (await in_slices(copied(arguments, _without_symbols, deepest=inf)))[0]
 
 
 def _without_symbols(value: Any) -> Any:
+    """One step of copying data: a list or dict of the parts of one, a symbol's name, anything else as it is."""
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, dict):
-        return {
-            key if type(key) is str else _without_symbols(key): item
-            if type(item) in _LEAVES
-            else _without_symbols(item)
-            for key, item in cast(dict[Any, Any], value).items()
-        }
-    if type(value) is list and _LEAVES.issuperset(map(type, cast(list[Any], value))):
-        return cast(list[Any], value).copy()
-    if isinstance(value, list):
-        return [item if type(item) in _LEAVES else _without_symbols(item) for item in cast(list[Any], value)]
-    return value
+        fields = cast(dict[Any, Any], value)
+        return {key.name if isinstance(key, Symbol) else key: item for key, item in fields.items()}
+    return list(cast(list[Any], value)) if isinstance(value, list) else value

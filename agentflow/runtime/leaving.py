@@ -10,7 +10,7 @@ from agentflow.core.errors import LimitExceeded
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
 from agentflow.core.values import text_size
-from agentflow.core.work import Work
+from agentflow.core.work import LONG_TEXT, Work
 
 
 def carries_data(effect: Effect) -> bool:
@@ -30,6 +30,15 @@ def carries_data(effect: Effect) -> bool:
             return not HELD.isdisjoint(map(type, effect.arguments.values()))
 
 
+def carries_long_text(effect: Effect) -> bool:
+    """Whether a long text is logged, or among the arguments of a task or tool."""
+    if isinstance(effect, LogMessage):
+        return len(effect.text) > LONG_TEXT
+    if not isinstance(effect, TaskCall | ToolCall):
+        return False
+    return any([len(each) > LONG_TEXT for each in effect.arguments.values() if type(each) is str])
+
+
 def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
     """``effect`` with Python lists in its arguments.
 
@@ -37,7 +46,7 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
     than here: it is refused if its text would have more than ``allowed`` characters. Raises LimitExceeded
     (``limits/string``).
     """
-    arguments: Any = _arguments(effect)
+    arguments: Any = data_of(effect)
     changed, repeated = yield from unshared(arguments)
     if repeated and not isinstance(effect, HostCall):
         size = yield from text_size(changed)
@@ -57,8 +66,9 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
     return replace(effect, **{_field(effect): changed})
 
 
-def _arguments(effect: Any) -> dict[str, Any] | tuple[Any, ...]:
-    return getattr(effect, _field(effect))
+def data_of(effect: Any) -> Any:
+    """The data that an effect carries."""
+    return getattr(effect, _field(effect), None)
 
 
 def _field(effect: Effect) -> str:
@@ -68,5 +78,7 @@ def _field(effect: Effect) -> str:
             return "inputs"
         case AskHuman():
             return "schema"
+        case LogMessage():
+            return "text"
         case _:
             return "arguments"

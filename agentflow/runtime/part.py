@@ -74,6 +74,10 @@ class RunPart(Run):
         if self._read:
             super().publish(event)
 
+    async def examine(self, *values: object) -> None:
+        """Search large values, right before an event shows them."""
+        await (super() if self._read else self._outer).examine(*values)
+
     async def room(self) -> None:
         """Wait for both readers."""
         await super().room()

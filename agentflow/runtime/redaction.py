@@ -61,7 +61,10 @@ class EventRedactor:
             for delta in self._settle(event):
                 late.append(replace(delta, seq=event.seq))
                 event = replace(event, seq=next_seq())
-        return (*late, self._whole(event))
+        shown = self._whole(event)
+        if self._redactor.examined:
+            self._redactor.examined = {}
+        return (*late, shown)
 
     def _with_clean_span(self, event: Event, span: Span) -> Event:
         """Spans lead to the whole text of a program, in which a secret may be written."""

@@ -26,9 +26,10 @@ from agentflow.core.questions import Answerer, Question
 from agentflow.core.scope import Scope
 from agentflow.core.spending import Purse
 from agentflow.core.values import plain
+from agentflow.core.work import in_slices
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import redacted
+from agentflow.lib.redacted_copy import examination, redacted
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout
 from agentflow.runtime.budget import Budget
@@ -99,6 +100,7 @@ class Run:
         self.purse: Purse | None = self._own_purse
         self._fanout = fanout
         self._approver = approver
+        self._redactor = redactor
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
         self._answerer = answerer
         self._open = open_questions
@@ -131,6 +133,12 @@ class Run:
         else:
             for shown in self._redaction.show(event, self.next_seq):
                 self._fanout.publish(shown)
+
+    async def examine(self, *values: object) -> None:
+        """Search large values for secrets, right before an event shows them."""
+        if self._redactor is not None:
+            for value in values:
+                await in_slices(examination(value, self._redactor))
 
     async def room(self) -> None:
         """Wait for those to take deltas."""
@@ -338,6 +346,8 @@ class OpenRun:
             return None
         finally:
             self._fanout.close()
+            if self._redactor is not None:
+                self._redactor.forget()
             session = self._root.session
             session.release()
             if session.keeper is not None:

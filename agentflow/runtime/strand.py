@@ -36,7 +36,7 @@ from agentflow.runtime.calls import (
     wrong_count,
 )
 from agentflow.runtime.hops import on_fresh_task
-from agentflow.runtime.leaving import carries_data, leaving
+from agentflow.runtime.leaving import carries_data, carries_long_text, data_of, leaving
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
 from agentflow.runtime.rounds import WatchedLoops
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
@@ -351,7 +351,7 @@ class Strand(Naming):
             missing = missing_grant(effect, call)
             if missing is not None:
                 return refuse(effect, missing, call)
-        if carries_data(effect) or self.budget.permits.root.excess:
+        if carries_data(effect) or self.budget.permits.root.excess or (call.run.watched and carries_long_text(effect)):
             return self._perform_prepared(effect, call)
         return self.performer.perform(effect, call)
 
@@ -359,6 +359,8 @@ class Strand(Naming):
         """Carry out an effect after its arguments are plain data and the run is within its permits."""
         if carries_data(effect):
             effect = await self.work(leaving(effect, self.limits.string, call.span))
+        if call.run.watched:
+            await call.run.examine(data_of(effect))
         if self.budget.permits.root.excess:
             await self.budget.permits.settle(call)
         return await self.performer.perform(effect, call)

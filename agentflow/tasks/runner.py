@@ -17,6 +17,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.store_ports import ReusePort
+from agentflow.core.work import LONG_TEXT
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
 from agentflow.tasks.content import content_of
@@ -175,6 +176,8 @@ class TaskRunner:
             if result.status == "FAILED" and inner.steps is not None and _accumulates(compiled, request):
                 result = inner.steps.failure(compiled.name, result, call.grants)
             if call.run.watched:
+                if len(result.content) > LONG_TEXT:
+                    await call.run.examine(result)
                 scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
                 if result.failed:
                     scope.set(error=result.error)

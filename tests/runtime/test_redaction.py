@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider, Secret, TaskError
+from agentflow import AgentFlow, Limits, ScriptedProvider, Secret, TaskError
 from agentflow.events import Event, ModelStarted, PartialOutput, TextDelta
 
 SECRET = "tomato-harbour-71-violet"
@@ -136,3 +136,56 @@ async def test_a_prompts_events_are_redacted_and_its_text_is_its_value(tmp_path:
     shown = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert shown == answer.replace(SECRET, "[redacted]")
     assert [event.seq for event in events] == sorted({event.seq for event in events})
+
+
+@pytest.mark.parametrize("where", ["log", "argument", "wide argument", "result", "answer", "prompt"])
+async def test_large_values_are_searched_in_slices(where: str, tmp_path: Path) -> None:
+    """A secret in the midst of something large is taken out of all events, and the program's own value keeps it."""
+    half = "word of text " * 40_000
+    large = f"{half}{SECRET} {half}"
+    wide = [["row", at] for at in range(30_000)] + [["row", SECRET]]
+
+    async def give(value: object = None) -> object:
+        """Give it back."""
+        return large if value is None else value
+
+    texts = {
+        "log": "(log-message x)",
+        "argument": "(get-field (give (value x)) 'content)",
+        "wide argument": "(get-field (give (value xs)) 'status)",
+        "result": "(get-field (give) 'content)",
+        "answer": f'{ASK} (get-field (ask (q "a")) \'content)',
+        "prompt": f"{ASK} (get-field (ask (q x)) 'content)",
+    }
+    events: list[Event] = []
+    provider = ScriptedProvider([large] if where != "prompt" else ["fine"])
+    limits = Limits(output_chars=10**7)
+    async with AgentFlow(provider=provider, tools=[give], api_key=Secret(SECRET), limits=limits, root=tmp_path) as flow:
+        flow.subscribe(events.append)
+        result = await flow.run(texts[where], bindings={"x": large, "xs": wide})
+        shown = "".join(json.dumps(event.to_dict()) for event in events)
+        assert SECRET not in shown and "[redacted]" in shown
+        assert sum(len(event.text) for event in events if isinstance(event, TextDelta)) < len(large) + len(SECRET)
+        if where not in ("prompt", "wide argument"):
+            assert result.value == large
+        assert not flow.redactor.examined
+
+
+async def test_a_long_delta_is_shown_in_pieces(tmp_path: Path) -> None:
+    """A model that answers a megabyte at once does not hold the loop: its text comes in parts, whole and in order."""
+    text = "".join(f"{at:07} " for at in range(100_000))
+    events: list[Event] = []
+
+    class AtOnce(ScriptedProvider):
+        async def stream(self, request):  # type: ignore[no-untyped-def]
+            async for delta in super().stream(request):
+                if not delta.text:
+                    yield delta
+                elif text.startswith(delta.text):
+                    yield type(delta)(text=text)
+
+    async with AgentFlow(provider=AtOnce([text]), root=tmp_path) as flow:
+        flow.subscribe(events.append)
+        assert (await flow.run(f'{ASK} (get-field (ask (q "x")) \'content)')).value == text
+    pieces = [event.text for event in events if isinstance(event, TextDelta)]
+    assert "".join(pieces) == text and max(map(len, pieces)) < 100_000

@@ -97,6 +97,9 @@ class FakeRun:
     def publish(self, event: Event) -> None:
         self.events.append(event)
 
+    async def examine(self, *values: object) -> None:
+        """Nothing is redacted."""
+
     async def room(self) -> None:
         await asyncio.sleep(0)
 
