@@ -110,7 +110,7 @@ class Signature:
         except ValidationError as error:
             raise self._refused(error, named) from None
         given = {name: getattr(checked, field) for field, name in self._fields if field in checked.model_fields_set}
-        if _LEAVES.issuperset(map(type, given.values())):
+        if LEAVES.issuperset(map(type, given.values())):
             return given
         return checked.model_dump(mode="json", by_alias=True, include=checked.model_fields_set)
 
@@ -192,8 +192,8 @@ def is_plain(arguments: dict[str, Any]) -> bool:
 
 
 async def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A copy of ``arguments`` with names in place of symbols: a tool may change what it is given."""
-    return (await in_slices(copied(arguments, _without_symbols, deepest=inf)))[0]
+    """``arguments``, as a copy with names in place of symbols if there are lists or dicts, which a tool may change."""
+    return arguments if is_plain(arguments) else (await in_slices(copied(arguments, _without_symbols, deepest=inf)))[0]
 
 
 def _without_symbols(value: Any) -> Any:

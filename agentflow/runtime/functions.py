@@ -24,7 +24,7 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
-from agentflow.lib.signature import Signature
+from agentflow.lib.signature import Signature, plain_arguments
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall, Host, check_arguments
@@ -153,7 +153,7 @@ class WorkflowFunction(Generic[P, R]):
         """The workflow as programs call it, and models that are given it by name."""
 
         async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
-            named = self._signature.bind(arguments, call)
+            named = self._signature.bind(await plain_arguments(arguments), call)
             async with self._host.engine.called_back(call):
                 value = await self._on_a_line(call.at(call.path), (), named)
             return value if isinstance(value, str | TaskResult) else to_jsonable_python(value)
