@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
+
+from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import loaded
 from agentflow.core.errors import ConfigurationError, JournalError
@@ -14,6 +16,7 @@ from agentflow.core.questions import Question
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program
 from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.durable_run import DurableRun, RunInfo
@@ -21,8 +24,24 @@ from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.plan import RunPlan
 from agentflow.runtime.program_files import ProgramLike, load_program
+from agentflow.runtime.python import FlowCall, no_bindings
+from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
 from agentflow.runtime.run import Approver
+
+R = TypeVar("R")
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of ``flow.start``."""
+
+    run_id: str | None
+    limits: Limits | None
+    allow: Iterable[str] | None
+    approve: Approver | None
+    labels: Mapping[str, str] | None
+    session: Session | None
+    priority: int
 
 
 class DurableMethods:
@@ -31,9 +50,15 @@ class DurableMethods:
     engine: Engine
     _durable: DurableRuns | None
 
+    @overload
+    async def start(self, program: FlowCall[R], **options: Unpack[StartOptions]) -> DurableRun[R]: ...
+    @overload
+    async def start(
+        self, program: ProgramLike, bindings: Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
+    ) -> DurableRun[Any]: ...
     async def start(
         self,
-        program: ProgramLike,
+        program: ProgramLike | FlowCall[Any],
         bindings: Mapping[str, Any] | None = None,
         *,
         run_id: str | None = None,
@@ -43,9 +68,10 @@ class DurableMethods:
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
         priority: int = 0,
-    ) -> DurableRun:
+    ) -> DurableRun[Any]:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
 
+        ``flow.start(audit(paths), run_id="audit-1")`` starts a Python workflow, which is stored by its module and name.
         Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and one
         that has ended gives its recorded end. The other parameters are as for :meth:`run`; the run has ``session`` until
         it ends. Raises ConfigurationError
@@ -59,11 +85,18 @@ class DurableMethods:
                 code="durable/nested",
                 hint="use flow.run there: what it does is part of the run around it, and as durable as that",
             )
-        values = dict(bindings or {})
-        source = await load_program(program)
-        environment = SexpEnvironment(values)
-        grants = await self.engine.granted(allow, source, environment)
-        compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits)
+        compiled: Program | PythonProgram
+        if isinstance(program, FlowCall):
+            if bindings is not None:
+                raise no_bindings(program)
+            target, values = program.stored()
+            compiled = PythonProgram(target, None if allow is None else frozenset(allow))
+        else:
+            values = dict(bindings or {})
+            source = await load_program(program)
+            environment = SexpEnvironment(values)
+            grants = await self.engine.granted(allow, source, environment)
+            compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits)
         return await runs.start(
             compiled,
             values,

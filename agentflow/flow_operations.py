@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
-from agentflow.core.effects import Draw, Effect, GetContext, Solve, Timer, ToolCall
+from agentflow.core.effects import Draw, Effect, GetContext, Solve, Step, Timer, ToolCall
 from agentflow.flow_python import PythonMethods
+from agentflow.handler.tools import as_async
 from agentflow.runtime import branches
+from agentflow.runtime.functions import read_back
 from agentflow.runtime.line import Line
 from agentflow.runtime.python import FlowCall, check_arguments
 
@@ -15,6 +17,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -101,6 +104,32 @@ class OperationMethods(PythonMethods):
         ``inputs`` are its variables; ``max_rounds`` how often the model may try. Raises the error of a FAILED result.
         """
         return self._effect("flow.solve", Solve(goal, tuple(allow), max_rounds, dict(inputs or {})), _value)
+
+    @overload
+    def step(self, function: Callable[P, Awaitable[T]], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
+    @overload
+    def step(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
+    def step(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> FlowCall[Any]:
+        """What a function of your own gives, recorded: a durable run that is gone on with does not call it again.
+
+        The function is async or plain, which runs in a thread. What it gives must be data, or be annotated as what pydantic
+        reads from data. Raises SexpEvaluationError (``host/raised``) for its exception, which is the cause. One that was at
+        work when the process was killed is called again.
+        """
+        name = getattr(function, "__qualname__", type(function).__name__)
+        check_arguments(name, arguments, named)
+        run, span = as_async(function), self.places.here()
+
+        async def with_names(*values: Any) -> Any:
+            return await run(*values[:-1], **values[-1])
+
+        effect = Step(with_names, (*arguments, named), name) if named else Step(run, arguments, name)
+
+        async def work(line: Line) -> Any:
+            value = await line.perform(effect, span)
+            return value if line.strand.call.run.journal is None else read_back(function, value)
+
+        return FlowCall(self, name, work, span)
 
     def sleep(self, seconds: float) -> FlowCall[None]:
         """Wait. A durable run that is interrupted meanwhile waits for what is left."""

@@ -54,6 +54,7 @@ class PythonMethods(ProgramMethods):
         def register(function: Callable[..., Any]) -> TaskFunction[..., Any]:
             task = TaskFunction(self, function, cast(TaskSettings, settings))
             self.engine.tasks.publish([task.template])
+            self.engine.functions[task.reference] = task
             return task
 
         return register if function is None else register(function)
@@ -121,6 +122,7 @@ class PythonMethods(ProgramMethods):
         """
         workflow = WorkflowFunction(self, function)
         self.tools.add(workflow.tool)
+        self.engine.functions[workflow.reference] = workflow
         return workflow
 
     def offer(self, function: Callable[..., Any]) -> str:

@@ -47,6 +47,15 @@ class HostCall:
 
 
 @frozen
+class Step:
+    """A function of the host that a Python workflow has recorded: returns its result, awaited if it is awaitable."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    name: str
+
+
+@frozen
 class GetContext:
     """``(get_context (query q) ...)``: returns path strings, or MatchItems with ``items``."""
 
@@ -109,5 +118,5 @@ class CallWorkflow:
 
 
 Effect: TypeAlias = (
-    TaskCall | ToolCall | HostCall | GetContext | LogMessage | Timer | Draw | AskHuman | Solve | CallWorkflow
+    TaskCall | ToolCall | HostCall | Step | GetContext | LogMessage | Timer | Draw | AskHuman | Solve | CallWorkflow
 )

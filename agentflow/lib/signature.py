@@ -149,14 +149,19 @@ class Signature:
         )
 
 
-def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
+def annotated(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types that a function is annotated with, by parameter, and that of ``return``. Raises NameError."""
     target: Any = function
     while hasattr(target, "func"):
         target = target.func
     if not (inspect.isfunction(target) or inspect.ismethod(target)):
         target = type(target).__call__
+    return get_type_hints(target, include_extras=True)
+
+
+def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
     try:
-        return get_type_hints(target, include_extras=True)
+        return annotated(function)
     except NameError as error:
         raise ConfigurationError(
             f"{label}: its annotations name something that is not defined: {error}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from agentflow.lang.program import Program
 from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, TaskOverrides
+from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.run import check_name
 from agentflow.runtime.stored_input import StoredInput, limits_data
 
@@ -38,7 +38,7 @@ class Generations:
         as_run: str | None,
         bindings: Mapping[str, Any],
         limits: Limits | None,
-    ) -> tuple[RunRow, Program, dict[str, Any]]:
+    ) -> tuple[RunRow, Program | PythonProgram, dict[str, Any]]:
         """The generation of a run that ``change`` and ``source`` make, stored now or before, with its program and bindings.
 
         Raises as :meth:`agentflow.runtime.durable.DurableRuns.derive`.
@@ -61,16 +61,13 @@ class Generations:
 
     async def changed(
         self, run_id: str, change: Change, source: Source | None, bindings: Mapping[str, Any]
-    ) -> tuple[RunRow, Program, dict[str, Any]]:
+    ) -> tuple[RunRow, Program | PythonProgram, dict[str, Any]]:
         """The run that is changed, the program of its generation and the bindings of that. Raises as :meth:`begin`."""
         base, source = await self._base(run_id, change, source)
         values = self._stored.read(base, bindings, change=True)
         change.check(base.run, await self._store.effects(base.run))
         overrides_of(change, self._engine.tasks, source)
-        allow = base.input["allow"]
-        program = await asyncio.to_thread(
-            self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
-        )
+        program = await self._engine.prepared(source, values, base.input["allow"])
         return base, program, values
 
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:

@@ -27,7 +27,6 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
-from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage, write_usage
@@ -39,6 +38,7 @@ from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import ReadEvents, RunResult
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.plan import RunPlan, make_plan
+from agentflow.runtime.python_program import PythonProgram, find_target, identity, reference_in
 from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import Records, answers, last_failures
 from agentflow.runtime.resting import Resting
@@ -79,7 +79,7 @@ class DurableRuns:
 
     async def start(
         self,
-        program: Program,
+        program: Program | PythonProgram,
         bindings: Mapping[str, Any],
         *,
         run_id: str | None = None,
@@ -102,7 +102,7 @@ class DurableRuns:
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
-        digest = fingerprint("run", source.text, dict(bindings), names, *self.sessions.mark(session)).hex()
+        digest = fingerprint("run", identity(source.text), dict(bindings), names, *self.sessions.mark(session)).hex()
         opening = self.sessions.opening(session)
         given = {
             "name": source.name,
@@ -119,8 +119,8 @@ class DurableRuns:
         row, _ = await self._store.create(run_id, new)
         if row.digest != digest:
             mark = self.sessions.mark(session)
-            edited = fingerprint("run", row.program, dict(bindings), names, *mark).hex() == row.digest
-            raise another_run(row, source.name if edited else None)
+            edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
+            raise another_run(row, source.name if edited and reference_in(source.text) is None else None)
         live = self._live.get(run_id)
         if live is not None:
             return live
@@ -160,10 +160,7 @@ class DurableRuns:
             if end is not None:
                 return DurableRun(run_id, end)
         values = self._input.read(row, bindings or {})
-        allow = row.input["allow"]
-        program = await asyncio.to_thread(
-            self._engine.compile, source, bindings=values, grants=None if allow is None else frozenset(allow)
-        )
+        program = await self._engine.prepared(source, values, row.input["allow"])
         return await self._go_on(row, program, values, limits, approve, retry=True, on_inflight=chosen)
 
     async def derive(
@@ -303,7 +300,7 @@ class DurableRuns:
     async def _go_on(
         self,
         row: RunRow,
-        program: Program,
+        program: Program | PythonProgram,
         bindings: Mapping[str, Any],
         limits: Limits | None,
         approve: Approver | None,
@@ -451,7 +448,7 @@ class DurableRuns:
 
     async def _run(self, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
         row = records.run
-        program, env = work.program, SexpEnvironment(dict(work.bindings))
+        program = work.program
         journal = RunJournal(records, self._codec, self._redactor)
         async with self._engine.open(
             program.source.name,
@@ -467,7 +464,7 @@ class DurableRuns:
         ) as (run, call):
             records.live = run
             call.definitions = records.overrides
-            value = await self._engine.evaluate(program, env, call)
+            value = await self._engine.carry_out(program, work.bindings, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return RunEnd(
             status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
@@ -514,6 +511,9 @@ class DurableRuns:
             return None
         stored: Mapping[str, Any] = row.result
         value = self._codec.decode(stored["value"], source)
+        reference = reference_in(row.program)
+        if reference is not None:
+            value = find_target(self._engine.functions, reference).restore(value)
         usage = read_usage(stored["usage"])
         return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records))
 

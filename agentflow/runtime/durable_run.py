@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from typing_extensions import TypeVar
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import OnInflight, RunRow, RunStatus
@@ -19,8 +21,11 @@ from agentflow.lang.program import Program
 from agentflow.runtime.deriving import successor_of
 from agentflow.runtime.handle import Account, RunResult, account_of
 from agentflow.runtime.parking import Rest
+from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.records import Records
 from agentflow.runtime.run import Approver
+
+T = TypeVar("T", default=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +81,7 @@ class RunEnd(NamedTuple):
 class RunWork(NamedTuple):
     """What it takes to go on with a run here. ``again``: it had ended before."""
 
-    program: Program
+    program: Program | PythonProgram
     bindings: Mapping[str, Any]
     limits: Limits | None
     approve: Approver | None
@@ -85,7 +90,7 @@ class RunWork(NamedTuple):
     again: bool
 
 
-class DurableRun:
+class DurableRun(Generic[T]):
     """A durable run that was started or gone on with here, or that had ended before.
 
     ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records, ``saved`` and
@@ -163,7 +168,7 @@ class DurableRun:
         run = None if self._records is None else self._records.live
         return Account(self.run_id, *self._before) if run is None else account_of(run)
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[T]:
         """Wait for the end, also while the run waits. Raises the program's error, and JournalError.
 
         Its codes are ``durable/cancelled``, ``durable/superseded``, and when the flow closes before ``durable/interrupted``

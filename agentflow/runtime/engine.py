@@ -44,6 +44,7 @@ from agentflow.runtime.pacing import Paced
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
+from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name, check_priority
@@ -57,7 +58,8 @@ class Engine:
     Parameters: ``tasks``, ``tools`` and ``memory`` carry out what programs ask for; ``solver`` and ``workflows`` carry
     out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests,
     ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
-    ``redactor`` takes secrets out of events and errors. ``observers`` get the events of every run.
+    ``redactor`` takes secrets out of events and errors. ``observers`` get the events of every run. Once ``closed`` it
+    opens none. ``functions`` are the Python functions that durable runs may be one of, by reference.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Engine:
         self._cache = ProgramCache()
         self._accounts: MemoryAccounts = MemoryAccounts()
         self.closed = False
+        self.functions: dict[str, PythonTarget] = {}
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -362,6 +365,22 @@ class Engine:
         handler = self.effects if call.run.journal is None else Journaled(self.effects)
         pacers = pacers_of(self.observers) if self.observers else ()
         return Paced(handler, pacers) if pacers else handler
+
+    async def prepared(
+        self, source: Source, bindings: Iterable[str], allow: Sequence[str] | None
+    ) -> Program | PythonProgram:
+        """The program of a durable run, from what is stored of it. Raises JournalError, and what compiling raises."""
+        grants = None if allow is None else frozenset(allow)
+        reference = reference_in(source.text)
+        if reference is not None:
+            return PythonProgram(find_target(self.functions, reference), grants)
+        return await asyncio.to_thread(self.compile, source, bindings=bindings, grants=grants)
+
+    async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Run the program of a durable run at its outermost call."""
+        if isinstance(program, PythonProgram):
+            return await program.target.carry_out(bindings, call)
+        return await self.evaluate(program, SexpEnvironment(dict(bindings)), call)
 
     def strand(self, call: CallContext) -> Strand:
         """A strand at ``call`` for code of the host that does effects as programs do. Whoever asks for it ends it."""

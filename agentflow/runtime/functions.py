@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
@@ -24,10 +25,11 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
-from agentflow.lib.signature import Signature, plain_arguments
+from agentflow.lib.signature import Signature, annotated, plain_arguments
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall, Host, check_arguments
+from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.strand import Strand
 from agentflow.tasks.from_function import Returns, returns_of, template_fields
 
@@ -91,10 +93,9 @@ class TaskFunction(Generic[P, R]):
         self._function = function
         self._settings = settings
         self._signature = Signature(function, self.name, None, "task")
-        returns: Returns[R] = Returns(
-            returns_of(function, self._signature, f"task '{self.name}'"), f"task '{self.name}'"
-        )
-        self._task = Task(host, template_fields(function, self.name, self._signature), returns, settings)
+        label = f"task '{self.name}'"
+        self._returns: Returns[R] = Returns(returns_of(function, self._signature, label), label)
+        self._task = Task(host, template_fields(function, self.name, self._signature), self._returns, settings)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         check_arguments(self.name, arguments, named)
@@ -103,7 +104,28 @@ class TaskFunction(Generic[P, R]):
         async def work(line: Line) -> R:
             return await self._task.work(line, self._signature.data(arguments, named), span)
 
-        return FlowCall(self._host, self.name, work, span)
+        def stored() -> tuple[PythonTarget, dict[str, Any]]:
+            return self, self._signature.data(arguments, named)
+
+        return FlowCall(self._host, self.name, work, span, stored=stored)
+
+    @property
+    def reference(self) -> str:
+        """Its module and qualified name, by which durable runs find it again."""
+        return reference_of(self._function)
+
+    @property
+    def digest(self) -> str:
+        """A digest of its file."""
+        return source_of(self._host, self._function).digest
+
+    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Run it with these arguments, JSON data by name, at the outermost call of a run."""
+        return await carried_out(self, self._signature.bind(dict(bindings), call), call)
+
+    def restore(self, value: Any) -> Any:
+        """What it gave, from the JSON data that was stored of that."""
+        return self._returns.restore(value)
 
     @property
     def template(self) -> Template:
@@ -134,7 +156,8 @@ class WorkflowFunction(Generic[P, R]):
         self._host = host
         self._function = function
         self._signature = Signature(function, self.name, None, "workflow")
-        returns_of(function, self._signature, f"workflow '{self.name}'")
+        returns = returns_of(function, self._signature, f"workflow '{self.name}'")
+        self._returns: TypeAdapter[R] | None = adapter_of(returns)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         check_arguments(self.name, arguments, named)
@@ -146,7 +169,29 @@ class WorkflowFunction(Generic[P, R]):
             place = call.at(call.next_path("workflow", self.name, arguments, named))
             return await self._on_a_line(place, arguments, named)
 
-        return FlowCall(self._host, self.name, work, self._host.places.here(), self._source)
+        def stored() -> tuple[PythonTarget, dict[str, Any]]:
+            return self, self._signature.data(arguments, named)
+
+        span, source = self._host.places.here(), source_of(self._host, self._function)
+        return FlowCall(self._host, self.name, work, span, source, stored=stored)
+
+    @property
+    def reference(self) -> str:
+        """Its module and qualified name, by which durable runs find it again."""
+        return reference_of(self._function)
+
+    @property
+    def digest(self) -> str:
+        """A digest of its file."""
+        return source_of(self._host, self._function).digest
+
+    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Run it with these arguments, JSON data by name, at the outermost call of a run."""
+        return await carried_out(self, self._signature.bind(dict(bindings), call), call)
+
+    def restore(self, value: Any) -> Any:
+        """What it gave, from the JSON data that was stored of that."""
+        return value if self._returns is None else self._returns.validate_python(value)
 
     @property
     def tool(self) -> Tool:
@@ -161,16 +206,13 @@ class WorkflowFunction(Generic[P, R]):
         spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
         return Tool(spec=spec, call=execute, validates=True, builtin=True)
 
-    @property
-    def _source(self) -> Source:
-        code = self._function.__code__  # pyright: ignore[reportFunctionMemberAccess]
-        return self._host.places.source(code.co_filename)
-
     async def _on_a_line(self, call: CallContext, arguments: Sequence[Any], named: Mapping[str, Any]) -> R:
         strand = self._host.engine.strand(call)
         function = cast(Callable[..., Awaitable[R]], self._function)
         try:
-            return await Line(strand).run(lambda: function(*arguments, **named), source=self._source)
+            return await Line(strand).run(
+                lambda: function(*arguments, **named), source=source_of(self._host, self._function)
+            )
         finally:
             strand.end()
 
@@ -227,6 +269,37 @@ class ProgramFunction(Generic[R]):
                     reason="input_validation_failure",
                 ) from error
         return checked
+
+
+async def carried_out(function: Callable[..., FlowCall[Any]], named: Mapping[str, Any], call: CallContext) -> Any:
+    """What the call of a function with these arguments gives, as the whole of a run."""
+    work = function(**named)
+    work.begin()
+    return await work.evaluate(call)
+
+
+def source_of(host: Host, function: Callable[..., Any]) -> Source:
+    """The Python file in which a function is written."""
+    return host.places.source(inspect.unwrap(function).__code__.co_filename)
+
+
+def reference_of(function: Callable[..., Any]) -> str:
+    """The module and the qualified name of a function."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def read_back(function: Callable[..., Any], value: Any) -> Any:
+    """What a function gave, from the data that was recorded of it: by its annotation, if it has one."""
+    adapter = adapter_of(annotated(function).get("return", Any))
+    return value if adapter is None else adapter.validate_python(value)
+
+
+def adapter_of(kind: Any) -> TypeAdapter[Any] | None:
+    """What validates data as ``kind``; None for a type that pydantic does not know."""
+    try:
+        return TypeAdapter(kind)
+    except PydanticUserError:
+        return None
 
 
 def _name(function: Callable[..., Any]) -> str:

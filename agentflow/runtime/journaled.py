@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import Draw, Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
+from agentflow.core.effects import Draw, Effect, GetContext, HostCall, LogMessage, Step, TaskCall, Timer, ToolCall
 from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
 from agentflow.runtime.codec import fingerprint
@@ -19,6 +19,7 @@ _LEAVES: Mapping[type[Any], Callable[[Any], tuple[str, str, Any]]] = {
     TaskCall: lambda effect: ("task", effect.name, effect.arguments),
     ToolCall: lambda effect: ("tool", effect.name, effect.arguments),
     HostCall: lambda effect: ("host", effect.name, effect.arguments),
+    Step: lambda effect: ("step", effect.name, effect.arguments),
     GetContext: lambda effect: ("context", "get_context", [effect.arguments, effect.items]),
     Draw: lambda effect: ("draw", effect.source, effect.below),
 }

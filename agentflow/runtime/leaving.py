@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.effects import AskHuman, Draw, Effect, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
+from agentflow.core.effects import AskHuman, Draw, Effect, HostCall, LogMessage, Solve, Step, TaskCall, Timer, ToolCall
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -20,7 +20,7 @@ def carries_data(effect: Effect) -> bool:
     match effect:
         case LogMessage() | Timer() | Draw():
             return False
-        case HostCall():
+        case HostCall() | Step():
             return not HELD.isdisjoint(map(type, effect.arguments))
         case AskHuman():
             return effect.schema is not None
@@ -48,7 +48,7 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
     """
     arguments: Any = data_of(effect)
     changed, repeated = yield from unshared(arguments)
-    if repeated and not isinstance(effect, HostCall):
+    if repeated and not isinstance(effect, HostCall | Step):
         size = yield from text_size(changed)
         if size > allowed:
             name = getattr(effect, "name", "") or type(effect).__name__
@@ -61,7 +61,7 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
             )
     if changed is arguments:
         return effect
-    if isinstance(effect, HostCall):
+    if isinstance(effect, HostCall | Step):
         return replace(effect, arguments=tuple(changed))
     return replace(effect, **{_field(effect): changed})
 

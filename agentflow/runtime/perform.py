@@ -23,6 +23,7 @@ from agentflow.core.effects import (
     HostCall,
     LogMessage,
     Solve,
+    Step,
     TaskCall,
     Timer,
     ToolCall,
@@ -127,7 +128,7 @@ class EffectRunner:
                     if not _SETTINGS.isdisjoint(arguments):
                         arguments = self._with_settings(effect)
                     result = await self.tools.execute(effect.name, arguments, call)
-                case HostCall():
+                case HostCall() | Step():
                     return await self._host(effect, call, span)
                 case LogMessage():
                     self._say(effect.text, call)
@@ -201,7 +202,7 @@ class EffectRunner:
             details={"cause": "template_not_found", "hint": did_you_mean(name, [*defined, *self.known_names()])},
         )
 
-    async def _host(self, effect: HostCall, call: CallContext, span: Span | None) -> Any:
+    async def _host(self, effect: HostCall | Step, call: CallContext, span: Span | None) -> Any:
         try:
             with HostCode(call.at(call.path)):
                 result = effect.function(*effect.arguments)

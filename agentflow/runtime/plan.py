@@ -16,7 +16,6 @@ from agentflow.core.results import NO_USAGE
 from agentflow.core.session import Session
 from agentflow.core.source import Span
 from agentflow.core.store_ports import JournalStore
-from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, write_usage
@@ -25,6 +24,7 @@ from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool, path_order
+from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.records import Records, wait_for_end, without_permit
 
 _LOOK_S = 0.002
@@ -90,7 +90,7 @@ async def make_plan(
     codec: Codec,
     store: JournalStore,
     row: RunRow,
-    program: Program,
+    program: Program | PythonProgram,
     bindings: dict[str, Any],
     *,
     rows: Sequence[EffectRow],
@@ -124,7 +124,7 @@ async def make_plan(
                 quiet=True,
             ) as (_, call):
                 call.definitions = overrides
-                await engine.evaluate(program, SexpEnvironment(bindings), call)
+                await engine.carry_out(program, bindings, call)
             ended.append(None)
         except asyncio.CancelledError:
             if not records.suspending:

@@ -15,6 +15,7 @@ from agentflow.core.source import Source, Span
 from agentflow.runtime.engine import Engine, budget_of
 from agentflow.runtime.line import Line, carried_out, close
 from agentflow.runtime.places import Places
+from agentflow.runtime.python_program import PythonTarget
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -71,7 +72,7 @@ class FlowCall(AsCoroutine[R_co]):
     what is called, ``span`` where in the host's file; ``parts`` are awaited in it, and closed with it.
     """
 
-    __slots__ = ("__weakref__", "_begun", "_host", "_line", "_parts", "_work", "name", "source", "span")
+    __slots__ = ("__weakref__", "_begun", "_host", "_line", "_parts", "_stored", "_work", "name", "source", "span")
 
     def __init__(
         self,
@@ -82,8 +83,10 @@ class FlowCall(AsCoroutine[R_co]):
         source: Source | None = None,
         *,
         parts: Sequence[Awaitable[Any]] = (),
+        stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
     ) -> None:
         self._begun = False
+        self._stored = stored
         self._parts = parts
         self._line: Line | None = executing_line()
         self._host = host
@@ -135,6 +138,20 @@ class FlowCall(AsCoroutine[R_co]):
         """Carry it out on a line, once it has begun."""
         return self._work(line)
 
+    def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
+        """What a durable run stores of it, which begins by this: the function and its arguments as JSON data.
+
+        Raises ConfigurationError (``python/not-durable``) for what is no call of a task or workflow.
+        """
+        self.begin()
+        if self._stored is None:
+            raise ConfigurationError(
+                f"{self} is no call of a task or workflow, so nobody could find it again after a kill",
+                code="python/not-durable",
+                hint="start a function that @flow.workflow made one",
+            )
+        return self._stored()
+
     async def evaluate(self, call: CallContext) -> R_co:
         """Carry it out, once it has begun, at the place ``call`` of a run, which is its own."""
         value = await carried_out(Line(self._host.engine.strand(call)), self, self.source)
@@ -180,15 +197,21 @@ class FlowWork:
     evaluate: Callable[[CallContext], Awaitable[Any]]
 
 
+def no_bindings(call: FlowCall[Any]) -> ConfigurationError:
+    """The error for a call that is given what a program alone has."""
+    call.close()
+    return ConfigurationError(
+        f"{call} takes no bindings and no environment, which are a program's",
+        code="python/bindings",
+        hint="pass what it needs as arguments",
+    )
+
+
 def python_work(call: FlowCall[Any], bindings: object = None, env: object = None) -> FlowWork:
     """The work of a call, which begins by this. Raises WorkflowError, ConfigurationError for what a program alone has."""
     call.begin()
     if bindings is not None or env is not None:
-        raise ConfigurationError(
-            f"{call} takes no bindings and no environment, which are a program's",
-            code="python/bindings",
-            hint="pass what it needs as arguments",
-        )
+        raise no_bindings(call)
     source = call.source or (None if call.span is None else call.span.source)
     return FlowWork(call.name, "" if source is None else source.digest, call.evaluate)
 

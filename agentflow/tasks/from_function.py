@@ -53,6 +53,10 @@ class Returns(Generic[R]):
         else:
             self.fields = {"output_format": {"type": "json", "schema": schema}}
 
+    def restore(self, value: Any) -> R:
+        """What the task gave, from the JSON data that was stored of that."""
+        return cast(R, value) if self._adapter is None else self._adapter.validate_python(value)
+
     def read(self, result: TaskResult) -> R:
         """What a result gives Python. Raises the error of a FAILED one, InvalidOutput for data of another type."""
         if self._whole:

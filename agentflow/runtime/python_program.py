@@ -1,0 +1,83 @@
+"""Python functions as the programs of durable runs: stored by reference, found again among those of the flow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import JournalError
+from agentflow.core.frozen import frozen
+from agentflow.core.source import Source
+from agentflow.lib.suggest import did_you_mean
+
+_KEYS = {"python", "digest"}
+
+
+class PythonTarget(Protocol):
+    """A function that a run can be one of. ``reference`` is its module and qualified name, ``digest`` that of its text."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Run it with its arguments, JSON data by name, at the outermost call of a run."""
+        ...
+
+    def restore(self, value: Any) -> Any:
+        """What it gave, from the JSON data that was stored of that."""
+        ...
+
+
+@frozen
+class PythonProgram:
+    """A function as the program of a run. ``allow`` is what the run is granted (None: the host's authority)."""
+
+    target: PythonTarget
+    allow: frozenset[str] | None = None
+
+    @property
+    def source(self) -> Source:
+        """What is stored in place of a program's text."""
+        target = self.target
+        return Source(target.name, json.dumps({"python": target.reference, "digest": target.digest}))
+
+
+def identity(text: str) -> str:
+    """What tells a program from others: its text; of a function where it is, for its text may change under a run."""
+    return reference_in(text) or text
+
+
+def reference_in(text: str) -> str | None:
+    """The function that a stored program is; None for a program's text."""
+    if not text.startswith("{"):
+        return None
+    try:
+        data: Any = json.loads(text)
+    except ValueError:
+        return None
+    return data["python"] if data.keys() == _KEYS else None
+
+
+def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTarget:
+    """The function of this reference; one of a script counts under whatever name its module was imported.
+
+    Raises JournalError (``durable/unknown-function``).
+    """
+    found = targets.get(reference)
+    if found is None:
+        module, _, name = reference.partition(":")
+        alike = [target for other, target in targets.items() if other.partition(":")[2] == name]
+        if len(alike) == 1 and "__main__" in (module, alike[0].reference.partition(":")[0]):
+            found = alike[0]
+    if found is None:
+        raise JournalError(
+            f"the run is one of the Python function {reference}, which this flow does not have",
+            code="durable/unknown-function",
+            hint=did_you_mean(reference, targets) or "name the module that makes the flow: --app MODULE:FLOW",
+        )
+    return found
