@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGURATION = ROOT / ".ci" / "zensical.toml"
 _LINK = re.compile(r"(\]\()((?!https?:|mailto:|#)[^)#\s]+)")
+_ASKS = re.compile(r"<(?:link|script|img|iframe)[^>]*(?:href|src)=[\"']?(?:https?:)?//")
 _FENCE = re.compile(r"^(```.*?^```)", re.M | re.S)
 
 
@@ -97,13 +98,18 @@ def build(site: Path) -> None:
         (Path(scratch) / "zensical.toml").write_text(configuration, "utf-8")
         command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(Path(scratch) / "zensical.toml")]
         subprocess.run(command, check=True, cwd=scratch)
+        built = Path(scratch) / "site"
+        if foreign := [
+            str(page.relative_to(built)) for page in built.rglob("*.html") if _ASKS.search(page.read_text("utf-8"))
+        ]:
+            raise SystemExit("pages that load something from another server:\n" + "\n".join(foreign))
         for page in sources.rglob("*.md"):
-            copy = Path(scratch) / "site" / page.relative_to(sources)
+            copy = built / page.relative_to(sources)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(page, copy)
-        (Path(scratch) / "site" / "llms.txt").write_text(llms_txt(sources), "utf-8")
+        (built / "llms.txt").write_text(llms_txt(sources), "utf-8")
         shutil.rmtree(site, ignore_errors=True)
-        shutil.copytree(Path(scratch) / "site", site)
+        shutil.copytree(built, site)
 
 
 if __name__ == "__main__":

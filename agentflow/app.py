@@ -72,7 +72,7 @@ class AgentFlow(OperationMethods, DurableMethods):
     Parameters:
         model: ``dialect:name`` (``anthropic:``, ``openai:`` = responses, ``openai-chat:``), ``offline`` or ``scripted``.
         root: what file tools and the index may see; a sequence for several.
-        base_url, api_key: of the model server; else the SDKs' own environment variables.
+        base_url: the address of the model server. api_key: its key. Else the SDKs' own environment variables.
         provider: a ready ProviderAdapter, instead of ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
