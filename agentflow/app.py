@@ -42,6 +42,7 @@ from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import ProcessRates, read_rates
+from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
@@ -229,10 +230,10 @@ class AgentFlow(OperationMethods, DurableMethods):
             approval_ttl=approval_ttl,
             redactor=self.redactor,
         )
-        self._recording = recording_of(record, durable, self.redactor) if record else None
+        self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)
-        self._records = None if self._recording is None else self._recording.events
+        self._records = self._recording
         self._durable = (
             None
             if store is None

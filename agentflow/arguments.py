@@ -19,17 +19,20 @@ from agentflow.lib.redact import Redactor
 from agentflow.memory.notes import NoteBook, Notes
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recording import Recording
+from agentflow.providers.shown import Wire
 from agentflow.runtime.program_files import ProgramLike, load_program
 
 
-def recording_of(record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor) -> Recording:
+def recording_of(
+    record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, wire: Wire
+) -> Recording:
     """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
     store: EventStore
     if not isinstance(record, bool):
         store = EventFiles(Path(record))
     else:
         store = EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
-    return Recording(store, lambda value: redactor.redact(str(value)))
+    return Recording(store, lambda value: redactor.redact(str(value)), wire)
 
 
 def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:

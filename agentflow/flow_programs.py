@@ -16,7 +16,7 @@ from agentflow.core.session import Session
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.engine import Engine
-from agentflow.runtime.handle import OwnReader, ReadEvents, RunResult, RunStream
+from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.python import FlowCall, FlowWork, python_work
 from agentflow.runtime.run import Approver
@@ -48,7 +48,7 @@ class ProgramMethods:
     limits: Limits
     engine: Engine
     handler: BaseHandler
-    _records: ReadEvents | None
+    _records: Recorded | None
 
     def compile(
         self,

@@ -60,8 +60,8 @@ async def watching(flow: AgentFlow, options: WatchOptions) -> AsyncGenerator[Non
         flow.subscribe(line)
     report = None
     if options.report is not None:
-        from agentflow.cli.report import wire_of
         from agentflow.observe.report.observer import Report
+        from agentflow.providers.shown import wire_of
 
         report = Report(wire=wire_of(flow.router))
         flow.subscribe(report)

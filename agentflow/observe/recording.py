@@ -14,10 +14,13 @@ from agentflow.observe.recorder import Recorder
 class Recording:
     """Runs recorded in ``store``: :attr:`recorder` is the observer that writes, :meth:`events` reads.
 
-    ``text`` gives the text of objects without a JSON form.
+    ``text`` gives the text of objects without a JSON form; ``wire`` tells the HTTP request of a model call, for reports.
     """
 
-    def __init__(self, store: EventStore, text: Callable[[object], str] = str) -> None:
+    def __init__(
+        self, store: EventStore, text: Callable[[object], str] = str, wire: Callable[..., Any] | None = None
+    ) -> None:
+        self.wire = wire
         self._store = store
         self.recorder = Recorder(store, text=text, trim=lambda: store.gc(LogBounds()))
 

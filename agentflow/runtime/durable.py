@@ -35,7 +35,7 @@ from agentflow.runtime.deriving import Generations, another_run, known_run, over
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo, RunWork
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
-from agentflow.runtime.handle import ReadEvents, RunResult
+from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.python_program import PythonProgram, find_target, identity, reference_in
@@ -61,7 +61,7 @@ class DurableRuns:
         redactor: Redactor | None = None,
         *,
         on_inflight: OnInflight = "retry",
-        records: ReadEvents | None = None,
+        records: Recorded | None = None,
     ) -> None:
         self._records = records
         self._on_inflight: OnInflight = _checked(on_inflight)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeAlias
+from typing import Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
@@ -26,15 +26,23 @@ T = TypeVar("T", default=Any)
 E = TypeVar("E", bound=EventBase)
 _SHOWN = 20_000
 
-ReadEvents: TypeAlias = Callable[[str], Awaitable[list[dict[str, Any]]]]
-"""Gives the recorded events of the run with this id, as JSON data."""
+
+class Recorded(Protocol):
+    """Where the events of runs are kept. ``wire`` tells the HTTP request of a model call, if it is known."""
+
+    @property
+    def wire(self) -> Callable[..., Any] | None: ...
+
+    async def events(self, run_id: str) -> list[dict[str, Any]]:
+        """The recorded events of a run, as JSON data."""
+        ...
 
 
 @frozen
 class RunResult(Generic[T]):
     """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id.
 
-    ``records`` reads its recorded events, where they are kept.
+    ``records`` holds its recorded events, where they are kept; ``reports`` are the pages that were written of it.
     """
 
     value: T
@@ -42,7 +50,8 @@ class RunResult(Generic[T]):
     cost: float | None
     run_id: str
     steps: int = 0
-    records: ReadEvents | None = field(default=None, repr=False, compare=False)
+    records: Recorded | None = field(default=None, repr=False, compare=False)
+    reports: list[str] = field(default_factory=list[str], repr=False, compare=False)
 
     async def report(self, path: str | Path) -> None:
         """Write the run as an HTML page, which only its owner may read.
@@ -57,15 +66,22 @@ class RunResult(Generic[T]):
             )
         from agentflow.observe.report.build import report_html
 
-        events = await self.records(self.run_id)
-        await asyncio.to_thread(lambda: write_private(Path(path), report_html(events)))
+        events, wire = await self.records.events(self.run_id), self.records.wire
+        await asyncio.to_thread(lambda: write_private(Path(path), report_html(events, wire=wire)))
+        self.reports.append(str(path))
 
     def _repr_html_(self) -> str:
-        """The value and the account, for notebooks."""
+        """The value, the account, and a link to the report that was written last, for notebooks."""
         cost = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
         tokens = f"{self.usage.input_tokens:,} tokens in, {self.usage.output_tokens:,} out"
         value = self.value if isinstance(self.value, str) else print_value(self.value, limit=_SHOWN)
-        return f"<pre>{html.escape(clip(value, _SHOWN))}</pre><small>run {html.escape(self.run_id)}: {tokens}, {cost}, {self.steps:,} steps</small>"
+        if self.reports:
+            page = html.escape(self.reports[-1])
+            seen = f' · <a href="{page}">{page}</a>'
+        else:
+            seen = "" if self.records is None else " · <code>await result.report('run.html')</code> shows it"
+        account = f"run {html.escape(self.run_id)}: {tokens}, {cost}, {self.steps:,} steps{seen}"
+        return f"<pre>{html.escape(clip(value, _SHOWN))}</pre><small>{account}</small>"
 
 
 @frozen

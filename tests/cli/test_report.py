@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.cli.report import wire_of
 from agentflow.core.errors import ConfigurationError
+from agentflow.providers.shown import wire_of
 from tests.cli.test_command import agentflow
 from tests.support.model_server import ModelServer
 
@@ -49,8 +49,11 @@ async def test_recorded_runs_are_reported_and_exported(tmp_path: Path) -> None:
 async def test_a_result_reports_itself(tmp_path: Path) -> None:
     """A flow that records gives results that write their page; one that does not says how."""
     async with AgentFlow(provider=ScriptedProvider(["hi"]), root=tmp_path, record=tmp_path / "runs") as flow:
-        await (await flow.run(TEXT)).report(tmp_path / "r.html")
+        result = await flow.run(TEXT)
+        assert "<a " not in result._repr_html_() and "report('run.html')" in result._repr_html_()
+        await result.report(tmp_path / "r.html")
     assert "Content-Security-Policy" in (tmp_path / "r.html").read_text()
+    assert f'<a href="{tmp_path / "r.html"}">' in result._repr_html_()
     async with AgentFlow(provider=ScriptedProvider(["hi"]), root=tmp_path) as flow:
         with pytest.raises(ConfigurationError, match="was not recorded"):
             await (await flow.run(TEXT)).report(tmp_path / "s.html")
