@@ -138,9 +138,9 @@ async def test_logs_and_journal_share_a_database_in_either_order(tmp_path: Path)
 
 
 def test_a_directory_cannot_have_runs_recorded(tmp_path: Path) -> None:
-    """record is no setting of agentflow.toml, which comes with somebody else's project."""
+    """record is nothing that agentflow.toml may set, which comes with somebody else's project."""
     (tmp_path / "agentflow.toml").write_text("record = true\n")
-    with pytest.raises(ConfigurationError, match="no such setting"):
+    with pytest.raises(ConfigurationError, match="may not set record"):
         load_settings(tmp_path, {})
 
 
