@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import sys
+from collections import defaultdict
 
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.events import BranchStarted, TextDelta
@@ -22,11 +24,15 @@ async def main() -> None:
         AgentFlow(provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(model)) as flow,
         flow.stream(PROGRAM, bindings={"cities": ["Rome", "Oslo"]}) as run,
     ):
+        pieces = defaultdict(list)
         async for event in run:
             if isinstance(event, BranchStarted):
                 print(f"branch {event.index} is {event.path}")
-            elif isinstance(event, TextDelta):
-                print(f"{event.path:>16} {event.text!r}")
+            elif isinstance(event, TextDelta):  # of either branch, as they come; the path says of which
+                pieces[event.path].append(event.text)
+                print(f"{event.path} {event.text!r}", file=sys.stderr)
+        for path, texts in sorted(pieces.items()):
+            print(path, texts)
         print(await run.value())
 
 
