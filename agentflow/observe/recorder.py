@@ -21,6 +21,7 @@ _INTERVAL_S = 0.1
 _IDLE_ROUNDS = 10
 _PIECE_BYTES = 64
 _TRIM_EVERY = 20
+_MOST_LOST = 1_000
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +31,9 @@ class Recorder:
 
     Publishing never waits for the disk: a thread writes what has come together, at most a tenth of a second later, and
     ends when nothing comes. When more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
-    :meth:`room` before they go on. A run whose events cannot be written is not recorded further: :meth:`failure` gives the
-    reason once for each run, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form;
+    :meth:`room` before they go on. A run whose events cannot be written is not recorded further: the logger
+    ``agentflow.observe.recorder`` says so, :meth:`failure` gives the reason once to a run that still works, :meth:`lost` to
+    whoever asks afterwards, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form;
     ``trim`` is called now and then in the thread, when runs have ended, to remove old records.
 
     Call :meth:`aclose` after the last run.
@@ -67,6 +69,7 @@ class Recorder:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._failed: dict[str, Exception] = {}
         self._untold: dict[str, Exception] = {}
+        self._lost: dict[str, Exception] = {}
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -157,6 +160,13 @@ class Recorder:
         """Why a run is not recorded any further, unless that was asked before."""
         return self._untold.pop(run, None) if self._untold else None
 
+    def lost(self, run: str) -> Exception | None:
+        """Why the record of a run lacks its end, once that was written or :meth:`flush` has waited for it; None if it does not.
+
+        The last 1,000 such runs are known.
+        """
+        return self._failed.get(run) or self._lost.get(run)
+
     async def aclose(self) -> None:
         """Write what is left, and let go of the sink."""
         with self._wake:
@@ -210,12 +220,16 @@ class Recorder:
                 self._sink.append(run, entries, last=last)
         except Exception as error:  # noqa: BLE001 - whatever keeps a store from writing ends its record, not the run
             self._failed[run] = error
+            self._untold[run] = error
             self.error = self.error or error
             _log.warning("the events of run %s are not recorded any further: %s", run, error)
-            if not last:
-                self._untold[run] = error
         if last:
-            self._failed.pop(run, None)
+            self._untold.pop(run, None)
+            self._lost.pop(run, None)
+            if (failed := self._failed.pop(run, None)) is not None:
+                self._lost[run] = failed
+                if len(self._lost) > _MOST_LOST:
+                    del self._lost[next(iter(self._lost))]
 
     def _clear_old(self, ended: int) -> None:
         """Have old records removed after the first run and then after every so many."""

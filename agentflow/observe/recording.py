@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from agentflow.core.errors import AgentflowError
 from agentflow.core.event_log import FIRST, LogBounds
 from agentflow.core.store_ports import EventStore
 from agentflow.observe.recorder import Recorder
@@ -25,8 +26,18 @@ class Recording:
         self.recorder = Recorder(store, text=text, trim=lambda: store.gc(LogBounds()))
 
     async def events(self, run_id: str) -> list[dict[str, Any]]:
-        """The JSON data of a run's events, those that were only just published too."""
+        """The JSON data of a run's events, those that were only just published too.
+
+        Raises AgentflowError (``record/failed``) when they could not all be written.
+        """
         await self.recorder.flush()
+        error = self.recorder.lost(run_id)
+        if error is not None:
+            raise AgentflowError(
+                f"the record of run {run_id} lacks its end, which could not be written: {error}",
+                code="record/failed",
+                hint="make room where runs are recorded, or record elsewhere: AgentFlow(record=DIRECTORY)",
+            ) from error
         return await asyncio.to_thread(lambda: list(self._store.read(run_id, FIRST)))
 
     async def aclose(self) -> None:

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentflow import AgentFlow, CallContext, ScriptedProvider, tool
+from agentflow.core.errors import AgentflowError
 from agentflow.core.event_log import LogEntry
 from agentflow.core.events import Event, Log, TextDelta, ToolStarted
 from agentflow.observe.files import EventFile, EventFiles
@@ -154,6 +157,28 @@ async def test_what_cannot_be_written_is_a_warning_and_no_failure() -> None:
     await recorder.aclose()
     assert result.value and isinstance(recorder.error, OSError)
     assert [event["code"] for event in seen.events if event["type"] == "warning"] == ["record/failed"]
+
+
+async def test_what_fails_after_the_run_is_told_to_whoever_asks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An end that could not be written is in the log of the process, and the error of a report on that run, no other."""
+    async with AgentFlow(record=tmp_path / "runs") as flow:
+        (tmp_path / "runs").mkdir()
+        for name in ("first", "third"):
+            (tmp_path / "runs" / f"{name}.jsonl").mkdir()
+        results = [await flow.run("(+ 1 2)", run_id=name) for name in ("first", "second", "third")]
+        for name, result in zip(("first", "second", "third"), results, strict=True):
+            page = tmp_path / f"{name}.html"
+            if name == "second":
+                await result.report(page)
+                assert page.is_file()
+                continue
+            with pytest.raises(AgentflowError, match=f"run {name} lacks its end") as caught:
+                await result.report(page)
+            assert caught.value.code == "record/failed" and not page.exists()
+    said = [record.getMessage() for record in caplog.records if record.name == "agentflow.observe.recorder"]
+    assert [line.split(" are not")[0] for line in said] == ["the events of run first", "the events of run third"]
 
 
 async def test_a_log_that_was_cut_off_goes_on_on_a_new_line(tmp_path: Path) -> None:
