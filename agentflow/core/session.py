@@ -84,6 +84,7 @@ class Session:
         "_own",
         "_root",
         "_scope",
+        "_sizes",
         "_unread",
         "compaction",
         "data_context",
@@ -97,6 +98,7 @@ class Session:
         self._own: list[tuple[Message, ...] | Unread] = []
         self._unread = False
         self._digests: list[bytes] = []
+        self._sizes: list[int] = [0]
         self._busy = False
         self._root: Session | None = None
         self._scope = scope
@@ -163,6 +165,23 @@ class Session:
             digests = [blake2b(summary, digest_size=16).digest(), *rest]
         return blake2b(b"".join(digests), digest_size=16).hexdigest()
 
+    def size(self, measure: Callable[[Message], int], start: int = 0) -> int:
+        """The sum of ``measure`` over the messages of all exchanges from number ``start`` on.
+
+        Each message is measured once in its life, so it has to be the same measure always.
+        """
+        total = 0
+        for session, length in self._lineage():
+            sums = session._sizes
+            if len(sums) <= length:
+                session._read(length)
+                for exchange in cast("list[tuple[Message, ...]]", session._own[len(sums) - 1 : length]):
+                    sums.append(sums[-1] + sum(map(measure, exchange)))
+            skipped = min(start, length)
+            start -= skipped
+            total += sums[length] - sums[skipped]
+        return total
+
     @property
     def turn_count(self) -> int:
         """The number of committed exchanges."""
@@ -198,6 +217,7 @@ class Session:
         self._base_length = 0
         self._own = []
         self._digests = []
+        self._sizes = [0]
 
     def fork(self) -> Session:
         """A session that starts with the current history and then grows separately. Takes constant time."""
@@ -251,6 +271,7 @@ class Session:
             self.compaction = mark.compaction
             del self._own[mark.length :]
             del self._digests[mark.length :]
+            del self._sizes[mark.length + 1 :]
 
     def add_unread(self, exchange: Unread) -> None:
         """Append an exchange that is read when somebody asks for it."""

@@ -15,11 +15,11 @@ from agentflow.core.events import HistoryCompacted
 from agentflow.core.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from agentflow.core.ports import PromptOutcome
 from agentflow.core.results import NO_USAGE, Usage
-from agentflow.core.session import Compaction, Session
+from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig
 from agentflow.core.values import plain, to_json
 from agentflow.handler.conversation import contained, summary_messages
-from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, estimate
+from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, size_of_message
 
 Ask = Callable[[str, str, CallContext], Awaitable[PromptOutcome]]
 """Runs a prompt without history or tools: system text, prompt, call."""
@@ -44,7 +44,7 @@ async def compact(session: Session, history: HistoryConfig, ask: Ask, model: str
     The newest ``compact_keep_turns`` turns stay as they are. A summary that cannot be had is a Warning, and the turns are
     sent as they are. Gives what the calls used and cost. Raises LimitExceeded.
     """
-    size = estimate(_sent(session))
+    size = _size(session)
     limit = history.compact_after_tokens
     count = session.turn_count - history.compact_keep_turns
     done = session.compaction.turns if session.compaction is not None else 0
@@ -70,14 +70,12 @@ def _spent(data: Any) -> Spent:
     return Usage(**data[0]), data[1]
 
 
-def _sent(session: Session) -> list[Message]:
-    """The messages that history is at present."""
-    return [*summary_messages(session.compaction), *_messages(session, session.compaction)]
-
-
-def _messages(session: Session, compaction: Compaction | None) -> list[Message]:
-    turns = session.turns()[compaction.turns if compaction is not None else 0 :]
-    return [message for turn in turns for message in turn]
+def _size(session: Session) -> int:
+    """Tokens of what history is at present, estimated from its length alone."""
+    compaction = session.compaction
+    shortened = sum(map(size_of_message, summary_messages(compaction)))
+    rest = session.size(size_of_message, 0 if compaction is None else compaction.turns)
+    return (shortened + rest) // CHARACTERS_PER_TOKEN
 
 
 async def _summarise(session: Session, count: int, size: int, ask: Ask, call: CallContext) -> Spent:
@@ -100,7 +98,7 @@ async def _summarise(session: Session, count: int, size: int, ask: Ask, call: Ca
                 hint="another model may do better",
             )
     session.compact(count, summary)
-    call.emit(HistoryCompacted, turns=count, tokens_before=size, tokens_after=estimate(_sent(session)))
+    call.emit(HistoryCompacted, turns=count, tokens_before=size, tokens_after=_size(session))
     return usage, cost
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 from agentflow.core.context import DataContext
+from agentflow.core.frozen import frozen
 from agentflow.core.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart, user
 from agentflow.core.session import Compaction, Session
 from agentflow.core.templates import HistoryConfig
+from agentflow.handler.estimate import size_of, size_of_message
 
 NO_ANSWER = "(no answer in words)"
 """Stands in history for an answer without text: providers refuse an empty message."""
@@ -17,20 +19,36 @@ _CLOSING = re.compile(
 )
 
 
-def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[list[Message], int]:
-    """``(messages, at)``: history as ``history`` says, then the prompt at index ``at``.
+@frozen
+class Opening:
+    """What a prompt begins with: ``messages`` of which those before ``at`` are history, the prompt's own is the last.
+
+    ``size`` is the estimated characters of that history, of which no message was measured anew.
+    """
+
+    messages: list[Message]
+    at: int
+    size: int
+
+
+def opening(session: Session, history: HistoryConfig, prompt: Message) -> Opening:
+    """History as ``history`` says, then the prompt.
 
     The data context precedes the first user message, as a separate part that the provider may cache: it is the same for
     every prompt, and its text never has the authority of a system prompt.
     """
     messages: list[Message] = []
+    size = 0
     if history.use_session_history:
         compaction = session.compaction if history.compact_after_tokens is not None else None
-        exchanges = session.turns(history.history_turns_to_include)
+        messages.extend(summary_messages(compaction))
+        count = session.turn_count
+        most = history.history_turns_to_include
+        start = 0 if most is None else count - min(count, max(0, most))
         if compaction is not None:
-            messages.extend(summary_messages(compaction))
-            exchanges = exchanges[max(0, compaction.turns - (session.turn_count - len(exchanges))) :]
-        for exchange in exchanges:
+            start = max(start, compaction.turns)
+        size = sum(map(size_of_message, messages)) + session.size(size_of_message, start)
+        for exchange in session.turns(max(0, count - start)):
             messages.extend(exchange)
     at = len(messages)
     messages.append(prompt)
@@ -39,7 +57,9 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> tuple[
         if text:
             first = messages[0]
             messages[0] = Message(first.role, (TextPart(text, cache="auto"), *first.parts))
-    return messages, at
+            if at:
+                size += size_of(text)
+    return Opening(messages, at, size)
 
 
 def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:

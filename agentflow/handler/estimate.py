@@ -6,7 +6,7 @@ has seen, and only what came since is estimated, at the tokens a character that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import cast
 
@@ -22,6 +22,7 @@ from agentflow.core.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
 )
 from agentflow.core.values import to_json
 
@@ -32,17 +33,28 @@ _FRAME = 16
 """Characters, at most, that a dialect adds around each message, and around all of them."""
 _PRIOR = 1_000
 """Characters at which what a model's usage says weighs as much as what was assumed before."""
-_LEAST, _MOST = 0.1, 1.0
-_MODELS = 1_000
+_LOWEST, _HIGHEST = 0.1, 1.0
+_MOST = 1_000
+"""Models, and tools, that are remembered."""
 
 
 class Calibration:
-    """Tokens a character of each model, by the last usage it reported. Shared by the prompts of a turn loop."""
+    """Tokens a character of each model, by the last usage it reported, and characters of tools. Shared by a turn loop's prompts."""
 
-    __slots__ = ("_ratios",)
+    __slots__ = ("_ratios", "_tools")
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
+        self._tools: dict[int, tuple[ToolSpec, int]] = {}
+
+    def size_of_tool(self, tool: ToolSpec) -> int:
+        """Characters of a tool's description and schema."""
+        known = self._tools.get(id(tool))
+        if known is None:
+            if len(self._tools) >= _MOST:
+                self._tools.clear()
+            known = self._tools[id(tool)] = (tool, size_of(tool.description) + len(to_json(tool.input_schema)))
+        return known[1]
 
     def ratio(self, model: str) -> float:
         """Tokens a character."""
@@ -50,16 +62,19 @@ class Calibration:
 
     def learn(self, model: str, characters: int, tokens: int) -> None:
         """Note that ``characters`` were ``tokens``."""
-        if len(self._ratios) >= _MODELS and model not in self._ratios:
+        if len(self._ratios) >= _MOST and model not in self._ratios:
             self._ratios.clear()
         ratio = (tokens + _PRIOR / CHARACTERS_PER_TOKEN) / (characters + _PRIOR)
-        self._ratios[model] = min(_MOST, max(_LEAST, ratio))
+        self._ratios[model] = min(_HIGHEST, max(_LOWEST, ratio))
 
 
 class Estimator:
-    """The input tokens of one prompt's requests. ``counted`` says that the provider has counted what came first."""
+    """The input tokens of one prompt's requests. ``counted`` says that the provider has counted what came first.
 
-    __slots__ = ("_calibration", "_characters", "_covered", "_known", "_measured", "_model")
+    ``before`` is the number of messages at their beginning that are measured already, and their characters.
+    """
+
+    __slots__ = ("_calibration", "_characters", "_covered", "_known", "_measured", "_model", "before")
 
     def __init__(self, model: str, calibration: Calibration) -> None:
         self._model = model
@@ -68,6 +83,7 @@ class Estimator:
         self._characters = 0
         self._known = 0
         self._covered = 0
+        self.before: tuple[int, int] = (0, 0)
 
     @property
     def counted(self) -> bool:
@@ -77,9 +93,10 @@ class Estimator:
     def input_tokens(self, request: ModelRequest) -> int:
         """Tokens of ``request``, which begins with the messages of the last one."""
         if not self._measured:
-            self._characters = _FRAME + size_of(request.system)
+            self._measured, characters = self.before
+            self._characters = _FRAME + size_of(request.system) + characters
             for tool in request.tools:
-                self._characters += size_of(tool.description) + len(to_json(tool.input_schema))
+                self._characters += self._calibration.size_of_tool(tool)
         messages = request.messages
         for at in range(self._measured, len(messages)):
             self._characters += size_of_message(messages[at])
@@ -99,11 +116,6 @@ class Estimator:
             self._covered = self._characters
 
 
-def estimate(messages: Iterable[Message]) -> int:
-    """Tokens of messages, estimated from their length alone."""
-    return sum(map(size_of_message, messages)) // CHARACTERS_PER_TOKEN
-
-
 def size_of(text: str) -> int:
     """Characters of a text, as tokens see them: other scripts than Latin count for their bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -113,7 +125,7 @@ def size_of_message(message: Message) -> int:
     """Characters of a message; an image, document or sound counts as 1,600 tokens."""
     characters = _FRAME
     for part in message.parts:
-        kind: type[Part] = part.__class__  # an exact test is fast: a long history is walked before a session's prompt
+        kind: type[Part] = part.__class__
         if kind is TextPart or kind is ThinkingPart:
             characters += size_of(cast(TextPart, part).text)
         elif kind is ToolResultPart:

@@ -129,7 +129,10 @@ class PromptRun:
         parts = prompt.parts
         if prompt.schema_text and not profile.native_json_schema:
             parts = (*parts, TextPart(prompt.schema_text))
-        self._messages, self._at = opening(call.session, prompt.history, Message("user", parts))
+        begun = opening(call.session, prompt.history, Message("user", parts))
+        self._messages, self._at = begun.messages, begun.at
+        if self._estimator is not None:
+            self._estimator.before = (begun.at, begun.size)
         self._prompt_cache: PromptCache | None = caching.default if prompt.prompt_cache is None else prompt.prompt_cache
         self._cache_key = ""
         if self._prompt_cache is not False:
@@ -277,6 +280,8 @@ class PromptRun:
             if "opening" in record:
                 self._system = record["system"]
                 self._messages = [read_message(each) for each in record["opening"]]
+                if self._estimator is not None:
+                    self._estimator.before = (0, 0)
                 self._at = record["at"]
             self._note(record["response"])
             response = read_response(record["response"])

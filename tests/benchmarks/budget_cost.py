@@ -12,8 +12,9 @@ import time
 
 from agentflow import AgentFlow, Limits, Price, ScriptedProvider
 from agentflow.core.messages import Message, ModelRequest, user
+from agentflow.core.session import Session
 from agentflow.core.spending import Quote
-from agentflow.handler.estimate import Calibration, Estimator
+from agentflow.handler.estimate import Calibration, Estimator, size_of_message
 from agentflow.runtime.reservation import RunPurse
 from tests.benchmarks.loop_hold import Ticker
 
@@ -43,9 +44,23 @@ def estimate(length: int, times: int) -> float:
     return (time.process_time() - began) / times * 1e6
 
 
-async def crowd(count: int) -> float:
+def opened(length: int, times: int) -> float:
+    """Microseconds of the size of what a prompt begins with, after ``length`` messages of its conversation."""
+    session = Session()
+    exchange = (user("a message of some words, as they come " * 5),) * 2
+    for _ in range(length // 2):
+        session.commit(exchange)
+    session.size(size_of_message)
+    began = time.process_time()
+    for _ in range(times):
+        session.commit(exchange)
+        session.size(size_of_message)
+    return (time.process_time() - began) / times * 1e6
+
+
+async def crowd(count: int) -> tuple[float, float]:
     """Longest hold of the loop, in milliseconds of processor time less the collector's, by ``count`` runs at once, each with
-    a budget of its own."""
+    a budget of its own; and the collector's longest pause."""
     model = ScriptedProvider(lambda request: "a few words")
     prices = {"scripted:*": Price(1, 1)}
     async with AgentFlow(provider=model, limits=Limits(tokens=100_000, usd=1), prices=prices) as flow:
@@ -58,7 +73,7 @@ async def crowd(count: int) -> float:
         finally:
             ticking.cancel()
             gc.callbacks.remove(ticker.collected)
-    return max(ticker.holds) * 1e3
+    return max(ticker.holds) * 1e3, max(ticker.collections, default=0.0) * 1e3
 
 
 def main() -> None:
@@ -69,8 +84,12 @@ def main() -> None:
     print(f"a reservation and its return      {reservation(times):8.2f} us   (at most 3)")
     for length in (10, 1_000, 10_000):
         print(f"an estimate after {length:6,} messages {estimate(length, max(10, int(200 * effort))):8.2f} us")
+    for length in (10, 1_000, 10_000):
+        print(f"a prompt's first  {length:6,} messages {opened(length, max(10, int(200 * effort))):8.2f} us")
     count = max(10, int(1_000 * effort))
-    print(f"{count:,} runs at once: longest hold {asyncio.run(crowd(count)):8.1f} ms of processor time   (at most 50)")
+    hold, pause = asyncio.run(crowd(count))
+    print(f"{count:,} runs at once: longest hold {hold:8.1f} ms of processor time   (at most 50)")
+    print(f"{'':18}collector at most {pause:8.1f} ms")
 
 
 if __name__ == "__main__":
