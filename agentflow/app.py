@@ -166,6 +166,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             sandbox=sandbox or settings.sandbox,
         )
         paces = read_rates({**settings.rates, **(rates or {})})
+        pace = ProcessRates(paces) if paces else None
         self.router = Router(
             model or settings.model,
             provider=provider,
@@ -174,7 +175,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             settings=settings.model_settings,
             gate=settings.concurrency or DEFAULT_GATE,
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
-            rates=ProcessRates(paces) if paces else None,
+            rates=pace,
         )
         store = None if durable is None else open_store(durable, sync)
         reuse = None if store is None else Reuse(store.results, self.redactor)
@@ -196,7 +197,7 @@ class AgentFlow(OperationMethods, DurableMethods):
         embedder = (embeddings or settings.embeddings) if memory is None else None
         if isinstance(embedder, str):
             url = embeddings_url or settings.embeddings_url
-            embedder = Embeddings(embedder, base_url=url, prices=self.router.prices)
+            embedder = Embeddings(embedder, base_url=url, prices=self.router.prices, rates=pace)
         index = (
             FileMemory(cached, files=self.files, ranker=ranker, sources=sources, embedder=embedder)
             if memory is None

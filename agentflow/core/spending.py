@@ -5,7 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.messages import ModelResponse
+from agentflow.core.provider_errors import (
+    CallTimeout,
+    ConnectionLost,
+    ConnectionRefused,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    IncompleteStream,
+    ProtocolError,
+)
+
+_UNSENT = (ConnectionRefused, ConnectTimeout)
+_UNDERWAY = (FirstByteTimeout, IdleTimeout, CallTimeout, ConnectionLost, IncompleteStream, ProtocolError)
+
+
+def may_be_billed(error: BaseException) -> bool:
+    """Whether the provider was at work on a call that ended with ``error`` before anything had arrived."""
+    if isinstance(error, ProviderError):
+        return isinstance(error, _UNDERWAY) and not isinstance(error, _UNSENT)
+    return not isinstance(error, ConfigurationError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.events import (
     AttemptStarted,
     ModelStarted,
@@ -30,18 +29,10 @@ from agentflow.core.messages import (
     Waiting,
 )
 from agentflow.core.ports import ProviderAdapter
-from agentflow.core.provider_errors import (
-    CallTimeout,
-    ConnectionLost,
-    ConnectionRefused,
-    ConnectTimeout,
-    FirstByteTimeout,
-    IdleTimeout,
-    IncompleteStream,
-    ProtocolError,
-)
+from agentflow.core.provider_errors import CallTimeout, IncompleteStream
 from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
+from agentflow.core.spending import may_be_billed
 from agentflow.core.work import LONG_TEXT
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
@@ -60,10 +51,6 @@ class Account(Protocol):
     def waits(self, over: bool) -> None:
         """The call begins to wait for its turn, or has waited."""
         ...
-
-
-_UNSENT = (ConnectionRefused, ConnectTimeout)
-_UNDERWAY = (FirstByteTimeout, IdleTimeout, CallTimeout, ConnectionLost, IncompleteStream, ProtocolError)
 
 
 def model_turn(
@@ -146,7 +133,7 @@ async def _answer(
                     if charged:
                         await account.again(request)
                     charged = False
-                elif attempt.error is not None and (arrived or _is_charged(attempt.error)):
+                elif attempt.error is not None and (arrived or may_be_billed(attempt.error)):
                     lost.append(account.broken(request, arrived))
                     charged = True
                     if progress is not None:
@@ -166,7 +153,7 @@ async def _answer(
                 "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
             )
     except BaseException as error:
-        if response is None and sent and not charged and (arrived or _is_charged(error)):
+        if response is None and sent and not charged and (arrived or may_be_billed(error)):
             lost.append(account.broken(request, arrived))
             if progress is not None:
                 progress.lost = lost
@@ -174,13 +161,6 @@ async def _answer(
     finally:
         await stream.aclose()
     return response
-
-
-def _is_charged(error: BaseException) -> bool:
-    """Whether the provider was at work on a call that ended so before anything had arrived."""
-    if isinstance(error, ProviderError):
-        return isinstance(error, _UNDERWAY) and not isinstance(error, _UNSENT)
-    return not isinstance(error, ConfigurationError)
 
 
 class _Progress:

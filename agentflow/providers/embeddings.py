@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, cast
 
 from agentflow.core.call import CallContext
+from agentflow.core.errors import LimitExceeded
 from agentflow.core.events import ModelStarted, WaitStarted
 from agentflow.core.messages import (
     Message,
@@ -19,9 +21,12 @@ from agentflow.core.messages import (
     OtherPart,
     TextPart,
     Usage,
+    Waiting,
 )
+from agentflow.core.ports import ProviderAdapter
 from agentflow.core.provider_errors import IncompleteStream, ProtocolError
-from agentflow.core.spending import Reservation
+from agentflow.core.scope import Scope
+from agentflow.core.spending import Reservation, may_be_billed
 from agentflow.lib.redact import Secret
 from agentflow.providers import faults
 from agentflow.providers.decoding import count
@@ -68,44 +73,108 @@ class Embeddings:
         """
         messages = tuple([Message("user", (TextPart(text),)) for text in texts])
         request = ModelRequest(messages, model=self.model, stream=False)
+        request = replace(request, input_tokens=estimate_tokens(request), priority=0 if call is None else call.priority)
         if call is None:
-            return _vectors(await self._answer(request), len(texts))
-        reserved = await self._reserve(request, call)
+            return _vectors(await self._answer(request, None), len(texts))
+        bill = _Bill(request, call, self._prices, self._adapter)
+        await bill.reserve()
         try:
             call.run.charge_model_call()
             # the texts are those of the files, which no event repeats
             with call.scope(ModelStarted, turn=_MODEL_TURN, model=self.model) as scope:
-                response = await self._answer(request)
+                response = await self._answer(request, bill)
                 scope.set(model=response.model, cost_usd=response.cost_usd, usage=response.usage, stop_reason="end")
             call.run.charge_usage(response.usage, response.cost_usd)
         finally:
-            if reserved is not None:
-                reserved.free()
+            bill.free()
         return _vectors(response, len(texts))
-
-    async def _reserve(self, request: ModelRequest, call: CallContext) -> Reservation | None:
-        """Set aside what the call may cost, where the run's tokens or money are bounded."""
-        purse = call.run.purse
-        if purse is None:
-            return None
-        tokens = estimate_tokens(request)
-        quote = await self._prices.quote(self._adapter, self.model, tokens) if purse.priced else None
-        reserved = purse.reserve(tokens, _ANSWER_TOKENS, quote, self.model)
-        if reserved.waits:
-            with call.scope(WaitStarted, call.path, reason="budget"):
-                await reserved.granted()
-        return reserved
 
     async def aclose(self) -> None:
         """Close connections."""
         await self._adapter.aclose()
 
-    async def _answer(self, request: ModelRequest) -> ModelResponse:
+    async def _answer(self, request: ModelRequest, bill: _Bill | None) -> ModelResponse:
+        """The answer of the server. An attempt that broke after it was sent is on the ``bill``, and so is the next."""
+        sent = charged = False
         async with aclosing(self._adapter.stream(request)) as stream:
-            async for delta in stream:
-                if delta.response is not None:
-                    return delta.response
+            try:
+                async for delta in stream:
+                    if delta.response is not None:
+                        return delta.response
+                    if delta.wait is not None:
+                        sent = delta.wait.over
+                        if bill is not None:
+                            bill.wait(delta.wait)
+                    elif delta.attempt is not None:
+                        sent, error = True, delta.attempt.error
+                        if delta.attempt.outcome is None and charged and bill is not None:
+                            await bill.reserve(exact=True)
+                            charged = False
+                        elif bill is not None and error is not None and may_be_billed(error):
+                            bill.broken()
+                            charged = True
+            except BaseException as error:
+                if bill is not None:
+                    bill.waited(error)
+                    if sent and not charged and may_be_billed(error):
+                        bill.broken()
+                raise
         raise IncompleteStream("the server gave no vectors", provider=_DIALECT, model=request.model)
+
+
+class _Bill:
+    """What one call costs the run of ``call``, and what it waits for."""
+
+    def __init__(self, request: ModelRequest, call: CallContext, prices: Prices, adapter: ProviderAdapter) -> None:
+        self._request = request
+        self._call = call
+        self._prices = prices
+        self._adapter = adapter
+        self._reserved: Reservation | None = None
+        self._wait: Scope[CallContext] | None = None
+
+    async def reserve(self, *, exact: bool = False) -> None:
+        """Set aside what the call may cost, where the run's tokens or money are bounded."""
+        self.free()
+        purse, request, call = self._call.run.purse, self._request, self._call
+        if purse is None:
+            return
+        tokens = request.input_tokens
+        quote = await self._prices.quote(self._adapter, request.model, tokens) if purse.priced else None
+        self._reserved = reserved = purse.reserve(
+            tokens, _ANSWER_TOKENS, quote, request.model, priority=call.priority, exact=exact
+        )
+        if reserved.waits:
+            with call.scope(WaitStarted, call.path, reason="budget"):
+                await reserved.granted()
+
+    def free(self) -> None:
+        """Give back what was set aside."""
+        if self._reserved is not None:
+            self._reserved.free()
+
+    def broken(self) -> None:
+        """Charge an attempt that has no answer: the server may have billed it."""
+        tokens = self._request.input_tokens
+        usage = Usage(tokens, requests=1, estimated_tokens=tokens)
+        try:
+            self._call.run.charge_usage(usage, self._prices.cost_of(self._adapter, self._request.model, usage))
+        except LimitExceeded:
+            pass  # what ended the attempt is raised; the next one will find the limit met
+
+    def wait(self, wait: Waiting) -> None:
+        """The call begins to wait, or has waited."""
+        if wait.over:
+            self.waited()
+        else:
+            self._wait = self._call.scope(WaitStarted, self._call.path, reason=wait.reason)
+            self._wait.__enter__()
+
+    def waited(self, error: BaseException | None = None) -> None:
+        """The wait, if there is one, has ended."""
+        scope, self._wait = self._wait, None
+        if scope is not None:
+            scope.__exit__(None if error is None else type(error), error, None)
 
 
 class _EmbeddingsAdapter(OpenAIProvider):

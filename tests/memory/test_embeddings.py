@@ -7,13 +7,14 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ConfigurationError, ContextGenerationInput, LimitExceeded, Limits
+from agentflow import AgentFlow, ConfigurationError, ContextGenerationInput, LimitExceeded, Limits, Rate
 from agentflow.cli.search import index_command, search_command, serve_jsonl
 from agentflow.core.errors import ProviderError
-from agentflow.core.events import ModelFinished, Warning
+from agentflow.core.events import ModelFinished, WaitFinished, Warning
 from agentflow.memory import FileMemory
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.prices import Price, Prices
@@ -175,6 +176,40 @@ async def test_money_is_set_aside_before_texts_are_sent(tmp_path: Path, server: 
     async with AgentFlow("offline", root=tmp_path, embeddings=cheap) as flow:
         result = await flow.run(program, limits=Limits(usd=1.0))
     assert result.cost == pytest.approx(result.usage.input_tokens / 1e6)
+
+
+async def test_what_a_server_may_have_billed_is_paid_for(tmp_path: Path, server: EmbeddingServer) -> None:
+    """An attempt that was sent and not answered counts by estimate, and the next one has to fit beside it."""
+    write(tmp_path, {"river.py": "# a stream\n"})
+    program = '(get_context (query "stream"))'
+    server.failures, server.status = 1, 0
+    async with AgentFlow("offline", root=tmp_path, embeddings=embedder(server, tries=2)) as flow:
+        result = await flow.run(program)
+        lost = result.usage.estimated_tokens
+        assert len(server.asked) == 3 and result.usage.requests == 3 and lost > 0
+        assert result.usage.total_tokens == lost + sum(len(text.split()) for text in server.texts[1:])
+    server.asked.clear()
+    server.failures = 1
+    write(tmp_path, {"river.py": "# another stream\n"})
+    async with AgentFlow("offline", root=tmp_path, embeddings=embedder(server, tries=2)) as flow:
+        with pytest.raises(LimitExceeded) as caught:
+            await flow.run(program, max_tokens=lost + 4)
+    assert len(server.asked) == 1 and caught.value.usage is not None and caught.value.usage.total_tokens <= lost + 4
+
+
+async def test_the_flows_rates_hold_for_vectors(
+    tmp_path: Path, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question waits until the texts that were sent before it are a minute's share behind, and the run says so."""
+    monkeypatch.setenv("AGENTFLOW_EMBEDDINGS_KEY", "sk-toy-0123456789")
+    write(tmp_path, {"river.py": "# " + "a " * 620})
+    waits: list[str] = []
+    rates = {"openai:toy": Rate(tokens_per_min=6_000)}
+    options: dict[str, Any] = {"embeddings": "toy", "embeddings_url": server.url, "rates": rates}
+    async with AgentFlow("offline", root=tmp_path, **options) as flow:
+        flow.subscribe(lambda event: waits.append(event.reason) if isinstance(event, WaitFinished) else None)
+        await flow.run('(get_context (query "stream"))')
+    assert waits == ["rate"] and len(server.asked) == 2
 
 
 async def test_the_command_makes_vectors_and_searches_by_them(

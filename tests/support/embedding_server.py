@@ -1,7 +1,7 @@
 """A loopback server of ``/v1/embeddings`` whose toy model is deterministic: words of one meaning are one direction.
 
 ``server.asked`` records the texts of each request. ``meanings`` lists words that mean the like; ``size`` is the length of
-vectors, ``failures`` how many requests are answered with ``status`` before any other.
+vectors, ``failures`` how many requests are answered with ``status`` before any other (0: not at all).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class EmbeddingServer:
         self.asked.append(request["input"])
         if self.failures:
             self.failures -= 1
-            self._write(writer, self.status, {"error": {"message": "no vectors today", "type": "server_error"}})
+            if self.status:
+                self._write(writer, self.status, {"error": {"message": "no vectors today", "type": "server_error"}})
         else:
             rows = [{"index": n, "embedding": self.vector(text)} for n, text in enumerate(request["input"])]
             usage = {"prompt_tokens": sum(len(text.split()) for text in request["input"])}
