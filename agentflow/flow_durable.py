@@ -227,6 +227,11 @@ class DurableMethods:
         """The durable run of this id, or None. Raises as :meth:`start`."""
         return await self._durable_runs().find(run_id)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the flow stores runs."""
+        return self._durable is not None
+
     def _durable_runs(self) -> DurableRuns:
         if self._durable is None:
             raise ConfigurationError(

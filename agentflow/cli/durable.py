@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agentflow.runtime.durable_run import DurableRun
     from agentflow.runtime.plan import RunPlan
 
-_OPTIONS = ("model", "base_url", "root", "tasks", "workflows", "allow", "session")
+_OPTIONS = ("app", "model", "base_url", "root", "tasks", "workflows", "allow", "session")
 """The options that belong to what a command asks for."""
 
 
@@ -78,7 +78,7 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
 def adopting(run_id: str, name: str, options: DurableOptions) -> str:
     """The command that goes on with a run as the program ``name`` is now."""
     words = ["agentflow", "resume", run_id, "--program", name]
-    for each in ("db", "model", "base_url", "root", "tasks", "workflows", "sandbox"):
+    for each in ("app", "db", "model", "base_url", "root", "tasks", "workflows", "sandbox"):
         value = getattr(options, each)
         words += [] if value is None else [f"--{each.replace('_', '-')}", value]
     return shlex.join(words)

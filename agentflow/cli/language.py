@@ -12,7 +12,7 @@ from typing import Any
 from agentflow.cli.common import Exit, read_program, write_json, write_out
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo, info_of_schema
+from agentflow.core.names import NameInfo, Names, info_of_schema
 from agentflow.core.source import Source
 from agentflow.core.templates import TaskTemplate
 from agentflow.executors.tool_specs import SCHEMAS
@@ -34,18 +34,19 @@ def check_files(
     tasks: str | None = None,
     bindings: Iterable[str] | None = None,
     limits: Limits | None = None,
+    names: Names | None = None,
     reader: Reader = read_program,
 ) -> int:
     """Report all errors that can be found in programs without running them.
 
     ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``tasks`` a
-    directory of XML templates they may call; ``bindings`` the variables the host binds, and then no others. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
+    directory of XML templates they may call, ``names`` a flow's own in its place; ``bindings`` the variables the host binds, and then no others. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
     file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error`` for what is
     malformed or certain to fail when it is reached, ``warning`` for such a thing that the program catches, and for a name
     that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
     Raises UsageError for a file that cannot be read.
     """
-    names = _ShippedNames(read_directory(tasks) if tasks is not None else ())
+    names = names or _ShippedNames(read_directory(tasks) if tasks is not None else ())
     files: list[dict[str, Any]] = []
     errors = warnings = 0
     for path in paths:

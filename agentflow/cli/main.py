@@ -12,6 +12,7 @@ import typer
 from agentflow.cli.common import guarded, read_expression, read_program, run_async
 from agentflow.cli.memory import memory
 from agentflow.cli.options import (
+    Application,
     AsJson,
     DemoOptions,
     Directory,
@@ -150,13 +151,22 @@ def check(
         ),
     ] = None,
     tasks: Tasks = None,
+    app: Application = None,
     json: AsJson = False,
 ) -> None:
     """Say everything that is wrong with programs, without running them."""
     from agentflow.cli.language import check_files
 
-    bindings = [each.partition("=")[0] for each in bind] if bind else None
-    sys.exit(guarded(lambda: check_files(files, as_json=json, bindings=bindings, tasks=tasks), as_json=json))
+    def work() -> int:
+        bindings = [each.partition("=")[0] for each in bind] if bind else None
+        names = None
+        if app is not None:
+            from agentflow.cli.application import load_flow
+
+            names = load_flow(app).engine.names()
+        return check_files(files, as_json=json, bindings=bindings, tasks=tasks, names=names)
+
+    sys.exit(guarded(work, as_json=json))
 
 
 @app.command("fmt")

@@ -38,6 +38,14 @@ EmbeddingUrl = Annotated[
 ]
 Tasks = Annotated[str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")]
 Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
+Application = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:FLOW",
+        help="The flow of a Python module of yours, with its tasks, tools and workflows, in place of one made by options.",
+    ),
+]
 Database = Annotated[
     str | None,
     typer.Option("--db", metavar="URL", help="The durable runs, as sqlite:///runs.db. Default: the command's own."),
@@ -69,6 +77,7 @@ class ModelOptions:
 class FlowOptions(ModelOptions):
     """The options of a command that configure its flow. A field named like a setting overrides it."""
 
+    app: Application = None
     tasks: Tasks = None
     workflows: Annotated[
         str | None, typer.Option("--workflows", metavar="DIR", help="Saved workflows that programs may call.")
@@ -380,6 +389,10 @@ def answerer() -> Any:
 @contextlib.asynccontextmanager
 async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[AgentFlow, None]:
     """The flow that ``options`` and the settings describe; ``overrides`` are arguments of AgentFlow."""
+    if options.app is not None:
+        async with _application(options.app, options, durable="durable" in overrides) as flow:
+            yield flow
+        return
     from agentflow.app import AgentFlow
 
     settings = options.settings()
@@ -396,4 +409,19 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         **overrides,
     }
     async with AgentFlow(**cast(Any, arguments)) as flow:
+        yield flow
+
+
+@contextlib.asynccontextmanager
+async def _application(where: str, options: FlowOptions, *, durable: bool) -> AsyncGenerator[AgentFlow, None]:
+    """The flow of ``--app``, within the limits of the command line, and with somebody at the terminal to ask."""
+    from agentflow.cli.application import check_durable, check_options, load_flow
+
+    check_options(options)
+    async with load_flow(where) as flow:
+        if durable:
+            check_durable(flow, where)
+        limits = parse_limits(options.limit or (), flow.limits).lowered(options.max_cost, options.max_tokens)
+        flow.limits = flow.engine.limits = limits
+        flow.engine.attend(approver(options.approve), None if durable else answerer())
         yield flow

@@ -102,6 +102,11 @@ class Engine:
 
     # -- runs -----------------------------------------------------------------------------------------------------
 
+    def attend(self, approver: Approver | None, answerer: Answerer | None) -> None:
+        """Ask these where nobody was named to answer approval requests, or the questions of programs."""
+        self._approver = self._approver or approver
+        self._answerer = self._answerer or answerer
+
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Give every event of every later run to ``observer``; the returned function ends that."""
         self.observers.append(observer)
