@@ -241,7 +241,7 @@ class ProgramMethods:
         else:
             environment = SexpEnvironment(dict(bindings or {}))
         defined = outer.definitions if outer is not None else None
-        grants = await self.engine.granted(allow, source, environment, defined)
+        grants = None if allow is None else await self.engine.granted(allow, source, environment, defined)
         if outer is not None:
             grants = narrowed(outer.grants, grants)
         compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits, defined=defined)

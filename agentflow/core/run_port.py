@@ -22,6 +22,9 @@ from agentflow.core.templates import TaskTemplate
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
 
+PAID_TEXT = 1_000
+"""Characters of a text up to which the effect that it belongs to has paid for it (see :meth:`RunPortOf.charge_text`)."""
+
 
 class RunServicesOf(Protocol[C]):
     """What things inside a run may ask it to start. The engine that opened the run does it."""

@@ -11,12 +11,8 @@ from functools import cached_property
 from agentflow.core.frozen import frozen
 
 _EXCERPT_WIDTH = 160
-_FILE_NAME = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""")
-
-
-def is_file_name(text: str) -> bool:
-    """Whether a program text looks like the name of a program file, given where the text was wanted."""
-    return _FILE_NAME.fullmatch(text) is not None
+is_file_name = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""").fullmatch
+"""Matches a program text that looks like the name of a program file, given where the text was wanted."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ from agentflow.core.messages import (
 )
 from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.results import NO_USAGE
+from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.spending import Purse, Quote, Reservation
 from agentflow.core.values import plain
 from agentflow.handler.answer import OutputSchema
@@ -349,7 +350,8 @@ class PromptRun:
                 if self._reserved is not None:
                     self._reserved.free()
                     self._reserved.check(response)
-        run.charge_text(len(response.text))
+        if len(text := response.text) > PAID_TEXT:
+            run.charge_text(len(text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)
         messages = self._messages
         message = answer_message(response)

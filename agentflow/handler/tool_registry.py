@@ -24,6 +24,7 @@ from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_reason
 from agentflow.core.reuse import reuse_unavailable
+from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
 from agentflow.core.values import to_json
@@ -43,9 +44,6 @@ RETRY_MOST_S = 5.0
 
 
 _REGISTER = "call register_tool(spec, executor), or add_tool(function)"
-
-_SMALL = 1_000
-"""Characters of a result up to which its effect has paid for it."""
 
 
 class ToolRegistry:
@@ -187,7 +185,7 @@ class ToolRegistry:
             if isinstance(tool, Tool):
                 result = await (_with_retries if tool.retries else _once)(tool, arguments, inner)
                 longest, size = inner.run.limits.output_chars, len(result.content)
-                if size > _SMALL:
+                if size > PAID_TEXT:
                     inner.run.charge_text(size)
                 if size > longest:
                     result = _capped(result, longest)

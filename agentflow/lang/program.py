@@ -37,6 +37,8 @@ from agentflow.lang.trace import CodeInfo, stamp
 
 EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules whose functions write code for the nodes of a program; importing them is what declares them."""
+_TEXT = "<string>"
+"""The name of a program that is given as text."""
 _SHALLOW = 30
 _MAYBE_LARGE = 500
 """Nodes of program text from which on it is worth looking how much code they are."""
@@ -54,10 +56,10 @@ class Program:
 
     __slots__ = (
         "__weakref__",
-        "_fitted",
         "_parts",
         "allow",
         "filename",
+        "fitted",
         "free",
         "limits",
         "own",
@@ -77,7 +79,7 @@ class Program:
         self.source = source
         self.filename = filename
         self._parts = parts
-        self._fitted: object = None
+        self.fitted: object = None
         self.free = free
         self.own = own
         self.allow = allow
@@ -104,14 +106,14 @@ class Program:
         A name under which the program itself defines a task need only still be no variable. ``revision`` is equal as
         long as every name means the same, None where that is not known: names are compared once for each.
         """
-        if revision is not None and revision == self._fitted:
+        if revision is not None and revision == self.fitted:
             return True
         for name, info in self.free.items():
             now = describe(name)
             own = name in self.own and now.kind != "variable" and info.kind != "variable"
             if not (now is info or own or now == info):
                 return False
-        self._fitted = revision
+        self.fitted = revision
         return True
 
     def __repr__(self) -> str:
@@ -144,6 +146,22 @@ class ProgramCache:
                 if program.fits(describe, revision):
                     self._programs.move_to_end(key)
                     return program
+        return None
+
+    def current(
+        self, program: Program | Source | str, allow: frozenset[str] | None, limits: Limits, revision: object
+    ) -> Program | None:
+        """``program`` as it is, or as it is kept, if it is known to fit at ``revision``: without a look at its names."""
+        if isinstance(program, Program):
+            same = program.allow == allow and (program.limits is limits or program.limits == limits)
+            return program if same and program.fitted == revision else None
+        text = program if isinstance(program, str) else program.text
+        name = _TEXT if isinstance(program, str) else program.name
+        with self._lock:
+            kept = self._programs.get((name, text, allow, limits.source_bytes, limits.nesting, limits.nodes), ())
+            for each in kept:
+                if each.fitted == revision:
+                    return each
         return None
 
     def add(self, key: tuple[Any, ...], program: Program) -> None:
@@ -293,7 +311,7 @@ def describer(names: Names | None, variables: frozenset[str] = frozenset()) -> D
 
 def as_source(source: Source | str) -> Source:
     """Text as a Source."""
-    return Source("<string>", source) if isinstance(source, str) else source
+    return Source(_TEXT, source) if isinstance(source, str) else source
 
 
 def _compile(

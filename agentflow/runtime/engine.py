@@ -245,6 +245,10 @@ class Engine:
 
         What is small and needs no budget is compiled on the spot.
         """
+        if (revision := self._revision(env, defined)) is not None:
+            ready = self._cache.current(program, grants, limits or self.limits, revision)
+            if ready is not None:
+                return ready
         if budget is None and is_small(program if isinstance(program, str) else program.text):
             return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
         running_loop()  # raises, in words, where there is none
@@ -272,8 +276,7 @@ class Engine:
         """The program itself if it fits as it is, and the arguments of :func:`compile_program` for it."""
         limits = limits or self.limits
         names = self.names(env, defined)
-        only_ours = defined is None and not bindings and (env is None or env.is_empty)
-        revision = (self.tasks.revision, self.tools.revision) if only_ours else None
+        revision = None if bindings else self._revision(env, defined)
         source, found = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
@@ -289,6 +292,11 @@ class Engine:
             "cache": self._cache,
             "revision": revision,
         }
+
+    def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:
+        """Equal as long as every name means the same to a program; None where it has names besides the flow's."""
+        ours = defined is None and (env is None or env.is_empty)
+        return (self.tasks.revision, self.tools.revision) if ours else None
 
     def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
         """What names are to a program in ``env``, around which programs ``defined`` tasks."""

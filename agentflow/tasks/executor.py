@@ -19,6 +19,7 @@ from agentflow.core.messages import Part, TextPart
 from agentflow.core.notes import Notes
 from agentflow.core.ports import FilePort, Prompt, PromptRunner
 from agentflow.core.results import TaskResult
+from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.shared_list import HELD
 from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.functions import FunctionCalls
@@ -106,7 +107,8 @@ class AtomicTaskExecutor:
             text = compiled.prompt
             simple = not text.functions and HELD.isdisjoint(map(type, values.values()))
             goal = text.render(values) if simple else await _called(text, compiled, values, functions)
-            call.run.charge_text(len(goal))
+            if len(goal) > PAID_TEXT:
+                call.run.charge_text(len(goal))
             if compiled.template.is_function:
                 return Execution(TaskResult("COMPLETE", goal, notes=_notes(compiled, settings)), goal=goal)
             if not goal.strip():
