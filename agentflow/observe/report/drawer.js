@@ -28,7 +28,7 @@ class Drawer {
     if (node.kind === "model") parts.push(this.call(node));
     else if (node.kind === "tool") parts.push(section("arguments", json(start.arguments)));
     else if (node.kind === "context") parts.push(section("question", json(start.input)), section("files", json(end.paths)));
-    else if (start.request) parts.push(section("request", json(start.request)));
+    else if (start.request) parts.push(section("request", json(filled(start.request))));
     if (end.result) parts.push(result(end.result));
     const attempts = node.children.filter((child) => child.kind === "attempt");
     if (attempts.length) parts.push(section("attempts", table(["", "outcome", "time", ""], attempts.map((each) => attemptRow(each, this.run)))));
@@ -130,6 +130,12 @@ function copyButton(text, make) {
     if (navigator.clipboard && isSecureContext) navigator.clipboard.writeText(said).then(() => { button.textContent = "copied"; }, offer);
     else offer();
   } }, text);
+}
+
+// An object without the fields that hold nothing.
+function filled(value) {
+  const empty = (each) => each === null || each === "" || each === 0 || (typeof each === "object" && !Object.keys(each).length);
+  return Object.fromEntries(Object.entries(value).filter(([, each]) => !empty(each)));
 }
 
 function json(value) { return element("pre", { class: "json" }, visible(value === undefined ? "" : JSON.stringify(value, null, 2))); }

@@ -110,6 +110,7 @@ class ProgramPane {
       element("option", { value: String(at) }, visible(`${at + 1} of ${nodes.length}: ${node.path} ${node.state}`))));
     this.view.timeline.filter();
     if (nodes.length) this.view.choose(nodes[0], false); else this.view.close();
+    if (this.site) this.boxes.get(this.site).scrollIntoView({ block: "nearest" });
   }
 
   unpick() { if (this.site) this.pick(this.site); }

@@ -23,7 +23,7 @@ class Timeline {
       oninput: () => { this.from = (Number(this.window.value) / 1000) * (this.whole() - this.shown()); this.redraw(); } });
     this.legend = element("div", { class: "legend" });
     this.box = element("section", { class: "timeline-pane" },
-      element("div", { class: "bar" }, this.search, this.chips, element("span", { class: "space" }), this.window,
+      element("div", { class: "bar" }, this.search, this.chips, this.window,
         element("button", { type: "button", class: "icon", title: "zoom out (-)", onclick: () => this.scale(0.5) }, "−"),
         element("button", { type: "button", class: "icon", title: "zoom in (+)", onclick: () => this.scale(2) }, "+")),
       element("div", { class: "chart" }, this.grid, this.list, this.empty), this.legend);
@@ -170,7 +170,7 @@ class Timeline {
     const span = this.shown(), rough = span / Math.max(2, Math.min(8, this.grid.clientWidth / 84)), power = 10 ** Math.floor(Math.log10(rough));
     const step = power * ([1, 2, 5].find((each) => each * power >= rough) || 10);
     const marks = [];
-    for (let at = Math.ceil(this.from / step) * step; at < this.from + span * 0.98; at += step) {
+    for (let at = Math.ceil(this.from / step) * step; at < this.from + span * 0.94; at += step) {
       const mark = element("span", {}, at < step / 2 ? "0" : seconds(at));
       mark.style.left = `${((at - this.from) / span) * 100}%`;
       marks.push(mark);
