@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from agentflow import AgentFlow, HistoryConfig, LimitExceeded, Limits, ScriptedProvider, TaskError
+from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, TaskError
 
 COUNT = 500
 TICKETS = [f"Ticket {number}: {('the printer smokes', 'thank you')[number % 2]}" for number in range(COUNT)]
@@ -39,7 +39,7 @@ flow = AgentFlow(provider=None if real else ScriptedProvider(model), limits=Limi
 done: list[bool] = []
 
 
-@flow.task(history=HistoryConfig(use_session_history=False), retries=3)
+@flow.task(history=False, retries=3)
 async def triage(ticket: str) -> Triage:
     """How urgent is this, and whose is it? {{ticket}}"""
     ...

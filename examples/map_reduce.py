@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from agentflow import AgentFlow, HistoryConfig, Limits, ScriptedProvider
+from agentflow import AgentFlow, Limits, ScriptedProvider
 
 
 class Summary(BaseModel):
@@ -42,7 +42,6 @@ def model(request):  # a stand-in, by what is asked
     )
 
 
-ALONE = HistoryConfig(use_session_history=False)  # a prompt without what was said before it
 real = "AGENTFLOW_MODEL" in os.environ
 flow = AgentFlow(
     provider=None if real else ScriptedProvider(model),
@@ -51,7 +50,7 @@ flow = AgentFlow(
 )
 
 
-@flow.task(history=ALONE)
+@flow.task(history=False)
 async def summarise(path: str, text: str) -> Summary:
     """What is the file {{path}} for, and what in it is risky?
 
@@ -60,7 +59,7 @@ async def summarise(path: str, text: str) -> Summary:
     ...
 
 
-@flow.task(history=ALONE)
+@flow.task(history=False)
 async def sum_up(summaries: list[Summary]) -> Overview:
     """Sum up, and name what is the most urgent of all:
     {{summaries}}

@@ -40,8 +40,8 @@ R = TypeVar("R")
 class TaskSettings(TypedDict, total=False):
     """The options of a task: ``model`` and ``fallbacks`` by name, ``tools`` that its model may call, the ``system`` prompt,
     ``settings`` native to the model's dialect, ``timeout_s`` seconds for one attempt, ``retries`` further attempts after a
-    failure, what ``context`` it is given and how it uses the ``history`` of the conversation, and ``reuse="1d"``, how old
-    the result of an equal call may be to be used again.
+    failure, what ``context`` it is given and how it uses the ``history`` of the conversation (False: it is neither sent nor
+    added to), and ``reuse="1d"``, how old the result of an equal call may be to be used again.
     """
 
     model: str
@@ -52,7 +52,7 @@ class TaskSettings(TypedDict, total=False):
     timeout_s: float
     retries: int
     context: ContextManagement | Mapping[str, Any]
-    history: HistoryConfig | Mapping[str, Any]
+    history: HistoryConfig | Mapping[str, Any] | bool
     reuse: str
 
 
@@ -327,4 +327,7 @@ def _fields(host: Host, settings: TaskSettings) -> dict[str, Any]:
     fields: dict[str, Any] = {_NAMES.get(name, name): value for name, value in settings.items() if name != "retries"}
     if "tools" in fields:
         fields["tools"] = [each if isinstance(each, str) else host.offer(each) for each in fields["tools"]]
+    history = fields.get("history_config")
+    if isinstance(history, bool):
+        fields["history_config"] = HistoryConfig(use_session_history=history, record_in_session_history=history)
     return fields

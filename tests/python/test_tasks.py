@@ -302,3 +302,23 @@ async def test_slips_of_calls_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as closed:
         await text("cats")
     assert closed.value.code == "flow/closed" and "async with" in (closed.value.hint or "")
+
+
+async def test_a_task_without_history() -> None:
+    """``history=False`` sends nothing of the conversation and adds nothing to it; True is what tasks do anyway."""
+    model = ScriptedProvider(lambda request: str(len(request.messages)))
+    flow = AgentFlow(provider=model)
+
+    @flow.task
+    async def converse(text: str) -> str:
+        """{{text}}"""
+
+    @flow.task(history=False)
+    async def judge(text: str) -> str:
+        """{{text}}"""
+
+    @flow.workflow
+    async def both() -> list[str]:
+        return [await task("x") for task in (converse, judge, converse, judge, converse)]
+
+    assert await both() == ["1", "1", "3", "1", "5"]
