@@ -176,6 +176,10 @@ class ToolPort(Protocol):
         """The tool called ``name``, or None."""
         ...
 
+    def hint_for(self, name: str) -> str | None:
+        """What to do about ``name``, which is no tool: switch it on, or write a name that is near; None if nothing is."""
+        ...
+
     def names(self) -> Sequence[str]:
         """All names, sorted."""
         ...

@@ -135,6 +135,10 @@ class ToolRegistry:
         """The tool called ``name``, or None."""
         return self._tools.get(name)
 
+    def hint_for(self, name: str) -> str | None:
+        """What to do about ``name``, which is no tool: switch it on, or write a name that is near; None if nothing is."""
+        return self._absent.get(name) or did_you_mean(name, self._tools)
+
     def describe(self, name: str) -> NameInfo | None:
         """The arguments of the tool called ``name``; the same object until it is registered again."""
         info = self._infos.get(name)

@@ -27,7 +27,6 @@ from agentflow.handler.estimate import Calibration
 from agentflow.handler.prompt_cache import PromptCaching
 from agentflow.handler.prompt_run import PromptRun
 from agentflow.handler.tool_turn import NO_TOOLS
-from agentflow.lib.suggest import did_you_mean
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 """Combines several routes ``(adapter, model name)``, to be tried in order, into one adapter."""
@@ -154,7 +153,7 @@ class TurnLoop:
             raise ConfigurationError(
                 f"the prompt offers a tool '{clip(name, 120)}' that is not registered",
                 code="tool/unknown",
-                hint=did_you_mean(name, self._tools.names()) or "register it, or leave it out of the task's tools",
+                hint=self._tools.hint_for(name) or "register it, or leave it out of the task's tools",
             )
         return tool.spec
 
