@@ -80,8 +80,8 @@ class AgentflowError(Exception):
     cost: float | None = None
     """The USD that the run had cost; None if a price is unknown."""
     partial: Any = ()
-    """The values that the outermost ``parallel`` or ``pmap`` which the error cut had by then, in order, at most 1,000. For the
-    host only, who has paid for them. Of a ProviderError, the text that had arrived."""
+    """The values that the outermost form which the error cut had by then, in order, at most 1,000: of ``parallel``, ``pmap``,
+    ``map``, ``filter`` or ``race``. For the host only, who has paid for them. Of a ProviderError, the text that had arrived."""
     recorded_cause: str | None = None
     """The :attr:`cause_text` of an error that was read back from a record, where its cause is not at hand."""
 

@@ -7,12 +7,12 @@ have ended when the form returns, however it returns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from itertools import islice
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, ProviderError, SexpEvaluationError
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.events import BranchStarted
+from agentflow.core.partial import keep_partial
 from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
@@ -27,8 +27,6 @@ from agentflow.runtime.crew import Crew
 from agentflow.runtime.definitions import Overlay
 from agentflow.runtime.strand import Strand
 
-MAX_PARTIAL = 1_000
-"""Number of values that an error which cut a form has of it."""
 _UNFINISHED = object()
 
 
@@ -119,12 +117,14 @@ class _Fork:
         try:
             await self.crew(width).run(code)
         except (AgentflowError, asyncio.CancelledError) as error:
-            if not isinstance(error, ProviderError):
-                there = (value for value in self.values if value is not _UNFINISHED)
-                error.partial = tuple(islice(there, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
+            keep_partial(error, self.finished())
             raise
         self.join()
         return self.values
+
+    def finished(self) -> Iterator[Any]:
+        """The values of the branches that have one, in order."""
+        return (value for value in self.values if value is not _UNFINISHED)
 
     def crew(self, width: int | None = None) -> Crew[int]:
         """Who runs the branches, begun in index order, at most ``width`` at once."""
@@ -189,7 +189,11 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
                 crew.settle()
 
     crew = fork.crew()
-    await crew.run(run)
+    try:
+        await crew.run(run)
+    except (AgentflowError, asyncio.CancelledError) as error:
+        keep_partial(error, fork.finished())
+        raise
     if winner:
         fork.join(winner[0])
         return fork.values[winner[0]]

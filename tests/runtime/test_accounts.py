@@ -55,6 +55,28 @@ async def test_what_was_finished_comes_with_the_error() -> None:
         assert late.value.limit == "wall_s" and late.value.partial == (1,)
 
 
+@pytest.mark.parametrize(
+    ("program", "there"),
+    [
+        ("(map (lambda (n) (if (= n 3) (raise 'no) n)) (range 9))", (0, 1, 2)),
+        ("(map (lambda (n m) (if (= n 3) (raise 'no) (+ n m))) (range 9) (range 9))", (0, 2, 4)),
+        ("(filter (lambda (n) (if (= n 5) (raise 'no) (odd? n))) (range 9))", (1, 3)),
+        ("(map (lambda (n) (map (lambda (m) (if (= n m 2) (raise 'no) m)) (range 4))) (range 4))", ((0, 1, 2, 3),) * 2),
+        ("(list (pmap (lambda (n) n) (list 1 2)) (parallel 1 (raise 'no)))", (1,)),
+        ("(race (ask (n 'x)) (begin (sleep 0.01) (while true 1)))", ("FAILED",)),
+        ("(for-each (lambda (n) (if (= n 3) (raise 'no) n)) (range 9))", ()),
+        ("(begin 1 2 (raise 'no))", ()),
+    ],
+)
+async def test_every_form_that_gathers_values_leaves_them_with_the_error(program: str, there: tuple[Any, ...]) -> None:
+    """``partial`` is that of the outermost one; forms that keep no values have none to leave."""
+    async with AgentFlow(provider=MeteredModel(), limits=Limits(concurrency=1)) as flow:
+        with pytest.raises(AgentflowError) as caught:
+            await flow.run(f"{asking()} {program}", limits=Limits(concurrency=2, steps=20_000))
+    left = tuple(getattr(value, "status", value) for value in caught.value.partial)
+    assert left == tuple(list(value) if isinstance(value, tuple) else value for value in there)
+
+
 async def test_a_provider_error_keeps_its_text() -> None:
     """The partial of a broken answer is its text, as it is outside of runs."""
     async with AgentFlow(provider=ScriptedProvider([{"text": "half", "error": "broke"}])) as flow:

@@ -5,10 +5,12 @@ They call a procedure's code directly, as generated code does: an element costs 
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import Any
 
 from agentflow.core.effects import LogMessage
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.partial import keep_partial
 from agentflow.core.values import Symbol, name_of, text_work
 from agentflow.core.walk import TooDeep, TooLong
 from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
@@ -37,16 +39,24 @@ async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[An
         inner = d + 1
         results: list[Any] = []
         keep = results.append
-        for element in elements:
-            value = await code(rt, inner, element)
-            keep(value if value is not TAIL else await bounce(rt, d))
+        try:
+            for element in elements:
+                value = await code(rt, inner, element)
+                keep(value if value is not TAIL else await bounce(rt, d))
+        except (AgentflowError, CancelledError) as error:
+            keep_partial(error, results)
+            raise
         return results
     rows = [items("map", position, each) for position, each in enumerate(lists, 2)]
     code = rt.pick(procedure, len(rows), d)
     results = []
-    for row in zip(*rows, strict=False):
-        value = await code(rt, d + 1, *row)
-        results.append(value if value is not TAIL else await bounce(rt, d))
+    try:
+        for row in zip(*rows, strict=False):
+            value = await code(rt, d + 1, *row)
+            results.append(value if value is not TAIL else await bounce(rt, d))
+    except (AgentflowError, CancelledError) as error:
+        keep_partial(error, results)
+        raise
     return results
 
 
@@ -55,10 +65,14 @@ async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> lis
     """The elements for which the procedure returns a true value, in order."""
     kept: list[Any] = []
     code = rt.pick(procedure, 1, d)
-    for element in items("filter", 2, elements):
-        value = await code(rt, d + 1, element)
-        if value if value is not TAIL else await bounce(rt, d):
-            kept.append(element)
+    try:
+        for element in items("filter", 2, elements):
+            value = await code(rt, d + 1, element)
+            if value if value is not TAIL else await bounce(rt, d):
+                kept.append(element)
+    except (AgentflowError, CancelledError) as error:
+        keep_partial(error, kept)
+        raise
     return kept
 
 

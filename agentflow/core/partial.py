@@ -1,0 +1,24 @@
+"""What a form had when an error cut it: for the host, who has paid for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from agentflow.core.errors import ProviderError
+
+MAX_PARTIAL = 1_000
+"""Number of values that an error which cut a form has of it."""
+
+
+def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
+    """Leave the ``values`` of a form with the ``error`` that cut it, in place of those of a form within it.
+
+    Of a ProviderError ``partial`` is its own text.
+    """
+    if not isinstance(error, ProviderError):
+        error.partial = tuple(islice(values, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+__all__ = ["MAX_PARTIAL", "keep_partial"]
