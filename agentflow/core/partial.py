@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from agentflow.core.errors import ProviderError
+from agentflow.core.errors import AgentflowError, ProviderError
 
 MAX_PARTIAL = 1_000
 """Number of values that an error which cut a form has of it."""
+
+CUTTING = (AgentflowError, asyncio.CancelledError)
+"""What cuts a form."""
 
 
 def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
@@ -21,4 +25,4 @@ def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
         error.partial = tuple(islice(values, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-__all__ = ["MAX_PARTIAL", "keep_partial"]
+__all__ = ["CUTTING", "MAX_PARTIAL", "keep_partial"]

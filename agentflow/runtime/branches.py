@@ -6,13 +6,12 @@ have ended when the form returns, however it returns.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.events import BranchStarted
-from agentflow.core.partial import keep_partial
+from agentflow.core.partial import CUTTING, keep_partial
 from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
@@ -116,7 +115,7 @@ class _Fork:
         """The values of all branches, in order. An error has those that there were, for the host."""
         try:
             await self.crew(width).run(code)
-        except (AgentflowError, asyncio.CancelledError) as error:
+        except CUTTING as error:
             keep_partial(error, self.finished())
             raise
         self.join()
@@ -191,7 +190,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     crew = fork.crew()
     try:
         await crew.run(run)
-    except (AgentflowError, asyncio.CancelledError) as error:
+    except CUTTING as error:
         keep_partial(error, fork.finished())
         raise
     if winner:

@@ -155,7 +155,8 @@ class RunPurse:
             allowed=usd,
             used=self.used_usd,
             code="limits/unpriced",
-            hint=f"state it: AgentFlow(prices={{{model!r}: Price(input=3, output=15)}}), dollars per million tokens",
+            hint=f"state it, in dollars per million tokens: AgentFlow(prices={{{model!r}: Price(input=3, output=15)}}), or in "
+            f'agentflow.toml [prices."{clip(model, 200)}"] and below it input = 3 and output = 15',
         )
 
     def levels(self) -> list[RunPurse]:

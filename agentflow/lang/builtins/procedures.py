@@ -5,12 +5,11 @@ They call a procedure's code directly, as generated code does: an element costs 
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from typing import Any
 
 from agentflow.core.effects import LogMessage
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.partial import keep_partial
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.partial import CUTTING, keep_partial
 from agentflow.core.values import Symbol, name_of, text_work
 from agentflow.core.walk import TooDeep, TooLong
 from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
@@ -43,7 +42,7 @@ async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[An
             for element in elements:
                 value = await code(rt, inner, element)
                 keep(value if value is not TAIL else await bounce(rt, d))
-        except (AgentflowError, CancelledError) as error:
+        except CUTTING as error:
             keep_partial(error, results)
             raise
         return results
@@ -54,7 +53,7 @@ async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[An
         for row in zip(*rows, strict=False):
             value = await code(rt, d + 1, *row)
             results.append(value if value is not TAIL else await bounce(rt, d))
-    except (AgentflowError, CancelledError) as error:
+    except CUTTING as error:
         keep_partial(error, results)
         raise
     return results
@@ -70,7 +69,7 @@ async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> lis
             value = await code(rt, d + 1, element)
             if value if value is not TAIL else await bounce(rt, d):
                 kept.append(element)
-    except (AgentflowError, CancelledError) as error:
+    except CUTTING as error:
         keep_partial(error, kept)
         raise
     return kept
