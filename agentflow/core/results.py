@@ -16,7 +16,8 @@ from agentflow.core.messages import ContentPart, Usage, text_of_parts
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.reasons import REASONS, Reason, known_reason
 from agentflow.core.records import Record
-from agentflow.core.values import plain, to_json
+from agentflow.core.values import json_work, plain, to_json
+from agentflow.core.work import Work
 
 Status: TypeAlias = Literal["COMPLETE", "CONTINUATION", "FAILED"]
 _STATUSES = frozenset({"COMPLETE", "CONTINUATION", "FAILED"})
@@ -189,6 +190,18 @@ class TaskResult(Record):
             return cls("COMPLETE", to_json(value) if abs(value) > _SMALL else str(value), value)
         if value is None:
             return cls()
+        result = cls._of_other(value)
+        return cls("COMPLETE", to_json(value), value) if result is None else result
+
+    @classmethod
+    def of_data(cls, value: object) -> Work[TaskResult]:
+        """The work of :meth:`of` for a list or dict, which may be large."""
+        result = cls._of_other(value)
+        return cls("COMPLETE", (yield from json_work(value)), value) if result is None else result
+
+    @classmethod
+    def _of_other(cls, value: object) -> TaskResult | None:
+        """``value`` as a result unless it is plain data."""
         if isinstance(value, TaskResult):  # not first: asking a mapping's class about another value takes long
             return value
         if isinstance(value, str):
@@ -202,7 +215,7 @@ class TaskResult(Record):
             entries = cast(Mapping[str, Any], value)
             if entries.get("status") in _STATUSES and entries.keys() <= _SHAPE:
                 return cls.from_mapping(entries)
-        return cls("COMPLETE", to_json(cast(object, value)), value)
+        return None
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> TaskResult:

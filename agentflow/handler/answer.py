@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import types
 from collections.abc import Mapping
 from copy import copy
@@ -14,6 +15,7 @@ from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.ports import Prompt
+from agentflow.core.work import LONG_TEXT
 from agentflow.lib.json_enclosure import disclosed, enclosed
 from agentflow.lib.json_schema import check
 from agentflow.lib.partial_json import PartialJson, parse_answer, prune
@@ -83,6 +85,10 @@ class OutputSchema:
         if self.schema is not None:
             return value, None, tuple(check(value, self.schema))
         return value, None, ()
+
+    async def read_aside(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
+        """:meth:`read`, in a thread if the text is long: to check it may take a second."""
+        return self.read(text) if len(text) <= LONG_TEXT else await asyncio.to_thread(self.read, text)
 
     def partial(self, value: Any) -> Any | None:
         """The valid part of an incomplete ``value``; with a model, an instance of its partial type."""

@@ -186,7 +186,7 @@ class PromptRun:
                     if run.journal is not None:
                         self._note(plain(results))
                 elif response.stop_reason != "pause":
-                    answer = AS_TEXT if self._shape is None else self._read(response, self._shape)
+                    answer = AS_TEXT if self._shape is None else await self._read(response, self._shape)
                     if answer.fault is None or repaired or self._turns >= allowed:
                         return self._outcome(response, answer)
                     repaired = True
@@ -289,7 +289,7 @@ class PromptRun:
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
         response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
-        if self._goes_on(response):
+        if await self._goes_on(response):
             record = {"response": plain(response)}
             if self._turns == 1:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
@@ -303,12 +303,12 @@ class PromptRun:
         text = self._said + json.dumps(data, sort_keys=True)
         self._said = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
-    def _goes_on(self, response: ModelResponse) -> bool:
+    async def _goes_on(self, response: ModelResponse) -> bool:
         """Whether another call follows, as far as the answer says."""
         if response.tool_calls or response.stop_reason == "pause":
             return True
         shape = self._shape
-        return response.stop_reason == "end" and shape is not None and any(shape.read(response.text)[1:])
+        return response.stop_reason == "end" and shape is not None and any((await shape.read_aside(response.text))[1:])
 
     def _request(self) -> ModelRequest:
         prompt = self._prompt
@@ -370,8 +370,8 @@ class PromptRun:
         self._usage = usage if self._usage is NO_USAGE else self._usage + usage
         self._cost = None if cost is None or self._cost is None else self._cost + cost
 
-    def _read(self, response: ModelResponse, shape: OutputSchema) -> ParsedAnswer:
-        value, parse_error, schema_errors = shape.read(response.text)
+    async def _read(self, response: ModelResponse, shape: OutputSchema) -> ParsedAnswer:
+        value, parse_error, schema_errors = await shape.read_aside(response.text)
         if parse_error is not None:
             fault = f"Your answer is not valid JSON: {parse_error}\nAnswer again with the corrected JSON only."
         elif schema_errors:

@@ -28,9 +28,9 @@ from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
 from agentflow.core.values import to_json
-from agentflow.core.work import LONG_TEXT
+from agentflow.core.work import LONG_TEXT, in_slices
 from agentflow.handler.tools import tool_from_function, tool_from_spec
-from agentflow.lib.json_schema import Schema
+from agentflow.lib.json_schema import Schema, is_large
 from agentflow.lib.read_only import ReadOnlyDict
 from agentflow.lib.signature import ToolInputError
 from agentflow.lib.suggest import did_you_mean
@@ -45,6 +45,7 @@ RETRY_MOST_S = 5.0
 
 _REGISTER = "call register_tool(spec, executor), or add_tool(function)"
 
+_DATA: frozenset[type[Any]] = frozenset({list, dict})
 
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
@@ -169,7 +170,9 @@ class ToolRegistry:
         inner = scope.call
         if call_id is not None:
             inner.call_id = call_id
-        tool = self._usable(name, arguments, inner)
+        tool = self._usable(name, inner)
+        if isinstance(tool, Tool) and (self._schemas[name] is not None or type(arguments) is not dict):
+            tool = await _checked(tool, self._schemas[name], arguments)
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
             tool = await _admitted(tool, arguments, inner)  # an approval is asked for before the tool starts
         if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
@@ -201,8 +204,8 @@ class ToolRegistry:
                 scope.set(result=result)
         return result
 
-    def _usable(self, name: str, arguments: dict[str, Any], call: CallContext) -> Tool | TaskResult:
-        """The tool called ``name``; the FAILED result if there is none, or it may not be called so."""
+    def _usable(self, name: str, call: CallContext) -> Tool | TaskResult:
+        """The tool called ``name``; the FAILED result if there is none, or it may not be called here."""
         tool = self._tools.get(name)
         if tool is None:
             hint = self._absent.get(name) or did_you_mean(name, self._visible(call))
@@ -217,24 +220,24 @@ class ToolRegistry:
                 f"the tool '{name}' is not granted here; granted are {', '.join(sorted(call.grants)) or 'none'}",
                 details={"cause": "not_granted", "code": "tool/not-granted"},
             )
-        schema = self._schemas[name]
-        if schema is None and type(arguments) is dict:
-            return tool
-        refusal = _wrong_arguments(tool, schema, arguments)
-        return tool if refusal is None else refusal
+        return tool
 
     def _visible(self, call: CallContext) -> list[str]:
         return [name for name in self.names() if call.grants is None or name in call.grants]
 
 
-def _wrong_arguments(tool: Tool, schema: Schema | None, arguments: object) -> TaskResult | None:
+async def _checked(tool: Tool, schema: Schema | None, arguments: object) -> Tool | TaskResult:
+    """The tool, or the FAILED result if it cannot take these arguments."""
     if not isinstance(arguments, dict):
         return TaskResult.from_error(
             ToolInputError(f"tool '{tool.name}' takes an object of named arguments, not {type(arguments).__name__}")
         )
-    problems = schema.check(cast(object, arguments)) if schema is not None else None
+    problems: list[str] = []
+    if schema is not None:
+        value = cast(object, arguments)
+        problems = await asyncio.to_thread(schema.check, value) if is_large(value) else schema.check(value)
     if not problems:
-        return None
+        return tool
     names = list(tool.spec.input_schema.get("properties") or ())
     return TaskResult.from_error(
         ToolInputError(
@@ -314,12 +317,17 @@ def _is_input_fault(result: TaskResult) -> bool:
 
 async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
     timer: asyncio.Timeout | None = None
+    value: Any
     try:
         with HostCode(call):
             if tool.timeout_s is None:
-                return _result(tool, await tool.call(arguments, call), call)
-            async with asyncio.timeout(tool.timeout_s) as timer:
-                return _result(tool, await tool.call(arguments, call), call)
+                value = await tool.call(arguments, call)
+            else:
+                async with asyncio.timeout(tool.timeout_s) as timer:
+                    value = await tool.call(arguments, call)
+            if type(value) in _DATA and tool.kind != "subtask":
+                value = await in_slices(TaskResult.of_data(value))
+            return _result(tool, value, call)
     except (TaskError, LimitExceeded):
         raise
     except ToolInputError as error:

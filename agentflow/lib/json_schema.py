@@ -24,6 +24,7 @@ MAX_NESTING = 100
 """Maximum nesting of a schema."""
 MAX_NODES = 20_000
 """Maximum number of subschemas in one schema; the target of a reference counts each time."""
+_FEW_PARTS = 2_000
 _TYPE_NAMES = frozenset(TYPES.values())
 
 
@@ -57,6 +58,19 @@ class Schema:
         except TooMuch as limit:
             return [*run.problems, f"the value: {limit}"]
         return run.problems
+
+
+def is_large(value: object) -> bool:
+    """Whether data has so many parts that checking it would hold an event loop."""
+    pending, count = [value], 0
+    while pending and count <= _FEW_PARTS:
+        item = pending.pop()
+        if isinstance(item, Mapping | list | tuple):
+            parts = cast("Mapping[Any, Any] | list[Any]", item)
+            count += len(parts)
+            if count <= _FEW_PARTS:
+                pending += parts.values() if isinstance(parts, Mapping) else parts
+    return count > _FEW_PARTS
 
 
 class _Compiler:

@@ -77,10 +77,18 @@ async def measure(case: Case, timeout_s: float | None, record: str | None = None
         """
         return 1
 
+    async def give(n: int) -> list[int]:
+        """A tool that gives much.
+
+        Args:
+            n: how much
+        """
+        return list(range(n))
+
     ticker = Ticker()
     bindings = case.bindings()
     replies = case.replies()
-    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take], record=record or False) as flow:
+    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take, give], record=record or False) as flow:
         await flow.run("(+ 1 2)")
         gc.collect()
         before = _resident()

@@ -139,6 +139,7 @@ def _shapes() -> list[Case]:
         Case("context-shared", _DAG + '(get_context (query "x") (inputs (dict "a" (dag 60 1))))'),
         Case("tool-shared", _DAG + "(take (value (dag 60 1)))"),
         Case("tool-wide", _BIG + "(take (value xs))"),
+        Case("tool-result-wide", "(get-field (give (n 200000)) 'status)"),
         Case("task-shared", _DAG + '(defatom t (params (x any)) (instructions "{{x}}")) (t (x (dag 60 1)))'),
         Case("task-wide", _BIG + '(defatom t (params (x any)) (instructions "{{x}}")) (t (x xs))'),
         Case("solve-shared", _DAG + '(solve "g" (inputs (dict "a" (dag 60 1))) (max-rounds 1))'),
