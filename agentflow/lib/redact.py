@@ -36,6 +36,7 @@ GRAM = 4
 _SHORT = 64
 _MOST_CLEAN = 4_096
 _MOST_LONG = 16
+_LONG_TOGETHER = 8_000_000
 _PIECE = 16_384
 _NO_LINE_END = re.compile(r"[^\r\n]")
 
@@ -195,8 +196,8 @@ class Redactor:
             shown.append(stream.feed(text[start : start + _PIECE]))
         whole = "".join([*shown, stream.finish()])
         whole = text if whole == text else whole
-        while len(long) >= _MOST_LONG:
-            long.pop(next(iter(long)), None)
+        while long and (len(long) >= _MOST_LONG or sum([len(each) for each, _ in long.values()]) > _LONG_TOGETHER):
+            del long[next(iter(long))]
         long[id(text)] = (text, whole)
         return whole
 

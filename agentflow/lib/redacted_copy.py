@@ -63,6 +63,8 @@ def examination(value: object, redactor: Redactor) -> Work[None]:
     shown = yield from redaction(value, redactor)
     if not isinstance(value, str):
         redactor.examined[id(value)] = (value, shown)
+    if shown is value and isinstance(value, dict):  # arguments, which the event may hold in a dict of its own
+        redactor.examined.update({id(each): (each, each) for each in cast(dict[Any, Any], value).values()})
 
 
 def redaction(value: T, redactor: Redactor) -> Work[T]:
