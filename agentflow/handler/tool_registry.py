@@ -47,6 +47,7 @@ _REGISTER = "call register_tool(spec, executor), or add_tool(function)"
 
 _DATA: frozenset[type[Any]] = frozenset({list, dict})
 
+
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
 
