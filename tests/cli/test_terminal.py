@@ -220,6 +220,31 @@ async def test_run_shows_the_answer_as_it_comes_and_what_tasks_cost(tmp_path: Pa
     assert sum(ANSWER in line for line in terminal.lines) == 1
 
 
+@pytest.mark.parametrize("columns", [40, 200])
+async def test_loops_have_bars_and_models_side_by_side_a_row_each(columns: int, tmp_path: Path) -> None:
+    """At any width a loop shows its rounds and the closing table is a table; what two models write at once never shares a line."""
+    program = tmp_path / "p.sexp"
+    program.write_text(
+        '(defatom ask (params (q)) (instructions "{{q}}"))\n(loop 2 (ask (q "a")))\n(length (parallel (ask (q "b")) (ask (q "c"))))'
+    )
+    async with ModelServer(lambda request: Reply(text=ANSWER, chunk_s=0.1)) as server:
+        code, terminal = await in_terminal(
+            "run",
+            str(program),
+            *model_options(MODEL, server.url),
+            environment=terminal_environment(tmp_path, NO_COLOR="1"),
+            columns=columns,
+        )
+    assert code == 0, "\n".join(terminal.lines)
+    assert any(re.search(r"loop  line 2  .*1/2$", line) for lines in terminal.shown for line in lines)
+    both = [lines for lines in terminal.shown if sum("ask  line 3" in line for line in lines) == 2]
+    assert both and not any(line.strip() in ANSWER for lines in both for line in lines if line.strip())
+    at = next(at for at, line in enumerate(terminal.lines) if line.startswith("task ask"))
+    assert terminal.lines[at - 1].split()[0] == "calls" and terminal.lines[at - 1].endswith("cost")
+    assert terminal.lines[at].split()[2] == "4" and terminal.lines[-1] == "2"
+    assert b"\x1b[3" not in terminal.raw
+
+
 async def test_one_bad_answer_does_not_end_the_demo(repository: Path, tmp_path: Path) -> None:
     """A summary that is no JSON is left out: the answer rests on the others, the file is named, and the exit code is 1."""
 

@@ -223,6 +223,36 @@ async def test_hostile_content_stays_text(browser: Any, tmp_path: Path) -> None:
     await shown.close()
 
 
+@pytest.mark.browser
+async def test_dark_light_and_paper(browser: Any, tmp_path: Path) -> None:
+    """The page is dark where the reader's screen is, until the button says otherwise; on paper it is light, whole and without
+    buttons.
+    """
+    told = two_branches()
+    for at in range(60):  # more rows than a screen has
+        told[-1:-1] = [
+            event("tool_started", 20 + at, 108.5, 1, name=f"t{at}"),
+            ended("tool_finished", 120 + at, 109.0, 20 + at),
+        ]
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told), scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = await shown.page.evaluate(ground)
+    await shown.page.click("button[aria-label='light or dark']")
+    light = await shown.page.evaluate(ground)
+    assert light != dark
+    await shown.page.click("button[aria-label='light or dark']")
+    assert await shown.page.evaluate(ground) == dark
+    assert "t59" not in await shown.text(".rows")
+    await shown.page.emulate_media(media="print", color_scheme="dark")
+    await shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert await shown.count(".row:not([hidden])") == 66 and "t59" in await shown.text(".rows")
+    assert not await shown.page.is_visible(".bar") and await shown.page.is_visible("pre.program")
+    await shown.page.emulate_media(media="screen")
+    await shown.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert "t59" not in await shown.text(".rows")
+    await shown.close()
+
+
 KEPT = Path(__file__).parent / "report_page.json"
 MASK = "*, *::before { color: transparent !important; text-decoration-color: transparent !important; caret-color: transparent !important }"
 

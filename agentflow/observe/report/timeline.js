@@ -199,6 +199,7 @@ class Timeline {
   draw(height = this.list.clientHeight) {
     const wanted = Math.ceil(height / ROW) + 6;
     while (this.slots.length < wanted) this.slots.push(new Slot(this));
+    while (this.slots.length > wanted) this.slots.pop().box.remove();
     const slots = this.slots.length, first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - 3);
     for (let at = first; at < first + slots; at += 1) {
       const slot = this.slots[at % slots];
