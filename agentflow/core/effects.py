@@ -3,75 +3,144 @@
 An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed. A log
 line, which has no outcome to record, draws no number. An effect that calls something by name carries ``env``, the tasks
 defined where the call is written; None means those of the strand.
+
+A new effect is a class here, which says what everybody else has to know of it, and a case in
+:class:`~agentflow.runtime.perform.EffectRunner`, which carries it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.core.frozen import frozen
-from agentflow.core.names import Definitions
+from agentflow.core.names import ASK, Definitions
 
 
 @frozen
-class TaskCall:
+class EffectBase:
+    """What the runtime asks of every effect."""
+
+    data: ClassVar[str | None] = None
+    """The field that holds data of the program: a dict, a tuple or a text; None without."""
+    written: ClassVar[bool] = True
+    """Whether its data is written out, as in prompts and records, so that data which shares its parts may be too large."""
+
+    @property
+    def grant(self) -> str | None:
+        """The name that must be granted to code which has not the host's authority; None if anybody may do this."""
+        return None
+
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        """Its kind and name as events call them, and what it asks for, if durable runs keep a record of it."""
+        return None
+
+
+@frozen
+class NamedCall(EffectBase):
+    """A call with named arguments, ``(name (param value) ...)``."""
+
+    data: ClassVar[str | None] = "arguments"
+
+    name: str
+    arguments: dict[str, Any]
+    env: Definitions | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def grant(self) -> str | None:
+        return self.name
+
+
+@frozen
+class TaskCall(NamedCall):
     """``(task (param value) ...)``: returns the task's TaskResult.
 
     ``arguments`` holds all named arguments as written, including reserved ones (files, context, inputs,
     history_config).
     """
 
-    name: str
-    arguments: dict[str, Any]
-    env: Definitions | None = field(default=None, compare=False, repr=False)
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "task", self.name, self.arguments
 
 
 @frozen
-class ToolCall:
+class ToolCall(NamedCall):
     """``(tool (param value) ...)``: returns the tool's TaskResult."""
 
-    name: str
-    arguments: dict[str, Any]
-    env: Definitions | None = field(default=None, compare=False, repr=False)
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "tool", self.name, self.arguments
 
 
 @frozen
-class HostCall:
+class CallWorkflow(NamedCall):
+    """``(call-workflow name (param value) ...)``: runs a saved workflow within this run."""
+
+
+@frozen
+class HostCall(EffectBase):
     """A Python callable in operator position: returns its result, awaited if it is awaitable."""
+
+    data: ClassVar[str | None] = "arguments"
+    written: ClassVar[bool] = False
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     name: str = ""
 
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "host", self.name, self.arguments
+
 
 @frozen
-class Step:
+class Step(EffectBase):
     """A function of the host that a Python workflow has recorded: returns its result, awaited if it is awaitable."""
+
+    data: ClassVar[str | None] = "arguments"
+    written: ClassVar[bool] = False
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     name: str
 
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "step", self.name, self.arguments
+
 
 @frozen
-class GetContext:
+class GetContext(EffectBase):
     """``(get_context (query q) ...)``: returns path strings, or MatchItems with ``items``."""
+
+    data: ClassVar[str | None] = "arguments"
 
     arguments: dict[str, Any]
     items: bool = False
 
+    @property
+    def grant(self) -> str | None:
+        return "get_context"
+
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "context", "get_context", [self.arguments, self.items]
+
 
 @frozen
-class LogMessage:
+class LogMessage(EffectBase):
     """``(log-message ...)``: publishes a Log event and returns the text."""
+
+    data: ClassVar[str | None] = "text"
 
     text: str
 
 
 @frozen
-class Timer:
+class Timer(EffectBase):
     """Waits ``seconds`` (``sleep``, and the back-off of ``retry``: with ``jitter`` a random part of it) and returns nil."""
 
     seconds: float
@@ -79,7 +148,7 @@ class Timer:
 
 
 @frozen
-class Draw:
+class Draw(EffectBase):
     """``(now)``, ``(random [n])`` and ``(uuid)``: returns what is another value every time.
 
     ``below`` bounds a random integer; None asks for a float.
@@ -88,18 +157,30 @@ class Draw:
     source: Literal["now", "random", "uuid"]
     below: int | None = None
 
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "draw", self.source, self.below
+
 
 @frozen
-class AskHuman:
+class AskHuman(EffectBase):
     """``(ask-human question [schema])``: returns somebody's answer, which fits the JSON Schema ``schema`` (None: any data)."""
+
+    data: ClassVar[str | None] = "schema"
 
     question: str
     schema: Mapping[str, Any] | None = None
 
+    @property
+    def grant(self) -> str | None:
+        return ASK
+
 
 @frozen
-class Solve:
+class Solve(EffectBase):
     """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run."""
+
+    data: ClassVar[str | None] = "inputs"
 
     goal: str
     allow: tuple[str, ...]
@@ -107,14 +188,9 @@ class Solve:
     inputs: dict[str, Any]
     env: Definitions | None = field(default=None, compare=False, repr=False)
 
-
-@frozen
-class CallWorkflow:
-    """``(call-workflow name (param value) ...)``: runs a saved workflow within this run."""
-
-    name: str
-    arguments: dict[str, Any]
-    env: Definitions | None = field(default=None, compare=False, repr=False)
+    @property
+    def grant(self) -> str | None:
+        return "solve"
 
 
 Effect: TypeAlias = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import AskHuman, CallWorkflow, Effect, GetContext, Solve, TaskCall, ToolCall
+from agentflow.core.effects import AskHuman, Effect, GetContext, TaskCall, ToolCall
 from agentflow.core.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
 from agentflow.core.names import ASK, FILES, Names, permitted
 from agentflow.core.ports import WorkflowPort
@@ -24,25 +24,15 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
     grants = call.grants
     if grants is None:
         return None
-    match effect:
-        case TaskCall() | ToolCall():
-            template = call.definitions.task(effect.name) if call.definitions is not None else None
-            if template is not None and permitted(template, grants):
-                return None
-            name = effect.name
-        case CallWorkflow():
-            name = effect.name
-        case Solve():
-            name = "solve"
-        case AskHuman():
-            name = ASK
-        case GetContext():
-            if grants & _CONTEXT or (effect.items and "get-context-items" in grants):
-                return None
-            name = "get_context"
-        case _:
-            return None
-    return None if name in grants else name
+    name = effect.grant
+    if name is None or name in grants:
+        return None
+    if isinstance(effect, TaskCall | ToolCall):
+        template = call.definitions.task(name) if call.definitions is not None else None
+        return None if template is not None and permitted(template, grants) else name
+    if isinstance(effect, GetContext) and (grants & _CONTEXT or (effect.items and "get-context-items" in grants)):
+        return None
+    return name
 
 
 async def refuse(effect: Effect, name: str, call: CallContext) -> Any:

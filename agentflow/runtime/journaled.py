@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import Draw, Effect, GetContext, HostCall, LogMessage, Step, TaskCall, Timer, ToolCall
+from agentflow.core.effects import Effect, LogMessage, Timer
 from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
 from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.waiting import slept
-
-_LEAVES: Mapping[type[Any], Callable[[Any], tuple[str, str, Any]]] = {
-    TaskCall: lambda effect: ("task", effect.name, effect.arguments),
-    ToolCall: lambda effect: ("tool", effect.name, effect.arguments),
-    HostCall: lambda effect: ("host", effect.name, effect.arguments),
-    Step: lambda effect: ("step", effect.name, effect.arguments),
-    GetContext: lambda effect: ("context", "get_context", [effect.arguments, effect.items]),
-    Draw: lambda effect: ("draw", effect.source, effect.below),
-}
-"""Of each effect that has a record: its kind and name as events call them, and its arguments."""
 
 
 @frozen
@@ -49,14 +39,14 @@ class Journaled:
         journal = call.run.journal
         if not isinstance(journal, RunJournal):
             return await self.runner.perform(effect, call)
-        asked = _LEAVES.get(type(effect))
+        asked = effect.asked
         if asked is None:
             if type(effect) is Timer:
                 return await slept(journal, effect, call)
             if journal.dry and isinstance(effect, LogMessage):
                 return effect.text
             return await self.runner.perform(effect, call)
-        kind, name, arguments = asked(effect)
+        kind, name, arguments = asked
         digest = fingerprint(kind, name, [arguments, self.runner.definition(effect, call)])
         row = await journal.find(kind, name, digest, call)
         if row is None:

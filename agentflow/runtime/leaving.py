@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from agentflow.core.effects import AskHuman, Draw, Effect, HostCall, LogMessage, Solve, Step, TaskCall, Timer, ToolCall
+from agentflow.core.effects import Effect, LogMessage, TaskCall, ToolCall
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -14,20 +15,13 @@ from agentflow.core.work import LONG_TEXT, Work
 
 
 def carries_data(effect: Effect) -> bool:
-    """Whether a list or dict is among the arguments of an effect."""
-    if type(effect) is ToolCall or type(effect) is TaskCall:  # nearly all effects: asked before each of them
-        return not HELD.isdisjoint(map(type, effect.arguments.values()))
-    match effect:
-        case LogMessage() | Timer() | Draw():
-            return False
-        case HostCall() | Step():
-            return not HELD.isdisjoint(map(type, effect.arguments))
-        case AskHuman():
-            return effect.schema is not None
-        case Solve():
-            return not HELD.isdisjoint(map(type, effect.inputs.values()))
-        case _:
-            return not HELD.isdisjoint(map(type, effect.arguments.values()))
+    """Whether a list or dict is among the data of an effect."""
+    if effect.data is None:
+        return False
+    data: Any = getattr(effect, effect.data)
+    if data is None or type(data) is str:
+        return False
+    return not HELD.isdisjoint(map(type, cast("Iterable[object]", data if type(data) is tuple else data.values())))
 
 
 def carries_long_text(effect: Effect) -> bool:
@@ -48,7 +42,7 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
     """
     arguments: Any = data_of(effect)
     changed, repeated = yield from unshared(arguments)
-    if repeated and not isinstance(effect, HostCall | Step):
+    if repeated and effect.written:
         size = yield from text_size(changed)
         if size > allowed:
             name = getattr(effect, "name", "") or type(effect).__name__
@@ -61,24 +55,10 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
             )
     if changed is arguments:
         return effect
-    if isinstance(effect, HostCall | Step):
-        return replace(effect, arguments=tuple(changed))
-    return replace(effect, **{_field(effect): changed})
+    plain = tuple(changed) if type(arguments) is tuple else changed
+    return replace(effect, **{cast(str, effect.data): plain})
 
 
-def data_of(effect: Any) -> Any:
-    """The data that an effect carries."""
-    return getattr(effect, _field(effect), None)
-
-
-def _field(effect: Effect) -> str:
-    """The field of an effect that holds data."""
-    match effect:
-        case Solve():
-            return "inputs"
-        case AskHuman():
-            return "schema"
-        case LogMessage():
-            return "text"
-        case _:
-            return "arguments"
+def data_of(effect: Effect) -> Any:
+    """The data of the program that an effect carries; None without."""
+    return None if effect.data is None else getattr(effect, effect.data)
