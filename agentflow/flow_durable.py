@@ -134,7 +134,9 @@ class DurableMethods:
             return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight)
         source = None if program is None else await loaded(program)
         change = Change(overrides=overrides or {})
-        return await runs.derive(run_id, change, source=source, bindings=bindings, limits=limits, approve=approve)
+        return await runs.derive(
+            run_id, change, source=source, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight
+        )
 
     async def plan(
         self,
@@ -196,7 +198,12 @@ class DurableMethods:
         return self._durable_runs().sessions.session(name, wait_s)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a durable run for good, whether it works here or was interrupted. Raises as :meth:`resume`."""
+        """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any run that is cancelled.
+
+        That goes for a run that works here, and for one that waits or was interrupted: it is replayed as far as its records
+        go. One whose program needs bindings that are not stored, or does not fit its records any more, is cancelled as it
+        is. Raises as :meth:`resume`.
+        """
         await self._durable_runs().cancel(run_id)
 
     async def send(self, run_id: str, key: str, answer: Any) -> None:

@@ -25,7 +25,15 @@ from agentflow.cli.common import (
     write_out,
 )
 from agentflow.cli.execute import show_result, watching
-from agentflow.cli.options import ChangeOptions, DurableOptions, ForkOptions, ResumeOptions, WatchOptions, open_flow
+from agentflow.cli.options import (
+    CancelOptions,
+    ChangeOptions,
+    DurableOptions,
+    ForkOptions,
+    ResumeOptions,
+    WatchOptions,
+    open_flow,
+)
 from agentflow.cli.plan_text import plan_data, plan_text
 from agentflow.cli.state import database
 from agentflow.cli.waiting import show_waiting
@@ -116,6 +124,23 @@ async def fork_run(run_id: str, options: ForkOptions) -> int:
         options,
         lambda flow: flow.fork(run_id, options.at, as_run=options.run_id, overrides=overrides, bindings=bindings),
     )
+
+
+async def cancel_run(run_id: str, options: CancelOptions) -> int:
+    """Cancel a durable run. Returns the exit code. Raises UsageError."""
+    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
+        try:
+            await flow.cancel(run_id)
+            found = await flow.find_run(run_id)
+        except AgentflowError as error:
+            show_error(error, as_json=options.as_json or options.events)
+            return exit_code(error)
+    status = "cancelled" if found is None else found.status
+    if options.as_json or options.events:
+        write_json({"ok": True, "run_id": run_id, "status": status})
+    else:
+        write_out(clean(f"{run_id} is {status}") + "\n")
+    return Exit.OK
 
 
 async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[RunPlan]]) -> int:

@@ -265,6 +265,11 @@ class ResumeOptions(ChangeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CancelOptions(DatabaseOptions, WatchOptions):
+    """The options of the command that cancels a durable run: its clean-up may call tools."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForkOptions(ChangeOptions):
     """The options of the command that forks a durable run."""
 

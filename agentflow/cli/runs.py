@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.common import run_async
-from agentflow.cli.options import AsJson, Database, ForkOptions, takes_options
+from agentflow.cli.options import AsJson, CancelOptions, Database, ForkOptions, takes_options
 from agentflow.core.event_log import LogBounds
 
 runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
@@ -142,6 +142,20 @@ def send(
     from agentflow.cli.waiting import send_answer
 
     sys.exit(run_async(partial(send_answer, run, key, value, db, as_json=json), as_json=json))
+
+
+@runs.command()
+@takes_options
+def cancel(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: CancelOptions
+) -> None:
+    """Cancel a durable run for good. Its finally forms run, as for any run that is cancelled.
+
+    One that waits or was interrupted is replayed from its records first, as far as they go.
+    """
+    from agentflow.cli.durable import cancel_run
+
+    sys.exit(run_async(partial(cancel_run, run, options), as_json=options.as_json or options.events))
 
 
 @runs.command("fork")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
+from agentflow.core.call import RunPort
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.events import BranchStarted
+from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.partial import CUTTING, keep_partial
 from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
@@ -22,6 +24,7 @@ from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
 from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
+from agentflow.runtime.budget import Budget
 from agentflow.runtime.crew import Crew
 from agentflow.runtime.definitions import Overlay
 from agentflow.runtime.strand import Strand
@@ -29,10 +32,23 @@ from agentflow.runtime.strand import Strand
 _UNFINISHED = object()
 
 
-class _Fork:
-    """The branches of one form: where they are and what they give."""
+class _NarrowRun(ForwardingRun):
+    """The run as the branches of a form see it of which few may be active at once: one that waits makes room for another."""
 
-    def __init__(self, rt: Strand, form: str, span: Span, count: int) -> None:
+    def __init__(self, run: RunPort, budget: Budget) -> None:
+        super().__init__(run)
+        self._budget = budget
+
+    @property
+    def budget(self) -> Budget:
+        """The run's, with fewer permits."""
+        return self._budget
+
+
+class _Fork:
+    """The branches of one form, at most ``limit`` of them active at once: where they are and what they give."""
+
+    def __init__(self, rt: Strand, form: str, span: Span, count: int, limit: int | None = None) -> None:
         rt.budget.charge_branches(count, span)
         self.rt = rt
         self.form = form
@@ -40,11 +56,16 @@ class _Fork:
         self.values: list[Any] = [_UNFINISHED] * count
         self.sessions: dict[int, Session] = {}
         self.overlays: dict[int, Overlay] = {}
+        self.budget = rt.budget
+        self.narrow: _NarrowRun | None = None
+        if limit is not None and limit < min(count, rt.budget.permits.limit):
+            self.budget = rt.budget.narrower(limit)
+            self.narrow = _NarrowRun(rt.call.run, self.budget)
         rt.call.span = span
         path = rt.call.next_path(form, span.start)
         self.prefix = branch_prefix(path)
         journal = rt.call.run.journal
-        self.verdict = None if journal is None else journal.verdict(path, self.prefix, count, rt.budget)
+        self.verdict = None if journal is None else journal.verdict(path, self.prefix, count, self.budget)
 
     async def run(self, index: int, code: Code, arguments: tuple[Any, ...]) -> Any:
         """One branch, from start to end."""
@@ -54,7 +75,9 @@ class _Fork:
         count = len(self.values)
         scope = rt.call.scope(BranchStarted, f"{self.prefix}{index}", form=self.form, index=index, count=count)
         session = scope.call.session = rt.call.session.fork()
-        strand = rt.child(scope.call, branch=True)
+        if self.narrow is not None:
+            scope.call.run = self.narrow
+        strand = rt.child(scope.call, budget=self.budget, branch=True)
         try:
             with scope:
                 try:
@@ -111,10 +134,10 @@ class _Fork:
                     for template in tasks.values():
                         self.rt.define(env, template)
 
-    async def all(self, code: Callable[[int], Coroutine[Any, Any, Any]], width: int | None = None) -> list[Any]:
+    async def all(self, code: Callable[[int], Coroutine[Any, Any, Any]]) -> list[Any]:
         """The values of all branches, in order. An error has those that there were, for the host."""
         try:
-            await self.crew(width).run(code)
+            await self.crew().run(code)
         except CUTTING as error:
             keep_partial(error, self.finished())
             raise
@@ -125,10 +148,10 @@ class _Fork:
         """The values of the branches that have one, in order."""
         return (value for value in self.values if value is not _UNFINISHED)
 
-    def crew(self, width: int | None = None) -> Crew[int]:
-        """Who runs the branches, begun in index order, at most ``width`` at once."""
+    def crew(self) -> Crew[int]:
+        """Who runs the branches, begun in index order."""
         count = len(self.values)
-        return Crew(self.rt.budget, range(count), min(width or count, count), self.rt.call)
+        return Crew(self.budget, range(count), count, self.rt.call)
 
 
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
@@ -160,8 +183,8 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
 async def each(rt: Strand, span: Span, code: Code, items: Iterable[Any], limit: int | None = None) -> list[Any]:
     """The values of ``code`` on all items, in order, a branch each, at most ``limit`` at once."""
     elements = list(items)  # what the branches see, whatever becomes of the list meanwhile
-    fork = _Fork(rt, "pmap", span, len(elements))
-    return await fork.all(lambda index: fork.branch(index, code, (elements[index],)), limit)
+    fork = _Fork(rt, "pmap", span, len(elements), limit)
+    return await fork.all(lambda index: fork.branch(index, code, (elements[index],)))
 
 
 async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:

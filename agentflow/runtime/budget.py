@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Protocol
 
 from agentflow.core.errors import LimitExceeded
@@ -83,6 +84,12 @@ class Budget:
             self.start_part_clock(wall_s)
         self.strands: set[Fuelled] = set()
         self.met: LimitExceeded | None = None
+
+    def narrower(self, concurrency: int) -> Budget:
+        """The budget of a part in which fewer strands may be active at once; all else that is used is this one's."""
+        part = Budget(replace(self.limits, concurrency=concurrency), parent=self)
+        part.steps, part.strands = None, self.strands
+        return part
 
     @property
     def steps_used(self) -> int:

@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError, SessionBusy
 from agentflow.core.journal import (
@@ -17,31 +15,27 @@ from agentflow.core.journal import (
     EffectState,
     NewRun,
     OnInflight,
-    OwnedRun,
     RunRow,
-    SessionChanges,
 )
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
-from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
-from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage, write_usage
-from agentflow.runtime.conversations import Conversations, RunSession
-from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of, successor_of
-from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo, RunWork
+from agentflow.runtime.codec import Codec, NotData, fingerprint
+from agentflow.runtime.conversations import Conversations
+from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of
+from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
-from agentflow.runtime.handle import Recorded, RunResult
-from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.handle import Recorded
+from agentflow.runtime.live_runs import LiveRuns
 from agentflow.runtime.plan import RunPlan, make_plan
-from agentflow.runtime.python_program import PythonProgram, find_target, identity, reference_in
+from agentflow.runtime.python_program import PythonProgram, identity, reference_in
 from agentflow.runtime.questions import check_answer, no_such_question
-from agentflow.runtime.records import Records, answers, last_failures
-from agentflow.runtime.resting import Resting
+from agentflow.runtime.records import answers
 from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.waiting import question_of
@@ -63,7 +57,6 @@ class DurableRuns:
         on_inflight: OnInflight = "retry",
         records: Recorded | None = None,
     ) -> None:
-        self._records = records
         self._on_inflight: OnInflight = _checked(on_inflight)
         self._engine = engine
         self._store = store
@@ -72,10 +65,7 @@ class DurableRuns:
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
         self._generations = Generations(engine, store, self._input)
-        self._live: dict[str, DurableRun] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self._resting = Resting(self._look, self._spawn)
-        self._closing = False
+        self._runs = LiveRuns(engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel)
 
     async def start(
         self,
@@ -121,15 +111,15 @@ class DurableRuns:
             mark = self.sessions.mark(session)
             edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
             raise another_run(row, source.name if edited and reference_in(source.text) is None else None)
-        live = self._live.get(run_id)
+        live = self._runs.find(run_id)
         if live is not None:
             return live
         if row.status in ENDED:
-            end = self._recorded_end(row, source)
+            end = self._runs.recorded_end(row, source)
             if end is not None:
                 self.sessions.ended(row, session)
                 return DurableRun(run_id, end)
-        return await self._go_on(row, program, bindings, limits, approve, session)
+        return await self._runs.go_on(row, program, bindings, limits, approve, self._on_inflight, session)
 
     async def resume(
         self,
@@ -147,21 +137,19 @@ class DurableRuns:
         Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/owned``, and those of the store.
         """
         chosen = _checked(on_inflight or self._on_inflight)
-        live = self._live.get(run_id)
+        live = self._runs.find(run_id)
         if live is not None and not live._resting:
             return live
         row = await known_run(self._store, run_id)
         if live is not None:
-            await self._begin(live, row)
+            await self._runs.begin(live, row)
             return live
-        source = Source(str(row.input["name"]), row.program)
         if row.status in ("done", "cancelled"):
-            end = self._recorded_end(row, source)
+            end = self._runs.recorded_end(row, Source(str(row.input["name"]), row.program))
             if end is not None:
                 return DurableRun(run_id, end)
-        values = self._input.read(row, bindings or {})
-        program = await self._engine.prepared(source, values, row.input["allow"])
-        return await self._go_on(row, program, values, limits, approve, retry=True, on_inflight=chosen)
+        program, values = await self._stored_program(row, bindings or {})
+        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True)
 
     async def derive(
         self,
@@ -173,19 +161,24 @@ class DurableRuns:
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
+        on_inflight: OnInflight | None = None,
     ) -> DurableRun:
         """Start, or go on with, the generation of a run that ``change`` and the program ``source`` (None: its own) make.
 
         ``as_run`` is its id. Unless it is a fork the run goes on as its generation: it is cancelled itself if it has not
         ended, and what it goes on as already is the base then. ``bindings`` replace and add to those of the run. Raises as :meth:`resume`, and what compiling raises.
         """
+        chosen = _checked(on_inflight or self._on_inflight)
         row, program, values = await self._generations.begin(
             run_id, change, source=source, as_run=as_run, bindings=bindings or {}, limits=limits
         )
-        if row.run in self._live:
-            return self._live[row.run]
-        end = self._recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
-        return DurableRun(row.run, end) if end else await self._go_on(row, program, values, limits, approve, retry=True)
+        live = self._runs.find(row.run)
+        if live is not None:
+            return live
+        end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
+        if end is not None:
+            return DurableRun(row.run, end)
+        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True)
 
     async def plan(
         self,
@@ -224,19 +217,53 @@ class DurableRuns:
         return await self._store.gc(time.time() - older_than_s)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run for good, whether it works here or was interrupted. Raises JournalError."""
-        live = self._live.get(run_id)
+        """Cancel a run for good, whether it works here, waits or was interrupted, and wait until it has cleaned up.
+
+        One that is not at work is replayed as far as its records go, and cleans up there. Where that cannot be done, since
+        its program does not fit its records any more or needs bindings that are not stored, it is cancelled as it is.
+        Nothing becomes of one that has ended well. Raises JournalError.
+        """
+        live = self._runs.find(run_id)
         if live is not None and not live._resting:
             await live.cancel()
+            return
+        row = await known_run(self._store, run_id)
+        if row.status in ("done", "cancelled"):
+            return
+        if row.status != "failed" and await self._cleaned_up(row, live):
             return
         owned = await self._store.own(run_id)
         await self._store.finish(run_id, owned.run.epoch, "cancelled")
         if live is not None:
-            self._end(live, RunEnd("cancelled"))
+            self._runs.end(live, RunEnd("cancelled"))
+
+    async def _cleaned_up(self, row: RunRow, live: DurableRun | None) -> bool:
+        """Whether a run that is not at work was brought up, cleaned up and has ended."""
+        try:
+            if live is not None:
+                live._cancelled = True
+                await self._runs.begin(live, row)
+            else:
+                program, values = await self._stored_program(row, {})
+                live = await self._runs.go_on(row, program, values, None, None, self._on_inflight, cancelled=True)
+        except (AgentflowError, SessionBusy) as error:
+            if isinstance(error, JournalError) and error.code not in ("durable/bindings", "durable/mismatch"):
+                raise
+            return False
+        await live._ended.wait()
+        return live.status in ENDED
+
+    async def _stored_program(
+        self, row: RunRow, bindings: Mapping[str, Any]
+    ) -> tuple[Program | PythonProgram, dict[str, Any]]:
+        """The program of a stored run and its bindings, those that are not stored from ``bindings``. Raises JournalError."""
+        values = self._input.read(row, bindings)
+        source = Source(str(row.input["name"]), row.program)
+        return await self._engine.prepared(source, values, row.input["allow"]), values
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run. Raises JournalError."""
-        live = self._live.get(run_id)
+        live = self._runs.find(run_id)
         if live is not None:
             return live.waiting
         return [asked for _, asked in await self._asked(await known_run(self._store, run_id))]
@@ -259,11 +286,11 @@ class DurableRuns:
             raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
         if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
             raise no_such_question(run_id, key, [])
-        live = self._live.get(run_id)
+        live = self._runs.find(run_id)
         if live is None:
             return
         if live._resting:
-            await self._look(run_id, True)
+            await self._runs.look(run_id, due=True)
         elif live._records is not None:
             live._records.parking.answer(row.path, data)
 
@@ -284,238 +311,9 @@ class DurableRuns:
     async def aclose(self) -> None:
         """Give up the runs that work here, to be gone on with later, and close the store."""
         try:
-            self._closing = True
-            self._resting.close()
-            if self._group is not None:
-                await asyncio.sleep(0)
-                for live in list(self._live.values()):
-                    live._suspend()
-                group, self._group = self._group, None
-                await group.__aexit__(None, None, None)
+            await self._runs.aclose()
         finally:
             await self._store.aclose()
-
-    # -- one run ----------------------------------------------------------------------------------------------------
-
-    async def _go_on(
-        self,
-        row: RunRow,
-        program: Program | PythonProgram,
-        bindings: Mapping[str, Any],
-        limits: Limits | None,
-        approve: Approver | None,
-        given: Session | None = None,
-        *,
-        retry: bool = False,
-        on_inflight: OnInflight | None = None,
-    ) -> DurableRun:
-        stored = row.input["limits"]
-        chosen = limits or (None if stored is None else Limits(**stored))
-        work = RunWork(
-            program, bindings, chosen, approve, given, on_inflight or self._on_inflight, again=row.status in ENDED
-        )
-        handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self.cancel)
-        try:
-            await self._begin(handle, row, retry=retry)
-        except BaseException:
-            del self._live[row.run]
-            raise
-        return handle
-
-    async def _begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False) -> None:
-        """Own a run and work on it. Raises JournalError, SessionBusy."""
-        self._resting.remove(row.run)
-        resting, handle._resting = handle._resting, False
-        assert handle._work is not None
-        session = None
-        try:
-            session = await self.sessions.begin(row, handle._work.session)
-            owned = await self._store.own(row.run)
-            if retry and row.status in ENDED:
-                failures = last_failures(owned.records)
-                await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
-                owned = replace(owned, records=[each for each in owned.records if each not in failures])
-            if self._group is None and not self._closing:
-                group = asyncio.TaskGroup()
-                self._group = await group.__aenter__()
-        except BaseException:
-            if resting:
-                handle._resting = True
-                self._resting.add(row.run, handle.wake_at)
-            if session is not None:
-                await session.end(None)
-            raise
-        if self._group is None:
-            await self._store.finish(row.run, owned.run.epoch, "queued")
-            if session is not None:
-                await session.end(None)
-            self._end(handle, RunEnd("queued"))
-            return
-        handle._still.clear()
-        handle._before = (read_usage(owned.usage), owned.cost)
-        handle._task = self._group.create_task(
-            self._work(handle, handle._work, owned, session), name=f"durable run {row.run}"
-        )
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        if self._group is None:
-            work.close()
-        else:
-            self._group.create_task(work)
-
-    async def _look(self, run_id: str, due: bool) -> None:
-        """Go on with a run that waits here if it is ``due`` or was answered, unless somebody else does or has done so."""
-        live = self._live.get(run_id)
-        if live is None or not live._resting:
-            return
-        try:
-            row = await known_run(self._store, run_id)
-            if row.status in ENDED:
-                end = self._recorded_end(row, Source(str(row.input["name"]), row.program))
-                self._end(live, end or RunEnd("queued"))
-            elif live._resting and (row.status == "queued" or (due and row.status == "waiting")):
-                await self._begin(live, row)
-        except SessionBusy:
-            pass  # whoever has the session ends some time
-        except JournalError as error:
-            if error.code != "durable/owned":
-                self._end(live, RunEnd("queued", error=error))
-
-    def _end(self, handle: DurableRun, end: RunEnd) -> None:
-        self._resting.remove(handle.run_id)
-        self._live.pop(handle.run_id, None)
-        handle._settle(end)
-
-    async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
-        """Run it until it ends or waits, which is stored. Raises nothing: whoever holds the handle is told."""
-        began = time.monotonic()
-        root = cast("asyncio.Task[object] | None", asyncio.current_task())
-        assert root is not None
-        records = handle._records = Records(self._store, owned, root, work.on_inflight)
-        try:
-            if owned.run.base is not None:
-                change = Change.of(owned.run)
-                records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
-                records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
-            end = await self._run(records, work, session)
-        except asyncio.CancelledError:
-            if records.fatal is not None:
-                asks = records.fatal.code == "durable/in-flight"
-                end = RunEnd("interrupted" if asks else "queued", error=records.fatal)
-            elif records.rest is not None and not handle._cancelled:
-                end = RunEnd("waiting")
-            else:
-                end = RunEnd("cancelled" if handle._cancelled else "queued")
-        except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
-            end = RunEnd("failed", error=error)
-        changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
-        spent_s = time.monotonic() - began
-        try:
-            if records.rest is not None and end.status == "waiting":
-                answered = not await self._store.park(
-                    owned.run.run, owned.run.epoch, records.parking.seq, records.rest.wake_at, spent_s=spent_s
-                )
-                end = RunEnd("queued") if answered else end
-            if end.status != "waiting":
-                await self._finish(owned, end, spent_s, changes)
-        except JournalError as error:
-            end, changes = RunEnd(end.status, error=end.error or error), None
-        except asyncio.CancelledError:  # interrupted, or cancelled for good, while that was stored
-            end, changes = RunEnd("queued"), None
-        finally:
-            if session is not None:
-                await session.end(changes)
-        await self._leave(handle, records, end)
-
-    async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
-        """Tell whoever holds the handle of what became of the run, or go on with one that was answered meanwhile."""
-        if (
-            records.rest is None
-            or self._closing
-            or handle._cancelled
-            or end.error
-            or end.status not in ("waiting", "queued")
-        ):
-            self._end(handle, end)
-        elif end.status == "waiting":
-            handle._rest(records.rest)
-            self._resting.add(handle.run_id, records.rest.wake_at)
-        else:
-            try:
-                await self._begin(handle, records.run)
-            except (JournalError, SessionBusy) as error:
-                self._end(handle, RunEnd("queued", error=error))
-
-    async def _run(self, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
-        row = records.run
-        program = work.program
-        journal = RunJournal(records, self._codec, self._redactor)
-        async with self._engine.open(
-            program.source.name,
-            session=None if session is None else session.session,
-            program=program.source.digest,
-            limits=work.limits,
-            grants=program.allow,
-            approver=work.approve,
-            run_id=row.run,
-            labels=row.input["labels"],
-            journal=journal,
-            priority=row.input.get("priority", 0),
-        ) as (run, call):
-            records.live = run
-            call.definitions = records.overrides
-            value = await self._engine.carry_out(program, work.bindings, call)
-        status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
-        return RunEnd(
-            status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
-        )
-
-    async def _finish(self, owned: OwnedRun, end: RunEnd, spent_s: float, changes: SessionChanges | None) -> None:
-        result, error = None, None
-        if end.result is not None:
-            result = {
-                "usage": write_usage(end.result.usage),
-                "cost": end.result.cost,
-                "steps": end.result.steps,
-            }
-            try:
-                result["value"] = self._input.clean(self._codec.encode(end.result.value))
-            except NotData:
-                result = None  # worked out from the records when somebody asks
-        if end.status == "failed" and isinstance(end.error, AgentflowError):
-            try:
-                error = self._input.clean(self._codec.encode_error(end.error))
-            except NotData:
-                bare = AgentflowError(end.error.message, code=end.error.code, hint=end.error.hint, span=end.error.span)
-                error = self._input.clean(self._codec.encode_error(bare))
-        elif end.status == "failed" and end.error is not None:
-            shown = AgentflowError(f"{type(end.error).__name__}: {end.error}")
-            error = self._input.clean(self._codec.encode_error(shown))
-        await self._store.finish(
-            owned.run.run,
-            owned.run.epoch,
-            end.status,
-            result=self.sessions.with_changes(result, owned.run, changes),
-            error=error,
-            spent_s=spent_s,
-            session=changes,
-        )
-
-    def _recorded_end(self, row: RunRow, source: Source) -> RunEnd | None:
-        """The stored end of a run; None if its value is not stored."""
-        if row.status == "cancelled":
-            return RunEnd("cancelled", successor=successor_of(row))
-        if row.error is not None:
-            return RunEnd("failed", error=self._codec.decode_error(row.error, source))
-        if row.result is None or "value" not in row.result:
-            return None
-        stored: Mapping[str, Any] = row.result
-        value = self._codec.decode(stored["value"], source)
-        reference = reference_in(row.program)
-        if reference is not None:
-            value = find_target(self._engine.functions, reference).restore(value)
-        usage = read_usage(stored["usage"])
-        return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records))
 
 
 def _checked(on_inflight: OnInflight) -> OnInflight:

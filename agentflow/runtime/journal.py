@@ -171,9 +171,12 @@ class RunJournal:
         """Record that something begins at ``call`` that may not be repeated: so the recorded effect around it may not be."""
         if self.opening is None or self.begun:
             return True
-        self.begun = await self.records.begin(self.opening())
-        if self.begun and self.records.find(call.path) is not None:
-            call.warn("durable/in-flight", "it was at work when the run was interrupted, and is carried out again")
+        self.begun = await self.records.begin(
+            self.opening(),
+            lambda: call.warn(
+                "durable/in-flight", "it was at work when the run was interrupted, and is carried out again"
+            ),
+        )
         return self.begun
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:

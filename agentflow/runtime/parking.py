@@ -40,12 +40,13 @@ class Rest:
 class Parking:
     """The waits of one run. ``suspend`` is called when the run is idle.
 
-    ``seq`` counts the answers that the run was given, as far as it has heard of them; ``deadlines`` are the times at which
+    ``ending`` says that somebody waits for nothing but the end of the run. ``seq`` counts the answers that the run was given, as far as it has heard of them; ``deadlines`` are the times at which
     forms end that are being run. Both belong to what a store is told when the run leaves the memory.
     """
 
     def __init__(self, seq: int, suspend: Callable[[], None]) -> None:
         self.seq = seq
+        self.ending = False
         self.deadlines: dict[str, float] = {}
         self._suspend = suspend
         self._permits: Permits | None = None
@@ -111,16 +112,18 @@ class Parking:
             place.future.set_result(answer)
 
     def _look_soon(self) -> None:
-        if self._places:
+        if self._places or self.ending:
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         """Suspend the run if it is idle. A permit that is passed on is back by now, and whoever was woken is awake."""
         places = self._places.values()
-        if self._permits is None or self._permits.active or not places or any(each.future.done() for each in places):
+        if self._over or self._permits is None or self._permits.active or not (places or self.ending):
+            return
+        if any(each.future.done() for each in places):
             return
         soonest = self.wake_at
-        if soonest is None or soonest - time.time() > PARKED_S:
+        if self.ending or soonest is None or soonest - time.time() > PARKED_S:
             self._over = True
             self._suspend()
 

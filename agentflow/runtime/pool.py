@@ -14,6 +14,8 @@ from agentflow.runtime.codec import read_usage, write_usage
 
 _OWN = frozenset({"decision", "timeout", "workflow"})
 """Kinds of records that belong to the program they were made by: what depended on time, and the texts it ran."""
+_WORK = frozenset({"task", "tool", "host"})
+"""Kinds of records that are open while something works, not while somebody waits."""
 
 SPENT = "spent"
 """In the value of a record that was taken over: what the effect had cost, which is no cost of the run that has it now."""
@@ -35,6 +37,7 @@ class Pool:
         self._parts = _parts_of(rows)
         kept = rows if cut is None else before(rows, cut)
         self._free = {row.path: row for row in _answers(kept)}
+        self._open = [row for row in kept if row.state == EffectState.OPEN and row.kind in _WORK]
         self._by_content: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
         for row in sorted(self._free.values(), key=lambda row: path_order(row.path), reverse=True):
             self._by_content[row.content].append(row)
@@ -57,6 +60,14 @@ class Pool:
             if row.path in self._free:
                 return row
         return None
+
+    def in_flight(self, path: str, content: bytes) -> bool:
+        """Whether what is asked for at ``path`` was at work when the run stopped, there or elsewhere. Once for each that was."""
+        same = [row for row in self._open if row.content == content]
+        row = next((row for row in same if row.path == path), None if self._exact or not same else same[0])
+        if row is not None:
+            self._open.remove(row)
+        return row is not None
 
     def adopted(self, row: EffectRow, path: str, leaf: bytes | None) -> EffectRow:
         """A record as that of the effect at ``path`` in the run that takes it over, which it costs nothing."""

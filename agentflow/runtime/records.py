@@ -20,6 +20,9 @@ from agentflow.runtime.parking import Parking, Rest
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
 
+CLEANUP = "/x/"
+"""What the paths of effects contain that clean up after a cancellation, which has no time to wait."""
+
 Gate = Callable[[], bool]
 """Asked before the first effect below a path that has no record; true when that effect must wait to be cancelled."""
 
@@ -32,11 +35,17 @@ class Records:
     is why it cannot go on. ``root`` is the task that the run is. ``replayed`` counts effects answered from records,
     ``usage`` and ``cost`` are what all records have cost so far. ``pool`` holds the records of the run it is based on,
     ``adopted_usage`` and ``adopted_cost`` are what those of them that were used had cost; ``overrides`` the tasks that it
-    changes.
+    changes. With ``cancelling`` it is replayed only to be cancelled where its records end.
     """
 
     def __init__(
-        self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], on_inflight: OnInflight = "retry"
+        self,
+        store: JournalStore,
+        owned: OwnedRun,
+        root: asyncio.Task[object],
+        on_inflight: OnInflight = "retry",
+        *,
+        cancelling: bool = False,
     ) -> None:
         self.store = store
         self.run = owned.run
@@ -50,6 +59,7 @@ class Records:
         self.adopted_usage = NO_USAGE
         self.adopted_cost: float | None = 0.0
         self.on_inflight: OnInflight = on_inflight
+        self.cancelling = cancelling
         self.suspending = False
         self.rest: Rest | None = None
         self.fatal: JournalError | None = None
@@ -60,7 +70,10 @@ class Records:
         self.parking = Parking(self.run.seq, self._rest)
 
     def _rest(self) -> None:
-        """Leave the memory: all who are at work in the run wait."""
+        """All who are at work in the run wait: leave the memory, or clean up if that is what it was brought up for."""
+        if self.cancelling:
+            self.root.cancel()
+            return
         self.rest = Rest(self.parking.questions, self.parking.wake_at)
         self.suspending = True
         self.root.cancel()
@@ -120,25 +133,33 @@ class Records:
         """
         if self.suspending:
             await wait_for_end()
-        if self._gates and "/x/" not in path:  # what cleans up after a cancellation is carried out
+        if self._gates and CLEANUP not in path:  # what cleans up after a cancellation is carried out
             for above in _ancestors(path):
                 gate = self._gates.get(above)
                 if gate is not None and gate():
                     async with without_permit(permits):
                         await wait_for_end()
+        if self.cancelling and CLEANUP not in path:
+            self.parking.ending = True
+            async with without_permit(permits):
+                await wait_for_end()
 
-    async def begin(self, row: EffectRow) -> bool:
+    async def begin(self, row: EffectRow, again: Callable[[], None]) -> bool:
         """Store the open record of something that may not be repeated, before it begins.
 
-        If it began before an interruption, ``on_inflight`` decides: true to carry it out again, false if it has failed.
+        If it began before an interruption, of this run or of the one that it is based on, ``on_inflight`` decides: true to
+        carry it out again, which ``again`` is told, false if it has failed.
         """
-        before = self._rows.get(row.path)
-        if before is None:
+        own = row.path in self._rows
+        if own or (self.pool is not None and self.pool.in_flight(row.path, row.content)):
+            if self.on_inflight == "ask":
+                await self.stop(_in_flight(self.run.run, row))
+            if self.on_inflight == "fail":
+                return False
+            again()
+        if not own:
             await self.commit(row)
-            return True
-        if self.on_inflight == "ask":
-            await self.stop(_in_flight(self.run.run, row))
-        return self.on_inflight == "retry"
+        return True
 
     async def commit(self, row: EffectRow) -> None:
         """Store a record before anything follows from it.

@@ -22,10 +22,7 @@ from agentflow.runtime.codec import Codec, fingerprint
 from agentflow.runtime.decisions import mismatch
 from agentflow.runtime.parking import PARKED_S
 from agentflow.runtime.questions import permits_of, unanswered, waiting
-from agentflow.runtime.records import Records
-
-CLEANUP = "/x/"
-"""What the paths of effects contain that clean up after a cancellation, which has no time to wait."""
+from agentflow.runtime.records import CLEANUP, Records
 
 
 class Recording(Protocol):

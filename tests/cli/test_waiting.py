@@ -83,3 +83,18 @@ def test_nobody_to_ask(tmp_path: Path) -> None:
     """Without --durable and without a terminal a question is an error that says what to do."""
     done = agentflow(tmp_path, "eval", '(ask-human "?")')
     assert done.returncode == 1 and "question/unanswered" in done.stderr
+
+
+def test_a_waiting_run_is_cancelled_with_its_clean_up(tmp_path: Path) -> None:
+    """``runs cancel`` runs the finally forms of a run that waits, says what became of it, and leaves nothing to answer."""
+    (tmp_path / "ask.sexp").write_text('(try (ask-human "?") (finally (log-message "cleaned up")))')
+    waits = agentflow(tmp_path, "run", "ask.sexp", "--durable", "--run-id", "q")
+    assert waits.returncode == 75 and "cleaned up" not in waits.stderr
+    cancelled = agentflow(tmp_path, "runs", "cancel", "q", "--events")
+    assert cancelled.returncode == 0, cancelled.stderr
+    events = [json.loads(line) for line in cancelled.stdout.splitlines()]
+    assert [each["message"] for each in events if each.get("type") == "log"] == ["cleaned up"]
+    assert events[-1] == {"ok": True, "run_id": "q", "status": "cancelled"}
+    assert agentflow(tmp_path, "runs", "cancel", "q").stdout == "q is cancelled\n"
+    unknown = agentflow(tmp_path, "runs", "cancel", "nosuch")
+    assert unknown.returncode == 1 and "durable/unknown-run" in unknown.stderr

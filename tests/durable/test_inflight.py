@@ -234,3 +234,31 @@ async def test_a_killed_stretch_counts_as_far_as_its_records_tell(tmp_path: Path
         store = SqliteJournal(tmp_path / "r.db")
         assert (await store.own("r")).run.spent_s == pytest.approx(7.0)
         await store.aclose()
+
+
+EDITED = '(list (look (at "first")) (pay (to "a")) (pay (to "b")) (content (look (at "c"))))'
+
+
+@pytest.mark.parametrize("decision", ["retry", "fail"])
+async def test_an_edited_run_asks_as_well(bank: Bank, decision: OnInflight) -> None:
+    """A run that goes on with another program has not forgotten what was at work in it, wherever that stands now."""
+    await bank.interrupt("b")
+    async with bank.flow() as flow:
+        handle = await flow.resume("r", program=EDITED, on_inflight="ask")
+        with pytest.raises(JournalError) as caught:
+            await handle.result()
+        assert caught.value.code == "durable/in-flight" and handle.status == "interrupted"
+        assert bank.began == {"a": 1, "b": 1, "first": 1}
+    async with bank.flow(on_inflight="ask") as flow:
+        value = (await (await flow.resume("r", program=EDITED, on_inflight=decision)).result()).value
+    assert value[2].failed is (decision == "fail") and contents(value)[1] == "<a>"
+    assert bank.began == {"a": 1, "b": 1 + (decision == "retry"), "first": 1, "c": 1}
+
+
+async def test_what_another_program_asks_for_is_not_what_was_at_work(bank: Bank) -> None:
+    """Something else that may not be repeated begins without asking, and what was at work counts once."""
+    await bank.interrupt("b")
+    async with bank.flow(on_inflight="ask") as flow:
+        other = '(list (content (pay (to "other"))))'
+        assert (await (await flow.resume("r", program=other)).result()).value == ["<other>"]
+    assert bank.began == {"a": 1, "b": 1, "other": 1}

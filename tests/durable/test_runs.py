@@ -344,7 +344,7 @@ async def test_a_cancelled_run_is_over(world: World, flow: Flow) -> None:
                 await (await opened.resume(run_id)).result()
             assert caught.value.code == "durable/cancelled"
         assert {run.run_id: run.status for run in await opened.runs()} == {"r": "cancelled", "s": "cancelled"}
-    assert world.done == {"tidy": 1}
+    assert world.done == {"tidy": 2}
 
 
 async def test_what_a_tool_runs_is_recorded_below_it(world: World, flow: Flow) -> None:

@@ -365,3 +365,43 @@ async def test_an_answerer_is_asked_at_once(flow: Flow) -> None:
         assert (await (await first.start(text, run_id="r")).result()).value == [1, 2]
         assert (await first.eval(text)) == [3, 4]
     assert asked == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_a_branch_that_waits_makes_room_in_its_own_form(world: World, flow: Flow, limit: int) -> None:
+    """A branch that waits holds no place among the few that its ``pmap`` lets work at once, in nested ones either."""
+    text = f"""
+    (pmap (lambda (i) (pmap (lambda (j) (begin
+        (if (= j 0) (ask-human (format "{{}}?" i)) #f)
+        (content (look (at (format "{{}}.{{}}" i j)))))) (list 0 1 2) {limit})) (list 1 2 3) {limit})
+    """
+    async with flow() as opened:
+        handle = await at_rest(opened, text, asks=3)
+        assert world.done == {f"{i}.{j}": 1 for i in (1, 2, 3) for j in (1, 2)}
+        for question in handle.waiting:
+            await opened.send("r", question.key, True)
+        result = await handle.result()
+    assert result.value == [[f"<{i}.{j}>" for j in range(3)] for i in (1, 2, 3)]
+    assert world.done == {f"{i}.{j}": 1 for i in (1, 2, 3) for j in (0, 1, 2)}
+
+
+async def test_no_more_work_at_once_than_a_form_allows(flow: Flow) -> None:
+    """Branches that were answered wait for their turn: at no time do more work than the limit of their ``pmap``."""
+    at_work: list[int] = [0, 0]
+
+    async def work(at: int) -> int:
+        """Work."""
+        at_work[0] += 1
+        at_work[1] = max(at_work)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_work[0] -= 1
+        return at
+
+    async with flow(tools=[work]) as opened:
+        text = '(pmap (lambda (i) (begin (ask-human "?") (value-of (work (at i))))) (range 6) 2)'
+        handle = await at_rest(opened, text, asks=6)
+        for question in handle.waiting:
+            await opened.send("r", question.key, True)
+        assert (await handle.result()).value == list(range(6))
+    assert at_work == [0, 2]

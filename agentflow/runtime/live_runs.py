@@ -1,0 +1,308 @@
+# pyright: reportPrivateUsage=false
+# The private part of a handle is for the object here that works on its run.
+"""The durable runs that this process has: worked on, waiting outside of the memory, and how their ends are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from agentflow.core.errors import AgentflowError, JournalError, SessionBusy
+from agentflow.core.journal import ENDED, OnInflight, OwnedRun, RunRow, SessionChanges
+from agentflow.core.limits import Limits
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.core.source import Source
+from agentflow.core.store_ports import JournalStore
+from agentflow.lang.program import Program
+from agentflow.lib.redact import Redactor
+from agentflow.runtime.codec import Codec, NotData, read_usage, write_usage
+from agentflow.runtime.conversations import Conversations, RunSession
+from agentflow.runtime.deriving import known_run, overrides_of, successor_of
+from agentflow.runtime.durable_run import DurableRun, RunEnd, RunWork
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.generations import Change
+from agentflow.runtime.handle import Recorded, RunResult
+from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.python_program import PythonProgram, find_target, reference_in
+from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.resting import Resting
+from agentflow.runtime.run import Approver
+from agentflow.runtime.stored_input import StoredInput
+
+
+class LiveRuns:
+    """Works on durable runs until they end, wait or are given up.
+
+    ``stored`` writes and reads what runs are given; ``cancel`` cancels a run by its id.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: JournalStore,
+        codec: Codec,
+        redactor: Redactor | None,
+        sessions: Conversations,
+        stored: StoredInput,
+        records: Recorded | None,
+        cancel: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._cancel = cancel
+        self._records = records
+        self._engine = engine
+        self._store = store
+        self._codec = codec
+        self._redactor = redactor
+        self._sessions = sessions
+        self._input = stored
+        self._live: dict[str, DurableRun] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._resting = Resting(self.look, self._spawn)
+        self._closing = False
+
+    def find(self, run_id: str) -> DurableRun | None:
+        """The handle of a run that is worked on or waits here."""
+        return self._live.get(run_id)
+
+    async def aclose(self) -> None:
+        """Give up the runs, to be gone on with later."""
+        self._closing = True
+        self._resting.close()
+        if self._group is not None:
+            await asyncio.sleep(0)
+            for live in list(self._live.values()):
+                live._suspend()
+            group, self._group = self._group, None
+            await group.__aexit__(None, None, None)
+
+    async def go_on(
+        self,
+        row: RunRow,
+        program: Program | PythonProgram,
+        bindings: Mapping[str, Any],
+        limits: Limits | None,
+        approve: Approver | None,
+        on_inflight: OnInflight,
+        given: Session | None = None,
+        *,
+        retry: bool = False,
+        cancelled: bool = False,
+    ) -> DurableRun:
+        """Go on with a stored run; ``given`` is the session of the caller that it works in.
+
+        With ``retry`` the last failures of a failed run are tried again; one that is ``cancelled`` goes on as far as its
+        records go, and cleans up there. Raises JournalError, SessionBusy.
+        """
+        stored = row.input["limits"]
+        chosen = limits or (None if stored is None else Limits(**stored))
+        work = RunWork(program, bindings, chosen, approve, given, on_inflight, again=row.status in ENDED)
+        handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
+        handle._cancelled = cancelled
+        try:
+            await self.begin(handle, row, retry=retry)
+        except BaseException:
+            del self._live[row.run]
+            raise
+        return handle
+
+    async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False) -> None:
+        """Own a run and work on it. Raises JournalError, SessionBusy."""
+        self._resting.remove(row.run)
+        resting, handle._resting = handle._resting, False
+        assert handle._work is not None
+        session = None
+        try:
+            session = await self._sessions.begin(row, handle._work.session)
+            owned = await self._store.own(row.run)
+            if retry and row.status in ENDED:
+                failures = last_failures(owned.records)
+                await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
+                owned = replace(owned, records=[each for each in owned.records if each not in failures])
+            if self._group is None and not self._closing:
+                group = asyncio.TaskGroup()
+                self._group = await group.__aenter__()
+        except BaseException:
+            if resting:
+                handle._resting = True
+                self._resting.add(row.run, handle.wake_at)
+            if session is not None:
+                await session.end(None)
+            raise
+        if self._group is None:
+            await self._store.finish(row.run, owned.run.epoch, "queued")
+            if session is not None:
+                await session.end(None)
+            self.end(handle, RunEnd("queued"))
+            return
+        handle._still.clear()
+        handle._before = (read_usage(owned.usage), owned.cost)
+        handle._task = self._group.create_task(
+            self._work(handle, handle._work, owned, session), name=f"durable run {row.run}"
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._group is None:
+            work.close()
+        else:
+            self._group.create_task(work)
+
+    async def look(self, run_id: str, due: bool) -> None:
+        """Go on with a run that waits here if it is ``due`` or was answered, unless somebody else does or has done so."""
+        live = self._live.get(run_id)
+        if live is None or not live._resting:
+            return
+        try:
+            row = await known_run(self._store, run_id)
+            if row.status in ENDED:
+                end = self.recorded_end(row, Source(str(row.input["name"]), row.program))
+                self.end(live, end or RunEnd("queued"))
+            elif live._resting and (row.status == "queued" or (due and row.status == "waiting")):
+                await self.begin(live, row)
+        except SessionBusy:
+            pass  # whoever has the session ends some time
+        except JournalError as error:
+            if error.code != "durable/owned":
+                self.end(live, RunEnd("queued", error=error))
+
+    def end(self, handle: DurableRun, end: RunEnd) -> None:
+        self._resting.remove(handle.run_id)
+        self._live.pop(handle.run_id, None)
+        handle._settle(end)
+
+    async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
+        """Run it until it ends or waits, which is stored. Raises nothing: whoever holds the handle is told."""
+        began = time.monotonic()
+        root = cast("asyncio.Task[object] | None", asyncio.current_task())
+        assert root is not None
+        records = handle._records = Records(self._store, owned, root, work.on_inflight, cancelling=handle._cancelled)
+        try:
+            if owned.run.base is not None:
+                change = Change.of(owned.run)
+                records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
+                records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
+            end = await self._run(records, work, session)
+        except asyncio.CancelledError:
+            if records.fatal is not None:
+                asks = records.fatal.code == "durable/in-flight"
+                end = RunEnd("interrupted" if asks else "queued", error=records.fatal)
+            elif records.rest is not None and not handle._cancelled:
+                end = RunEnd("waiting")
+            else:
+                end = RunEnd("cancelled" if handle._cancelled else "queued")
+        except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
+            end = RunEnd("failed", error=error)
+        changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
+        spent_s = time.monotonic() - began
+        try:
+            if records.rest is not None and end.status == "waiting":
+                answered = not await self._store.park(
+                    owned.run.run, owned.run.epoch, records.parking.seq, records.rest.wake_at, spent_s=spent_s
+                )
+                end = RunEnd("queued") if answered else end
+            if end.status != "waiting":
+                await self._finish(owned, end, spent_s, changes)
+        except JournalError as error:
+            end, changes = RunEnd(end.status, error=end.error or error), None
+        except asyncio.CancelledError:  # interrupted, or cancelled for good, while that was stored
+            end, changes = RunEnd("queued"), None
+        finally:
+            if session is not None:
+                await session.end(changes)
+        await self._leave(handle, records, end)
+
+    async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
+        """Tell whoever holds the handle of what became of the run, or go on with one that was answered meanwhile."""
+        if (
+            records.rest is None
+            or self._closing
+            or handle._cancelled
+            or end.error
+            or end.status not in ("waiting", "queued")
+        ):
+            self.end(handle, end)
+        elif end.status == "waiting":
+            handle._rest(records.rest)
+            self._resting.add(handle.run_id, records.rest.wake_at)
+        else:
+            try:
+                await self.begin(handle, records.run)
+            except (JournalError, SessionBusy) as error:
+                self.end(handle, RunEnd("queued", error=error))
+
+    async def _run(self, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
+        row = records.run
+        program = work.program
+        journal = RunJournal(records, self._codec, self._redactor)
+        async with self._engine.open(
+            program.source.name,
+            session=None if session is None else session.session,
+            program=program.source.digest,
+            limits=work.limits,
+            grants=program.allow,
+            approver=work.approve,
+            run_id=row.run,
+            labels=row.input["labels"],
+            journal=journal,
+            priority=row.input.get("priority", 0),
+        ) as (run, call):
+            records.live = run
+            call.definitions = records.overrides
+            value = await self._engine.carry_out(program, work.bindings, call)
+        status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
+        return RunEnd(
+            status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
+        )
+
+    async def _finish(self, owned: OwnedRun, end: RunEnd, spent_s: float, changes: SessionChanges | None) -> None:
+        result, error = None, None
+        if end.result is not None:
+            result = {
+                "usage": write_usage(end.result.usage),
+                "cost": end.result.cost,
+                "steps": end.result.steps,
+            }
+            try:
+                result["value"] = self._input.clean(self._codec.encode(end.result.value))
+            except NotData:
+                result = None  # worked out from the records when somebody asks
+        if end.status == "failed" and isinstance(end.error, AgentflowError):
+            try:
+                error = self._input.clean(self._codec.encode_error(end.error))
+            except NotData:
+                bare = AgentflowError(end.error.message, code=end.error.code, hint=end.error.hint, span=end.error.span)
+                error = self._input.clean(self._codec.encode_error(bare))
+        elif end.status == "failed" and end.error is not None:
+            shown = AgentflowError(f"{type(end.error).__name__}: {end.error}")
+            error = self._input.clean(self._codec.encode_error(shown))
+        await self._store.finish(
+            owned.run.run,
+            owned.run.epoch,
+            end.status,
+            result=self._sessions.with_changes(result, owned.run, changes),
+            error=error,
+            spent_s=spent_s,
+            session=changes,
+        )
+
+    def recorded_end(self, row: RunRow, source: Source) -> RunEnd | None:
+        """The stored end of a run; None if its value is not stored."""
+        if row.status == "cancelled":
+            return RunEnd("cancelled", successor=successor_of(row))
+        if row.error is not None:
+            return RunEnd("failed", error=self._codec.decode_error(row.error, source))
+        if row.result is None or "value" not in row.result:
+            return None
+        stored: Mapping[str, Any] = row.result
+        value = self._codec.decode(stored["value"], source)
+        reference = reference_in(row.program)
+        if reference is not None:
+            value = find_target(self._engine.functions, reference).restore(value)
+        usage = read_usage(stored["usage"])
+        return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records))
+
+
+__all__ = ["LiveRuns"]
