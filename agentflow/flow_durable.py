@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -9,6 +10,7 @@ from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import loaded
 from agentflow.core.errors import ConfigurationError, JournalError
+from agentflow.core.event_log import LogBounds
 from agentflow.core.host_code import executing_call
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
@@ -156,13 +158,20 @@ class DurableMethods:
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 
-    async def remove_runs(self, older_than: str) -> int:
+    async def remove_runs(
+        self, older_than: str | None = None, *, keep: int | None = None, megabytes: float | None = None
+    ) -> int:
         """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and results for reuse that are older.
 
-        None that waits, works or is to go on is removed, nor one whose records such a run may need. Gives the number of
-        runs. Raises ValueError for what is no length of time, and as :meth:`start`.
+        Of what is left the oldest go until there are at most ``keep`` runs, and all that is stored takes at most so many
+        ``megabytes``. None that waits, works or is to go on is removed, nor one whose records such a run may need. Gives the
+        number of runs. Raises ValueError for what is no length of time, and as :meth:`start`.
         """
-        return await self._durable_runs().gc(seconds_of(older_than))
+        bounds = None
+        if keep is not None or megabytes is not None:
+            size = sys.maxsize if megabytes is None else round(megabytes * 1_000_000)
+            bounds = LogBounds(bytes=size, runs=sys.maxsize if keep is None else keep)
+        return await self._durable_runs().gc(None if older_than is None else seconds_of(older_than), bounds)
 
     async def fork(
         self,

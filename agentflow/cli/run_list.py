@@ -87,13 +87,15 @@ async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, a
     return Exit.OK
 
 
-async def collect_durable(older_than: str, db: str | None, *, as_json: bool) -> int:
-    """Remove the durable runs that ended so long ago, and say how many. Raises UsageError."""
+async def collect_durable(
+    older_than: str | None, keep: int | None, megabytes: int | None, db: str | None, *, as_json: bool
+) -> int:
+    """Remove the durable runs that ended so long ago, and the oldest beyond the bounds; say how many. Raises UsageError."""
     from agentflow.app import AgentFlow
 
     async with AgentFlow(durable=database(db)) as flow:
         try:
-            count = await flow.remove_runs(older_than)
+            count = await flow.remove_runs(older_than, keep=keep, megabytes=megabytes)
         except ValueError as error:
             raise UsageError(str(error), hint="for example --older-than 30d") from None
     if as_json:

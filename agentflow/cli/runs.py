@@ -96,17 +96,20 @@ def diff(
 @runs.command()
 def gc(
     keep: Annotated[
-        int, typer.Option("--keep", min=0, metavar="NUMBER", help="Keep the records of so many runs.")
-    ] = LogBounds().runs,
+        int | None, typer.Option("--keep", min=0, metavar="NUMBER", help="Keep so many runs. Default: 500.")
+    ] = None,
     megabytes: Annotated[
-        int, typer.Option("--megabytes", min=0, metavar="NUMBER", help="Keep so much.")
-    ] = LogBounds().bytes // 1_000_000,
+        int | None, typer.Option("--megabytes", min=0, metavar="NUMBER", help="Keep so much. Default: 1000.")
+    ] = None,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Remove durable runs that have ended, with all that is stored of them.")
+    ] = False,
     older_than: Annotated[
         str | None,
         typer.Option(
             "--older-than",
             metavar="TIME",
-            help="Remove durable runs that ended so long ago instead, and results for reuse: 30d.",
+            help="Remove durable runs that ended so long ago, and results for reuse: 30d. Without the others nothing else.",
         ),
     ] = None,
     directory: Directory = None,
@@ -115,15 +118,20 @@ def gc(
 ) -> None:
     """Remove the records of the oldest runs, but of none that waits or works.
 
-    The command does so by itself; what a durable run needs to go on is not touched. With --older-than durable runs are
-    removed, with all that is stored of them.
+    The command does so by itself; what a durable run needs to go on is not touched. With --durable or --older-than the
+    durable runs are bounded instead: those that have ended, and results for reuse, the oldest first.
     """
     from agentflow.cli.run_list import collect, collect_durable
 
-    if older_than is not None:
-        sys.exit(run_async(partial(collect_durable, older_than, db, as_json=json), as_json=json))
+    chosen = LogBounds()
+    if durable and keep is None and megabytes is None and older_than is None:
+        keep, megabytes = chosen.runs, chosen.bytes // 1_000_000
+    if durable or older_than is not None:
+        sys.exit(run_async(partial(collect_durable, older_than, keep, megabytes, db, as_json=json), as_json=json))
 
-    bounds = LogBounds(bytes=megabytes * 1_000_000, runs=keep)
+    bounds = LogBounds(
+        bytes=chosen.bytes if megabytes is None else megabytes * 1_000_000, runs=chosen.runs if keep is None else keep
+    )
     sys.exit(run_async(partial(collect, directory, db, bounds, as_json=json), as_json=json))
 
 

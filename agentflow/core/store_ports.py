@@ -157,10 +157,11 @@ class JournalStore(Protocol):
         """All records of a run, in the order they were made."""
         ...
 
-    async def gc(self, before: float) -> int:
-        """Remove runs that ended before the unix time ``before``, and results that are older. Gives the number of runs.
+    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
+        """Remove runs that ended before the unix time ``before``, and results that are older; then the oldest of both until
+        what is left is within ``bounds``. Gives the number of runs.
 
-        A run whose records one that has not ended may need stays.
+        A run that has not ended stays, and one whose records such a run may need.
         """
         ...
 

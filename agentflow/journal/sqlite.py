@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agentflow.core.errors import JournalError
+from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
     ENDED,
     EffectRow,
@@ -24,6 +25,7 @@ from agentflow.core.journal import (
     SessionChanges,
 )
 from agentflow.journal import results, sessions
+from agentflow.journal.cleaning import collect
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import (
     CREATE,
@@ -202,21 +204,8 @@ class SqliteJournal:
 
         return await self._writer.do(work)
 
-    async def gc(self, before: float) -> int:
-        def work(db: sqlite3.Connection) -> int:
-            marks = ", ".join(f"'{status}'" for status in sorted(ENDED))
-            needed = f"select base from af_run where base is not null and status not in ({marks})"
-            old = db.execute(
-                f"select run from af_run where status in ({marks}) and updated < ? and run not in ({needed})", (before,)
-            ).fetchall()
-            db.executemany("delete from af_effect where run = ?", old)
-            db.executemany("delete from af_run where run = ?", old)
-            results = db.execute("delete from af_result where at < ?", (before,)).rowcount
-            if old or results:
-                _sweep(db)
-            return len(old)
-
-        return await self._writer.do(work)
+    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
+        return await self._writer.do(lambda db: collect(db, before, bounds))
 
     async def aclose(self) -> None:
         await self._writer.aclose()
@@ -384,17 +373,6 @@ def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
         usage = [sum(pair) for pair in zip_longest(usage, counted, fillvalue=0)]  # an older version had fewer counts
         cost = None if price is None or cost is None else cost + price
     return {"usage": tuple(usage), "cost": cost}
-
-
-def _sweep(db: sqlite3.Connection) -> None:
-    """Remove blobs that no value refers to."""
-    columns = [("af_effect", name) for name in ("value", "turns")]
-    columns += [("af_run", name) for name in ("input", "result", "error")]
-    columns += [("af_session", "state"), ("af_turn", "value"), ("af_result", "value"), ("af_result", "turns")]
-    used = " union ".join(
-        f"select substr({name}, 8, 32) from {table} where {name} like '{{\"$b\":%'" for table, name in columns
-    )
-    db.execute(f"delete from af_blob where lower(hex(hash)) not in ({used})")
 
 
 def _unusable(path: Path, error: Exception) -> JournalError:

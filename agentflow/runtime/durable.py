@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError, SessionBusy
+from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
     ENDED,
     EffectRow,
@@ -212,9 +213,12 @@ class DurableRuns:
             limits=None if stored is None else Limits(**stored),
         )
 
-    async def gc(self, older_than_s: float) -> int:
-        """Remove runs that ended so many seconds ago, and results for reuse that are older. Gives the number of runs."""
-        return await self._store.gc(time.time() - older_than_s)
+    async def gc(self, older_than_s: float | None, bounds: LogBounds | None = None) -> int:
+        """Remove runs that ended so many seconds ago, results for reuse that are older, and the oldest beyond ``bounds``.
+
+        Gives the number of runs.
+        """
+        return await self._store.gc(None if older_than_s is None else time.time() - older_than_s, bounds)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here, waits or was interrupted, and wait until it has cleaned up.

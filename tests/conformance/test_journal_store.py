@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, NewRun, effect_key
+from agentflow.core.event_log import LogBounds
+from agentflow.core.journal import EffectRow, EffectState, NewRun, StoredResult, effect_key
 from agentflow.core.store_ports import JournalStore
 from agentflow.journal.sqlite import SqliteJournal
 
@@ -211,3 +212,32 @@ async def test_a_closed_store_says_so(opener: Opener) -> None:
     await asyncio.gather(*queued)
     assert await refused(store.find("r")) == "durable/closed"
     assert len(await opener().effects("r")) == 50
+
+
+async def test_a_store_is_bounded_by_number_and_size(opener: Opener) -> None:
+    """``gc`` removes the oldest ended runs, and the oldest results, until the rest is within bounds; never what goes on."""
+    store = opener()
+    for number, status in enumerate(("waiting", "done", "failed", "queued", "done", "cancelled")):
+        run = f"r{number}"
+        base = "r1" if status == "queued" else None
+        await store.create(run, replace(NEW, base=base))
+        owned = (await store.own(run)).run
+        await store.put(run, owned.epoch, [row("0/0.0", "x" * 10_000), row("0/1.0", f"{number}" * 100_000)])
+        if status == "waiting":
+            assert await store.park(run, owned.epoch, owned.seq, None)
+        else:
+            await store.finish(run, owned.epoch, status)
+    result = StoredResult(kind="tool", name="t", value="y" * 500_000, turns=None, usage=None, cost=None, at=time.time())
+    await store.results.keep(b"k" * 16, result)
+
+    async def left() -> set[str]:
+        return {each.run for each in await store.list()}
+
+    assert await store.gc(None, LogBounds(runs=6)) == 0
+    assert await store.gc(None, LogBounds(runs=5)) == 1 and await left() == {"r0", "r1", "r3", "r4", "r5"}
+    assert await store.gc(None, LogBounds(bytes=900_000)) == 2 and await left() == {"r0", "r1", "r3"}
+    assert await store.results.find(b"k" * 16, 0.0) is not None
+    assert await store.gc(None, LogBounds(bytes=400_000)) == 0
+    assert await store.results.find(b"k" * 16, 0.0) is None
+    assert await store.gc(time.time() + 60, LogBounds(runs=0, bytes=0)) == 0 and await left() == {"r0", "r1", "r3"}
+    assert [each.value for each in await store.effects("r1")][1] == "1" * 100_000
