@@ -12,7 +12,7 @@ from agentflow.cli.amounts import money, seconds
 from agentflow.cli.common import write_json
 from agentflow.cli.terminal import print_text, screen
 from agentflow.lib.terminal import clean
-from agentflow.observe.difference import pairs_of
+from agentflow.observe.difference import Pair
 from agentflow.runtime.catalogue import RunSummary
 
 _MOST_SHOWN = 100
@@ -21,13 +21,13 @@ _MOST_SHOWN = 100
 def show_difference(
     one: RunSummary,
     other: RunSummary,
-    events: tuple[Iterable[Mapping[str, Any]], Iterable[Mapping[str, Any]]],
+    pairs: Iterable[Pair],
     *,
     as_json: bool,
 ) -> None:
     """Print what two runs did differently: where the question changed, where only the answer, what one of them did alone."""
     rows: list[dict[str, Any]] = []
-    for pair in pairs_of(*events):
+    for pair in pairs:
         effect, both = pair.either, (pair.first, pair.second)
         rows.append(
             {

@@ -14,10 +14,13 @@ from agentflow.cli.run_diff import show_difference
 from agentflow.cli.run_list import open_catalogue
 from agentflow.cli.run_show import show_run
 from agentflow.core.event_log import FIRST, event_id
+from agentflow.core.journal import EffectRow
 from agentflow.lib.terminal import clean
+from agentflow.observe.difference import joined, pairs_of, recorded_effects
 from agentflow.observe.files import SUFFIX, read_events, read_infos
 from agentflow.observe.run_view import message_of
 from agentflow.runtime.catalogue import RunCatalogue, RunSummary, summary_of
+from agentflow.runtime.codec import lasting
 
 _POLL_S = 0.2
 
@@ -34,17 +37,16 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
 
 
 async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
-    """Print what two runs did differently."""
+    """Print what two runs did differently, by their events; by their journals where the events of one are not there."""
     async with open_catalogue(directory, db) as catalogue:
         first, events = await read_run(catalogue, one)
         second, more = await read_run(catalogue, other)
-    for summary, read in ((first, events), (second, more)):
-        if not read:
-            raise UsageError(
-                f"the events of {summary.run_id} were not recorded, or were removed",
-                hint="agentflow runs show says what is known",
-            )
-    show_difference(first, second, (events, more), as_json=as_json)
+        if events and more:
+            pairs = pairs_of(events, more)
+        else:
+            rows = [await _recorded(catalogue, each) for each in (first, second)]
+            pairs = joined(*[recorded_effects(each, lasting) for each in rows])
+    show_difference(first, second, pairs, as_json=as_json)
     return Exit.OK
 
 
@@ -66,6 +68,15 @@ async def tail(run: str | None, directory: str | None, db: str | None, *, follow
             if ended or not follow:
                 return Exit.OK
             await asyncio.sleep(_POLL_S)
+
+
+async def _recorded(catalogue: RunCatalogue, run: RunSummary) -> list[EffectRow]:
+    if await catalogue.row(run.run_id) is None:
+        raise UsageError(
+            f"the events of {run.run_id} were not recorded, or were removed, and it has no journal to be compared by",
+            hint="agentflow runs show says what is known",
+        )
+    return await catalogue.effects(run.run_id)
 
 
 async def _find(catalogue: RunCatalogue, run: str | None) -> RunSummary:

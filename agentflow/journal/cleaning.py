@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from operator import itemgetter
+from typing import Any
 
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import ENDED
@@ -46,7 +47,7 @@ def _excess(db: sqlite3.Connection, bounds: LogBounds, ended: list[tuple[str, fl
     total, count = sum(sizes.values()) + sum(size for _, _, size in results), len(sizes)
     runs_gone: list[str] = []
     results_gone: list[bytes] = []
-    oldest = sorted(
+    oldest: list[tuple[float, bool, Any, int]] = sorted(
         [
             *[(updated, True, run, sizes[run]) for run, updated in ended],
             *[(at, False, key, n) for at, key, n in results],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from agentflow.core.journal import EffectRow, EffectState
 from agentflow.observe.run_view import Site, message_of
 
 Record: TypeAlias = Mapping[str, Any]
@@ -26,6 +27,8 @@ _OUTPUTS: Mapping[str, tuple[str, ...]] = {
 }
 _PASSING = frozenset({"usage", "request_id", "cache_key", "cost_usd", "metadata", "timeout_s", "idempotency_key"})
 """Parts of an answer or question that differ between any two runs."""
+_NO_EFFECTS = frozenset({"decision", "timeout", "timer", "workflow"})
+"""Kinds of records about times, and about the texts that a run read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,35 @@ def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], Done]:
     return done
 
 
+def recorded_effects(rows: Iterable[EffectRow], lasting: Callable[[Any], Any]) -> dict[tuple[str, str], Done]:
+    """The effects of a durable run by kind and path, as its journal has them: of what was asked only the digest.
+
+    ``lasting`` takes from a recorded value what differs between any two runs.
+    """
+    done: dict[tuple[str, str], Done] = {}
+    for number, row in enumerate(rows):
+        if row.state in (EffectState.OK, EffectState.FAILED) and row.kind not in _NO_EFFECTS:
+            done[row.kind, row.path] = Done(
+                row.kind,
+                row.name or row.kind,
+                row.path,
+                (1, number),
+                None,
+                row.content.hex(),
+                lasting(row.value),
+                (row.ended or 0.0) - (row.started or row.ended or 0.0),
+                sum((row.usage or ())[:2]),
+            )
+    return done
+
+
 def pairs_of(first: Iterable[Record], second: Iterable[Record]) -> list[Pair]:
     """The effects of two runs joined, in the order of the first and then of the second."""
-    a, b = effects_of(first), effects_of(second)
+    return joined(effects_of(first), effects_of(second))
+
+
+def joined(a: Mapping[tuple[str, str], Done], b: Mapping[tuple[str, str], Done]) -> list[Pair]:
+    """As :func:`pairs_of`, for effects that were read."""
     keys = dict.fromkeys([*a, *b])
     return [Pair(_change(a.get(key), b.get(key)), a.get(key), b.get(key)) for key in keys]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow.core.errors import JournalError
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogInfo
 from agentflow.core.events import Outcome
-from agentflow.core.journal import ENDED, EffectState, RunRow, RunStatus
+from agentflow.core.journal import ENDED, EffectRow, EffectState, RunRow, RunStatus
 from agentflow.core.questions import Question
 from agentflow.core.store_ports import EventStore, JournalStore
 from agentflow.runtime.waiting import question_of
@@ -104,6 +104,10 @@ class RunCatalogue:
     async def row(self, run: str) -> RunRow | None:
         """What the journal holds of a run."""
         return None if self._journal is None else await self._journal.find(run)
+
+    async def effects(self, run: str) -> list[EffectRow]:
+        """The records of a durable run, in the order in which they began; none for another."""
+        return [] if self._journal is None or await self.row(run) is None else await self._journal.effects(run)
 
     async def questions(self, run: str) -> list[Question]:
         """The open questions and approvals of a durable run, in the order in which they were asked."""

@@ -58,6 +58,8 @@ MAX_TEXT = 8_000_000
 _SORTED = json.JSONEncoder(sort_keys=True).encode
 _LONG_TEXT = 1_000
 _INTEGER_BITS = 10_000
+_RESULT_USAGE = 5
+"""Where in the data of a TaskResult its usage is."""
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 _USAGE: Callable[[Usage], tuple[int, ...]] = attrgetter(*[field.name for field in fields(Usage)])
 
@@ -96,6 +98,18 @@ def fingerprint(kind: str, *content: Any) -> bytes:
     """
     text = _SORTED(_Writer(lenient=True).write([kind, *content]))
     return blake2b(text.encode("ascii"), digest_size=16).digest()
+
+
+def lasting(data: Any) -> Any:
+    """The data of a recorded value without what it had cost, which differs between any two runs."""
+    if isinstance(data, list):
+        return [lasting(each) for each in cast("list[Any]", data)]
+    if not isinstance(data, dict):
+        return data
+    entries = cast("dict[str, Any]", data)
+    if entries.keys() == {"$r"}:
+        return {"$r": [lasting(each) for at, each in enumerate(entries["$r"]) if at != _RESULT_USAGE]}
+    return {key: lasting(each) for key, each in entries.items() if key != "usage"}
 
 
 def write_usage(usage: Usage) -> tuple[int, ...] | None:

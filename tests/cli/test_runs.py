@@ -18,6 +18,7 @@ from agentflow.core.journal import NewRun
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.lib.terminal import clean
+from agentflow.observe.difference import pairs_of
 from agentflow.observe.files import EventFiles
 from agentflow.runtime.catalogue import RunSummary
 from agentflow.settings import load_settings
@@ -162,8 +163,33 @@ def test_what_is_shown_of_a_run_controls_no_terminal(capsys: pytest.CaptureFixtu
         run_id="r", state="error", name=bad, started=1.0, updated=2.0, error=bad, labels={bad: bad}, recorded=True
     )
     show_run(summary, events, as_json=False)
-    show_difference(summary, summary, (events, events[:3]), as_json=False)
+    show_difference(summary, summary, pairs_of(events, events[:3]), as_json=False)
     for event in events:
         print(clean(event_text(event, 1.0)))
     out = capsys.readouterr().out
     assert "evil" in out and not {"\x1b", "\u202e", "\x07", "\r"} & {*out}
+
+
+async def test_durable_runs_without_events_are_compared_by_their_records(tmp_path: Path) -> None:
+    """Where the events of a run are not there its journal is: asked otherwise, answered otherwise, alone in one of them."""
+    where = f"sqlite:///{tmp_path}/own.db"
+
+    seen = {"a": "x", "b": "y", "c": "z", "d": "z"}
+
+    async def look(at: str) -> str:
+        """Look."""
+        return seen[at]
+
+    for run_id, b, text in (
+        ("one", "y", '(list (look (at "a")) (look (at "b")) (look (at "c")))'),
+        ("two", "Y", '(list (look (at "a")) (look (at "b")) (look (at "d")) (random))'),
+    ):
+        seen["b"] = b
+        async with AgentFlow(tools=[look], durable=where) as flow:
+            await (await flow.start(text, run_id=run_id)).result()
+    found = await runs(tmp_path, "diff", "one", "two", "--db", where)
+    assert [each["change"] for each in found["effects"]] == ["same", "output", "input", "second"]
+    assert found["counts"] == {"same": 1, "input": 1, "output": 1, "first": 0, "second": 1}
+    assert [each["name"] for each in found["effects"]][:3] == ["look"] * 3
+    none = await agentflow("runs", "diff", "one", "nosuch", "--db", where, tmp_path=tmp_path, cwd=tmp_path)
+    assert none.code == 1 and "durable/unknown-run" in none.err
