@@ -393,7 +393,9 @@ async def test_no_more_work_at_once_than_a_form_allows(flow: Flow) -> None:
         """Work."""
         at_work[0] += 1
         at_work[1] = max(at_work)
-        for _ in range(5):
+        while at_work[1] < 2:  # the first waits for a second
+            await asyncio.sleep(0)
+        for _ in range(20):
             await asyncio.sleep(0)
         at_work[0] -= 1
         return at
