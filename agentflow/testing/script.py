@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.events import Event, ModelStarted, RunFinished, TaskStarted
 from agentflow.core.frozen import frozen
-from agentflow.core.messages import ModelRequest
+from agentflow.core.messages import ModelRequest, ModelResponse
 from agentflow.lib.suggest import did_you_mean
 from agentflow.providers.scripted import ScriptedProvider
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+
+Reply: TypeAlias = "str | Mapping[str, Any] | BaseException | ModelResponse | Callable[[ModelRequest], Any]"
+"""What a model answers: what :class:`~agentflow.ScriptedProvider` takes."""
 
 _asking: ContextVar[tuple[str, int]] = ContextVar("agentflow_asking", default=("", 1))
 """The task on whose behalf the code that goes on here asks a model, and for the how manieth time."""
@@ -50,14 +53,14 @@ class Script:
 
     def __init__(self) -> None:
         self.calls: list[ScriptedCall] = []
-        self._replies: defaultdict[str | None, deque[Any]] = defaultdict(deque)
+        self._replies: defaultdict[str | None, deque[Reply]] = defaultdict(deque)
         self._always: dict[str | None, Callable[[ModelRequest], Any]] = {}
 
-    def on(self, task: str, *replies: Any) -> None:
+    def on(self, task: str, *replies: Reply) -> None:
         """Add replies for the calls of a task, in order. A function, given alone, answers all of them."""
         self._add(task, replies)
 
-    def otherwise(self, *replies: Any) -> None:
+    def otherwise(self, *replies: Reply) -> None:
         """Add replies for the calls of tasks that have none, in order. A function, given alone, answers all of them."""
         self._add(None, replies)
 
@@ -94,7 +97,7 @@ class Script:
         finally:
             unsubscribe()
 
-    def _add(self, task: str | None, replies: tuple[Any, ...]) -> None:
+    def _add(self, task: str | None, replies: tuple[Reply, ...]) -> None:
         if len(replies) == 1 and callable(replies[0]) and not isinstance(replies[0], BaseException | type):
             self._always[task] = replies[0]
         else:
