@@ -62,6 +62,7 @@ from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary
 from agentflow.tasks.xml import read_directory
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
@@ -286,9 +287,9 @@ class AgentFlow(OperationMethods, DurableMethods):
                 stack.push_async_callback(self._durable.aclose)
 
     @overload
-    def tool(self, function: Callable[..., Any], *, reuse: str | None = None) -> Callable[..., Any]: ...
+    def tool(self, function: F, *, reuse: str | None = None) -> F: ...
     @overload
-    def tool(self, *, reuse: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+    def tool(self, *, reuse: str | None = None) -> Callable[[F], F]: ...
     def tool(self, function: Callable[..., Any] | None = None, *, reuse: str | None = None) -> Any:
         """Register a typed function as a tool; usable as a decorator. Gives the function back.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowError
@@ -105,8 +105,10 @@ class FlowCall(AsCoroutine[R_co]):
     def __repr__(self) -> str:
         return f"<call {self}, {'begun' if self._begun else 'not awaited'}>"
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{self!r} has no '{name}': write (await {self.name}(...)).{name}")
+    if not TYPE_CHECKING:  # checkers name the slip themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"{self!r} has no '{name}': write (await {self.name}(...)).{name}")
 
     def __del__(self) -> None:
         if self._begun:

@@ -8,6 +8,7 @@ import sys
 import agentflow
 import agentflow.errors
 import agentflow.events
+from agentflow.core import events as core_events
 
 
 def test_public_names_are_sorted_few_and_real() -> None:
@@ -18,6 +19,11 @@ def test_public_names_are_sorted_few_and_real() -> None:
         value = getattr(agentflow, name)
         if name != "Event":
             assert value.__doc__, f"{name} has no docstring"
+
+
+def test_every_event_is_public() -> None:
+    """``agentflow.events`` lists, one by one, what ``core/events.py`` gathers."""
+    assert sorted(agentflow.events.__all__) == sorted(core_events.__all__)
 
 
 def test_the_fixed_names_are_there() -> None:

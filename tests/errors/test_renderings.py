@@ -12,6 +12,8 @@ from tests.support.error_codes import raised
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "renderings.txt"
+NO_TEXT = {"program/unreadable", "program/file-name", "program/kind"}
+"""Codes for what is no program text."""
 FAMILIES = {code.partition("/")[0] for code in PROGRAMS}
 
 
@@ -31,7 +33,7 @@ async def test_each_program_raises_its_code(code: str) -> None:
 def test_every_language_code_has_a_rendering() -> None:
     """A new code of the language's families brings a program, or says why there is none."""
     codes = {code for code in raised() if code.partition("/")[0] in FAMILIES}
-    assert sorted(codes - set(PROGRAMS) - set(NOT_FROM_A_PROGRAM) - {"program/unreadable", "program/file-name"}) == []
+    assert sorted(codes - set(PROGRAMS) - set(NOT_FROM_A_PROGRAM) - NO_TEXT) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""Slips that a type checker finds: each line marked so is an error, and no other line is."""
+
+from __future__ import annotations
+
+from agentflow import AgentFlow
+
+flow = AgentFlow()
+
+
+@flow.task
+async def review(path: str, strict: bool = False) -> int:
+    """Review {{path}} ({{strict}})."""
+    raise NotImplementedError
+
+
+@flow.workflow
+async def audit(paths: list[str]) -> str:
+    """Audit."""
+    await review(1)  # slip
+    await review("a", strikt=True)  # slip
+    await review("a").upper()  # slip
+    await flow.map(review, [1, 2])  # slip
+    text: str = await review("a")  # slip
+    await flow.step(len, 3)  # slip
+    return text
+
+
+@flow.tool
+def measure(text: str) -> int:
+    """Measure."""
+    return len(text)
+
+
+async def main() -> None:
+    await flow.run(audit("a.py"))  # slip
+    await flow.start(audit(["a.py"]), priority="high")  # slip
+    value: int = (await flow.run(audit(["a.py"]))).value  # slip
+    measure(value)  # slip
+    await flow.run(review("a"), limit=3)  # slip
