@@ -27,6 +27,8 @@ _BUSY_S = 1.0
 _BULK: Mapping[str, int] = {"hashsize": 8 << 20, "automerge": 0, "crisismerge": 256}
 _USUAL: Mapping[str, int] = {"hashsize": 1 << 20, "automerge": 4, "crisismerge": 16}
 _MERGED_PAGES = 1_000
+_PAGES_ASKED, _PAGES_BUILT = -32_000, -16_000
+"""Memory for the database's pages, in KiB as SQLite wants it; a first build, which mostly adds, has its words in memory too."""
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
@@ -83,7 +85,7 @@ class Store:
         if database is not None:
             run("PRAGMA journal_mode=WAL")
             run("PRAGMA synchronous=NORMAL")
-        run("PRAGMA cache_size=-32000")
+        run(f"PRAGMA cache_size={_PAGES_ASKED}")
         run("PRAGMA temp_store=MEMORY")
         version = run("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA_VERSION:
@@ -397,6 +399,7 @@ class Store:
 
     def begin_bulk(self) -> None:
         """Merge term lists later, by :meth:`end_bulk`: merging as they grow takes as long as making them."""
+        self._db.execute(f"PRAGMA cache_size={_PAGES_BUILT}")
         self._configure(_BULK)
 
     def end_bulk(self, check: Callable[[], None]) -> None:
@@ -411,6 +414,7 @@ class Store:
                     break
                 check()
                 pages = _MERGED_PAGES
+        self._db.execute(f"PRAGMA cache_size={_PAGES_ASKED}")
 
     def _configure(self, options: Mapping[str, int]) -> None:
         for field in (*FIELDS, "commits"):
