@@ -93,6 +93,14 @@ async def test_waits_and_states_are_told_apart(browser: Any, tmp_path: Path) -> 
     assert "slow" in await shown.text("aside h2") and "tool/broken" in await shown.text(".failure")
     sites = await shown.page.eval_on_selector_all(".site", "all => all.map(each => [each.textContent, each.className])")
     assert ["(fast)", "site ok"] in sites and ["(slow)", "site failed"] in sites
+    await shown.page.select_option("select[aria-label='colour by']", "time")
+    heat = await shown.page.eval_on_selector_all(
+        ".site", "all => all.map(each => Number(each.style.getPropertyValue('--heat')))"
+    )
+    assert heat == pytest.approx([0.8, 0.4, 0.8])  # branches at the same time count once
+    await shown.page.focus(".site >> text='(fast)'")
+    await shown.page.keyboard.press("Enter")
+    assert "fast" in await shown.text("aside h2") and "1 time" in await shown.text(".tip")
     await shown.close()
 
 

@@ -141,9 +141,15 @@ function placed(run, name, text) {
     .filter((each) => each.end > each.start && each.end <= text.length).sort((a, b) => a.start - b.start || b.end - a.end);
 }
 
+// The share of the run's cost that an expression had, or of its time in which it ran, however often at once.
 function share(nodes, heat, whole, run) {
-  let sum = 0;
-  for (const node of nodes) sum += heat === "time" ? lasted(node, run) : costOf(node) || 0;
+  let sum = 0, end = -Infinity;
+  for (const node of nodes) {
+    if (heat === "cost") { sum += costOf(node) || 0; continue; }
+    const until = node.until === null ? run.end : node.until;
+    sum += Math.max(0, until - Math.max(node.begin, end));
+    end = Math.max(end, until);
+  }
   return whole ? Math.min(1, sum / whole) : 0;
 }
 
