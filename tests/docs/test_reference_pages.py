@@ -12,4 +12,4 @@ def test_a_table_is_current(page: str, name: str) -> None:
     """Limits, settings, system tools and commands: ``python -m tests.docs.reference_pages`` writes what is not."""
     text = (DOCS / page).read_text("utf-8")
     start, end = between(text, name)
-    assert text[start:end] == TABLES[page, name]()
+    assert text[start:end] == TABLES[page, name](), "python -m tests.docs.reference_pages writes it anew"
