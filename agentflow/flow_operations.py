@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from agentflow.core.effects import Draw, Effect, GetContext, Solve, Step, Timer, ToolCall
 from agentflow.flow_python import PythonMethods
 from agentflow.handler.tools import as_async
+from agentflow.lang.builtins.results import value_of
 from agentflow.runtime import branches
 from agentflow.runtime.functions import read_back
 from agentflow.runtime.line import Line
@@ -90,7 +91,7 @@ class OperationMethods(PythonMethods):
     def call_tool(self, name: str, /, **arguments: Any) -> FlowCall[Any]:
         """What the tool of this name gives. Raises the error of a FAILED result."""
         check_arguments(name, (), arguments)
-        return self._effect(name, ToolCall(name, arguments), _value)
+        return self._effect(name, ToolCall(name, arguments), value_of)
 
     def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
         """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
@@ -103,7 +104,7 @@ class OperationMethods(PythonMethods):
 
         ``inputs`` are its variables; ``max_rounds`` how often the model may try. Raises the error of a FAILED result.
         """
-        return self._effect("flow.solve", Solve(goal, tuple(allow), max_rounds, dict(inputs or {})), _value)
+        return self._effect("flow.solve", Solve(goal, tuple(allow), max_rounds, dict(inputs or {})), value_of)
 
     @overload
     def step(self, function: Callable[P, Awaitable[T]], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
@@ -158,7 +159,3 @@ class OperationMethods(PythonMethods):
             return read(await line.perform(effect, span))
 
         return FlowCall(self, name, work, span)
-
-
-def _value(result: Any) -> Any:
-    return result.value()

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from agentflow.core.errors import ConfigurationError, InvalidOutput, clip
+from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, clip
 from agentflow.core.models import validation_messages
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter
@@ -62,6 +62,8 @@ class Returns(Generic[R]):
         if self._whole:
             return cast(R, result)
         problem = result.problem()
+        if problem is not None and not isinstance(problem, AgentflowError) and result.notes.error is not None:
+            raise result.notes.error.exception() from problem  # what a record would give, too
         if problem is not None:
             raise problem
         if self._adapter is None:
