@@ -107,46 +107,26 @@ Piece = TextDelta | ThinkingDelta
 """Pieces of text: the commonest events by far, which differ from the one before in number, time and text alone."""
 
 
-class PieceLine:
-    """Pieces of one stream that share a line: the ``texts``, the number of the ``next`` one if it follows, the time ``until``.
+class PieceLine(list[Piece]):
+    """Pieces of one stream that share a line.
 
-    ``gaps`` holds, for each piece that did not follow the one before, its place and its number. A line spans no more time
-    than the recorder's writer leaves between two looks, so that the times of the first and the last piece are enough. The
-    recorder sets all this on the spot: a call for each piece would cost as much as the rest.
+    It spans no more time than the recorder's writer leaves between two looks, so that the times of the first and the last
+    piece are enough.
     """
-
-    __slots__ = ("_first", "gaps", "kind", "next", "parent", "run_id", "texts", "until")
-
-    def __init__(self, first: Piece) -> None:
-        self._first = first
-        self.kind = type(first)
-        self.run_id = first.run_id
-        self.parent = first.parent
-        self.next = first.seq
-        self.until = first.time
-        self.texts: list[str] = []
-        self.gaps: list[tuple[int, int]] = []
 
     def entry(self) -> LogEntry:
         """The line."""
-        first = self._first
+        first, last = self[0], self[-1]
+        follow = last.seq - first.seq == len(self) - 1
         data = {
             **replace(first, text="").to_dict(),
             "type": PIECES_LINE,
             "of": first.type,
-            "seq": self._numbers() if self.gaps else first.seq,
-            "until": self.until,
-            "text": self.texts,
+            "seq": first.seq if follow else [piece.seq for piece in self],
+            "until": last.time,
+            "text": [piece.text for piece in self],
         }
-        return LogEntry(first.slice, self.next - 1, _encoded(data))
-
-    def _numbers(self) -> list[int]:
-        numbers: list[int] = []
-        starts = [(0, self._first.seq), *self.gaps]
-        ends = [*[at for at, _ in self.gaps], len(self.texts)]
-        for (at, seq), end in zip(starts, ends, strict=True):
-            numbers += range(seq, seq + end - at)
-        return numbers
+        return LogEntry(first.slice, last.seq, _encoded(data))
 
 
 def content_line(digest: str, body: bytes) -> bytes:

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Any, TypeAlias
 
 from agentflow.core.event_log import LogEntry
 from agentflow.core.events import Event, RunFinished, TextDelta, ThinkingDelta
@@ -19,7 +20,8 @@ BUFFER_BYTES = 8 * 1024 * 1024
 _URGENT_BYTES = 1024 * 1024
 _INTERVAL_S = 0.1
 _IDLE_ROUNDS = 10
-_PIECE_BYTES = 64
+_PIECE_BYTES = 256
+"""What a piece of streamed text counts, of which at most this many characters are queued as they are."""
 _TRIM_EVERY = 20
 _MOST_LOST = 1_000
 
@@ -57,11 +59,11 @@ class Recorder:
         self._ended = 0
         self._limit = buffer
         self._urgent = min(_URGENT_BYTES, buffer)
+        self._many, self._full = (max(1, size // _PIECE_BYTES) for size in (self._urgent, buffer))
         self._lines: dict[str, LogLines] = {}
-        self._pending: list[tuple[str, LogEntry | PieceLine, bool]] = []
-        self._streams: dict[str, dict[tuple[int | None, str], PieceLine]] = {}
-        self._line: PieceLine | None = None
-        self._size = self._taken = 0
+        # What is to be written. Publishers append to one end, the thread takes from the other: neither needs the lock.
+        self._queue: deque[Piece | _Line | _Mark] = deque()
+        self._size = 0
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._hurry = self._closing = False
@@ -75,26 +77,14 @@ class Recorder:
         """Take one event."""
         kind = type(event)
         if kind is TextDelta or kind is ThinkingDelta:  # in which nothing can change: it is encoded later, with others
-            piece = cast(Piece, event)
-            with self._lock:
-                line = self._line
-                if (
-                    line is None
-                    or piece.parent != line.parent
-                    or piece.run_id is not line.run_id
-                    or kind is not line.kind
-                ):
-                    line = self._line_of(piece)
-                seq, text = piece.seq, piece.text
-                if seq != line.next:
-                    line.gaps.append((len(line.texts), seq))
-                line.next = seq + 1
-                line.texts.append(text)
-                line.until = piece.time
-                self._size = size = self._size + len(text) + _PIECE_BYTES
-                if size >= self._urgent or self._thread is None:
-                    self._hasten(size)
-            return
+            piece: Any = event
+            if len(piece.text) <= _PIECE_BYTES:
+                queue = self._queue
+                queue.append(piece)
+                if self._thread is None or (len(queue) >= self._many and (not self._hurry or len(queue) >= self._full)):
+                    with self._lock:
+                        self._hasten()
+                return
         run = event.run_id
         lines = self._lines.get(run)
         if lines is None:
@@ -103,30 +93,18 @@ class Recorder:
         last = kind is RunFinished
         if last:
             del self._lines[run]
+        self._queue.append((run, entry, last))
         with self._lock:
-            if self._streams.pop(run, None) is not None:
-                self._line = None
-            self._pending.append((run, entry, last))
-            self._size = size = self._size + entry.size
-            if size >= self._urgent or self._thread is None:
-                self._hasten(size)
+            self._size += entry.size
+            if self._thread is None or self._size >= self._urgent:
+                self._hasten()
 
-    def _line_of(self, piece: Piece) -> PieceLine:
-        """The line for a piece, and those that follow it in its stream; called with the lock held."""
-        streams = self._streams.setdefault(piece.run_id, {})
-        key = (piece.parent, piece.type)
-        line = streams.get(key)
-        if line is None:
-            line = streams[key] = PieceLine(piece)
-            self._pending.append((piece.run_id, line, False))
-        self._line = line
-        return line
-
-    def _hasten(self, size: int) -> None:
-        """See to it that what is pending is written soon; called with the lock held."""
+    def _hasten(self) -> None:
+        """See to it that what is queued is written soon; called with the lock held."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="agentflow recorder")
             self._thread.start()
+        size = self._size + len(self._queue) * _PIECE_BYTES
         if size >= self._urgent and not self._hurry:
             self._hurry = True
             self._wake.notify()
@@ -135,20 +113,23 @@ class Recorder:
     async def room(self) -> None:
         """Wait until half of the buffer is written, if it is full."""
         while self.congested:
-            await self._progress()
+            await self._progress(lambda: not self.congested)
 
     async def flush(self) -> None:
         """Wait until what was published before is written."""
-        target = self._taken + self._size
-        while self._taken < target:
-            await self._progress(hurry=True)
+        mark = _Mark()
+        self._queue.append(mark)
+        with self._lock:
+            self._hasten()
+        while not mark.written:
+            await self._progress(lambda: mark.written, hurry=True)
 
-    async def _progress(self, *, hurry: bool = False) -> None:
-        """Wait until the thread has written what it is at, or what is pending."""
+    async def _progress(self, done: Callable[[], bool], *, hurry: bool = False) -> None:
+        """Wait until the thread has written what it is at, or what is queued; not at all when it is ``done``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._wake:
-            if not self._size:
+            if done():
                 return
             self._waiting.append((loop, future))
             if hurry and not self._hurry:
@@ -181,38 +162,63 @@ class Recorder:
     # -- in the thread --------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while True:
-            batch, size = self._next()
-            if not batch:
-                return
-            runs: dict[str, list[LogEntry]] = {}
+        while batch := self._next():
+            runs: dict[str, list[LogEntry | PieceLine]] = {}
+            streams: dict[tuple[str, int | None, str], PieceLine] = {}
             ended: set[str] = set()
-            for run, entry, last in batch:
-                runs.setdefault(run, []).append(entry if isinstance(entry, LogEntry) else entry.entry())
-                if last:
-                    ended.add(run)
+            marks: list[_Mark] = []
+            size = len(batch) * _PIECE_BYTES
+            last_piece: Piece | None = None
+            line = PieceLine()
+            for item in batch:
+                if isinstance(item, tuple):
+                    run, entry, last = item
+                    size += entry.size
+                    runs.setdefault(run, []).append(entry)
+                    streams = {key: line for key, line in streams.items() if key[0] != run}
+                    last_piece = None
+                    if last:
+                        ended.add(run)
+                elif isinstance(item, _Mark):
+                    marks.append(item)
+                else:
+                    if (
+                        last_piece is None
+                        or item.parent != last_piece.parent
+                        or item.run_id is not last_piece.run_id
+                        or type(item) is not type(last_piece)
+                    ):
+                        line = streams.setdefault((item.run_id, item.parent, item.type), PieceLine())
+                        if not line:
+                            runs.setdefault(item.run_id, []).append(line)
+                    last_piece = item
+                    line.append(item)
             for run, entries in runs.items():
-                self._append(run, entries, last=run in ended)
-            self._written(size)
+                written = [each if isinstance(each, LogEntry) else each.entry() for each in entries]
+                self._append(run, written, last=run in ended)
+            self._written(size, marks)
             if ended:
                 self._clear_old(len(ended))
 
-    def _next(self) -> tuple[list[tuple[str, LogEntry | PieceLine, bool]], int]:
-        """What has come together since, and its size; nothing when nothing comes, and then the thread is to end."""
+    def _next(self) -> list[Piece | _Line | _Mark]:
+        """What has come together since; nothing when nothing comes, and then the thread is to end."""
+        queue = self._queue
         with self._wake:
-            for _ in range(_IDLE_ROUNDS):
-                if not self._closing:
-                    self._wake.wait_for(lambda: self._hurry, _INTERVAL_S)
-                if self._pending:
-                    batch, self._pending = self._pending, []
-                    self._streams.clear()
-                    self._line = None
-                    self._hurry = self._closing
-                    return batch, self._size
-                if self._closing:
-                    break
-            self._thread = None
-            return [], 0
+            while True:
+                for _ in range(_IDLE_ROUNDS):
+                    if not self._closing:
+                        self._wake.wait_for(lambda: self._hurry, _INTERVAL_S)
+                    if count := len(queue):
+                        self._hurry = self._closing
+                        self._size += count * _PIECE_BYTES  # while it is written it is still there
+                        return [queue.popleft() for _ in range(count)]
+                    if self._closing:
+                        break
+                # Whoever appends from now on starts another thread, unless it was in time for this one.
+                me, self._thread = self._thread, None
+                if not queue:
+                    return []
+                self._thread = me
 
     def _append(self, run: str, entries: list[LogEntry], *, last: bool) -> None:
         try:
@@ -241,16 +247,30 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - too much is kept, which is no reason to lose a record
                 _log.warning("old records of runs are not removed: %s", error)
 
-    def _written(self, size: int) -> None:
+    def _written(self, size: int, marks: list[_Mark]) -> None:
         with self._wake:
             self._size -= size
-            self._taken += size
-            if self._size <= self._limit // 2:
+            for mark in marks:
+                mark.written = True
+            if self._size + len(self._queue) * _PIECE_BYTES <= self._limit // 2:
                 self.congested = False
             waiting, self._waiting = self._waiting, []
         for loop, future in waiting:
             with contextlib.suppress(RuntimeError):  # the loop that waited has ended
                 loop.call_soon_threadsafe(_settle, future)
+
+
+_Line: TypeAlias = tuple[str, LogEntry, bool]
+"""The run of an event, its line, and whether it is the last."""
+
+
+class _Mark:
+    """A place in the queue up to which somebody wants it ``written``."""
+
+    __slots__ = ("written",)
+
+    def __init__(self) -> None:
+        self.written = False
 
 
 def _settle(future: asyncio.Future[None]) -> None:

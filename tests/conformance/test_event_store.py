@@ -119,8 +119,7 @@ def test_the_oldest_go_first_and_what_waits_stays(opener: Opener) -> None:
 def test_pieces_are_read_one_by_one(opener: Opener) -> None:
     """Deltas that share a line come back singly, and reading may begin within a line."""
     store = opener()
-    line = PieceLine(TextDelta("r", 1, 2, "0", 1, None, 5.0, text="a"))
-    line.texts, line.next, line.until = [*"abcde"], 7, 9.0
+    line = PieceLine([TextDelta("r", 1, 2 + at, "0", 1, None, 5.0 + at, text=text) for at, text in enumerate("abcde")])
     write(store, run_of("r")[:1], last=False)
     store.append("r", [line.entry()])
     assert [(e["type"], e["seq"], e["text"], e["time"]) for e in store.read("r", (1, 3))] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from agentflow import AgentFlow, CallContext, ScriptedProvider, tool
 from agentflow.core.errors import AgentflowError
 from agentflow.core.event_log import LogEntry
 from agentflow.core.events import Event, Log, TextDelta, ToolStarted
-from agentflow.observe.files import EventFile, EventFiles
+from agentflow.observe.files import EventFile, EventFiles, read_events
 from agentflow.observe.recorder import Recorder
 from agentflow.observe.stream import MAX_UNREAD
 
@@ -137,6 +138,35 @@ async def test_a_full_buffer_holds_up_the_next_effect_only() -> None:
         await recorder.aclose()
     logs = [entry for entry in sink.entries if b'"type":"log"' in entry.line]
     assert len(logs) == len(done) == 6
+
+
+def test_threads_lose_no_event_of_each_other(tmp_path: Path) -> None:
+    """Many threads publish at once, with pauses in which the writer ends: every piece and every line is written once."""
+    store = EventFiles(tmp_path)
+    recorder = Recorder(store, deltas=True, buffer=40_000)
+
+    def publish(run: str) -> None:
+        for number in range(1, 2_001):
+            text = "x" * 2_000 if number % 500 == 0 else f"{number} "
+            recorder(TextDelta(run, 1, number, "0", 1, None, float(number), text=text))
+            if number % 1_000 == 0:
+                recorder(Log(run, 1, 10_000 + number, "0", None, None, float(number), message="m"))
+                time.sleep(1.2)  # longer than an idle writer stays
+
+    runs = ["a", "b", "c"]
+    threads = [threading.Thread(target=publish, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(recorder.aclose())
+    for run in runs:
+        path = tmp_path / f"{run}.jsonl"
+        events = list(read_events(path.read_bytes().splitlines()))
+        assert [event["seq"] for event in events if event["type"] == "text_delta"] == list(range(1, 2_001))
+        assert [event["seq"] for event in events if event["type"] == "log"] == [11_000, 12_000]
+        assert path.read_text().count(chr(10)) < 200, "pieces share lines"
+    assert not recorder.congested and recorder.error is None
 
 
 async def test_what_cannot_be_written_is_a_warning_and_no_failure() -> None:
