@@ -14,7 +14,6 @@ from agentflow.cli.run_diff import show_difference
 from agentflow.cli.run_list import open_catalogue
 from agentflow.cli.run_show import show_run
 from agentflow.core.event_log import FIRST, event_id
-from agentflow.core.journal import EffectRow
 from agentflow.lib.terminal import clean
 from agentflow.observe.difference import joined, pairs_of, recorded_effects
 from agentflow.observe.files import SUFFIX, read_events, read_infos
@@ -37,15 +36,22 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
 
 
 async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
-    """Print what two runs did differently, by their events; by their journals where the events of one are not there."""
+    """Print what two runs did differently, by their events; by their journals where those do not have all of it."""
     async with open_catalogue(directory, db) as catalogue:
         first, events = await read_run(catalogue, one)
         second, more = await read_run(catalogue, other)
-        if events and more:
-            pairs = pairs_of(events, more)
+        durable = [await catalogue.row(each.run_id) is not None for each in (first, second)]
+        if all(durable) and not (events and more and not _from_records(events, more)):
+            a, b = [recorded_effects(await catalogue.effects(each.run_id), _outcome) for each in (first, second)]
+            pairs = joined(a, b)
         else:
-            rows = [await _recorded(catalogue, each) for each in (first, second)]
-            pairs = joined(*[recorded_effects(each, lasting) for each in rows])
+            for summary, read in ((first, events), (second, more)):
+                if not read:
+                    raise UsageError(
+                        f"the events of {summary.run_id} were not recorded, or were removed",
+                        hint="agentflow runs show says what is known",
+                    )
+            pairs = pairs_of(events, more)
     show_difference(first, second, pairs, as_json=as_json)
     return Exit.OK
 
@@ -70,13 +76,15 @@ async def tail(run: str | None, directory: str | None, db: str | None, *, follow
             await asyncio.sleep(_POLL_S)
 
 
-async def _recorded(catalogue: RunCatalogue, run: RunSummary) -> list[EffectRow]:
-    if await catalogue.row(run.run_id) is None:
-        raise UsageError(
-            f"the events of {run.run_id} were not recorded, or were removed, and it has no journal to be compared by",
-            hint="agentflow runs show says what is known",
-        )
-    return await catalogue.effects(run.run_id)
+def _outcome(value: Any) -> Any:
+    """What a recorded effect gave or failed with, wherever it was carried out and whatever it had cost."""
+    record: Mapping[str, Any] = value or {}
+    return {name: lasting(data) for name, data in record.items() if name in ("ok", "error")}
+
+
+def _from_records(*runs: list[dict[str, Any]]) -> bool:
+    """Whether some of what runs did is in no event of theirs, since records answered."""
+    return any(event.get("type") == "effect_replayed" for events in runs for event in events)
 
 
 async def _find(catalogue: RunCatalogue, run: str | None) -> RunSummary:

@@ -27,8 +27,8 @@ _OUTPUTS: Mapping[str, tuple[str, ...]] = {
 }
 _PASSING = frozenset({"usage", "request_id", "cache_key", "cost_usd", "metadata", "timeout_s", "idempotency_key"})
 """Parts of an answer or question that differ between any two runs."""
-_NO_EFFECTS = frozenset({"decision", "timeout", "timer", "workflow"})
-"""Kinds of records about times, and about the texts that a run read."""
+_NO_EFFECTS = frozenset({"decision", "timeout", "timer", "workflow", "model"})
+"""Kinds of records about times, about the texts that a run read, and about answers within a task, which have ids."""
 
 
 @dataclass(frozen=True, slots=True)

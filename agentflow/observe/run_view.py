@@ -15,6 +15,8 @@ _RANK: Mapping[str, int] = {
     "ok": 0, "replayed": 1, "running": 2, "suspended": 3, "cancelled": 4, "failed": 5, "error": 6,
 }  # fmt: skip
 _EFFECTS = frozenset({"task", "tool", "context", "subtask", "branch"})
+_WAITS = frozenset({"question", "approval", "timer"})
+"""What an expression itself waits for, rather than for its turn."""
 MOST_WARNINGS = 1_000
 
 
@@ -140,6 +142,8 @@ class RunView:
             tally.outcomes["replayed"] += 1
         elif kind == "model_started":
             self.model_calls += 1
+        elif kind == "wait_started" and event.get("reason") in _WAITS:
+            self._start(event, "wait")
         elif kind.endswith("_started") and kind.removesuffix("_started") in _EFFECTS:
             self._start(event, kind.removesuffix("_started"))
         elif kind.endswith("_finished"):
@@ -157,6 +161,7 @@ class RunView:
             self.labels = event.get("labels") or {}
         for tally in (*self.sites.values(), *self.tasks.values()):
             tally.running = 0
+            tally.calls -= tally.outcomes.pop("suspended", 0)  # it is gone on with now
 
     def _end(self, event: Mapping[str, Any]) -> None:
         self.outcome = str(event.get("outcome"))
@@ -173,10 +178,10 @@ class RunView:
 
     def _start(self, event: Mapping[str, Any], kind: str) -> None:
         request: Mapping[str, Any] = event.get("request") or {}
-        name = str(event.get("name") or event.get("form") or request.get("name") or kind)
+        name = str(event.get("name") or event.get("form") or request.get("name") or event.get("reason") or kind)
         seq, site = event.get("seq", 0), Site.of(event.get("span"))
         tally: Tally | None = None
-        if kind != "branch":
+        if kind not in ("branch", "wait"):
             tally = self.tasks.setdefault(f"{kind} {name}" if kind != "context" else kind, Tally(name))
         here: Tally | None = None
         if site is not None:

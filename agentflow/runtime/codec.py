@@ -101,7 +101,7 @@ def fingerprint(kind: str, *content: Any) -> bytes:
 
 
 def lasting(data: Any) -> Any:
-    """The data of a recorded value without what it had cost, which differs between any two runs."""
+    """The data of a value without the usage of results in it, which differs between any two runs."""
     if isinstance(data, list):
         return [lasting(each) for each in cast("list[Any]", data)]
     if not isinstance(data, dict):
@@ -109,7 +109,7 @@ def lasting(data: Any) -> Any:
     entries = cast("dict[str, Any]", data)
     if entries.keys() == {"$r"}:
         return {"$r": [lasting(each) for at, each in enumerate(entries["$r"]) if at != _RESULT_USAGE]}
-    return {key: lasting(each) for key, each in entries.items() if key != "usage"}
+    return {key: lasting(each) for key, each in entries.items()}
 
 
 def write_usage(usage: Usage) -> tuple[int, ...] | None:

@@ -193,3 +193,20 @@ async def test_durable_runs_without_events_are_compared_by_their_records(tmp_pat
     assert [each["name"] for each in found["effects"]][:3] == ["look"] * 3
     none = await agentflow("runs", "diff", "one", "nosuch", "--db", where, tmp_path=tmp_path, cwd=tmp_path)
     assert none.code == 1 and "durable/unknown-run" in none.err
+
+
+async def test_a_generation_is_compared_with_its_base(tmp_path: Path) -> None:
+    """What records answered is the same in both runs, though the second has no events of it."""
+    program = tmp_path / "p.sexp"
+    ask = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config {"use_session_history" #f}))'
+    words = ("--durable", "--run-id", "one", "-m", "offline")
+    program.write_text(f'{ask} (list (ask (q "a")) (ask (q "b")))')
+    assert (await agentflow("run", "p.sexp", *words, tmp_path=tmp_path, cwd=tmp_path)).code == 0
+    program.write_text(f'{ask} (list (ask (q "a")) (ask (q "c")))')
+    done = await agentflow(
+        "resume", "one", "--program", "p.sexp", "-m", "offline", "--json", tmp_path=tmp_path, cwd=tmp_path
+    )
+    assert done.code == 0, done.err
+    (other,) = [each["run_id"] for each in await runs(tmp_path, "--durable") if each["run_id"] != "one"]
+    found = await runs(tmp_path, "diff", "one", other)
+    assert [(each["change"], each["name"]) for each in found["effects"]] == [("same", "ask"), ("input", "ask")]

@@ -45,6 +45,8 @@ def test_a_program_that_asks(tmp_path: Path) -> None:
     shown = agentflow(tmp_path, "runs", "show")
     assert shown.stdout.count("agentflow runs send") == 2 and "How much for bob?" in shown.stdout
     assert "Cancelled" not in shown.stdout
+    program = [line.split() for line in shown.stdout.splitlines() if "(define amounts" in line or "(if (ask" in line]
+    assert program[0][:2] == ["~", "2"] and program[1][0].isdecimal()  # waits in two branches; not reached
     waiting = json.loads(agentflow(tmp_path, "runs", "show", "--json").stdout)
     assert [each["key"] for each in waiting["waiting"]] == [words[3] for words in answers] and waiting["error"] is None
     wrong = agentflow(tmp_path, *[word if word != "VALUE" else "none" for word in answers[0]])
