@@ -83,6 +83,7 @@ class Store:
     def _prepare(self, database: Path | None) -> None:
         run = self._db.execute
         if database is not None:
+            run("PRAGMA auto_vacuum=INCREMENTAL")  # counts for a new database, before anything is written
             run("PRAGMA journal_mode=WAL")
             run("PRAGMA synchronous=NORMAL")
         run(f"PRAGMA cache_size={_PAGES_ASKED}")
@@ -98,6 +99,7 @@ class Store:
             assert database is not None
             remove_database(database)
             self._db = _connected(database)
+            self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")
             self._db.execute("PRAGMA journal_mode=WAL")
         self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT")
 
@@ -414,6 +416,9 @@ class Store:
                     break
                 check()
                 pages = _MERGED_PAGES
+        self._db.executescript(
+            "PRAGMA incremental_vacuum"
+        )  # what merging left empty; `execute` would stop after a page
         self._db.execute(f"PRAGMA cache_size={_PAGES_ASKED}")
 
     def _configure(self, options: Mapping[str, int]) -> None:
