@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agentflow.core.messages import ModelRequest
 from agentflow.core.provider_errors import RateLimited
 from agentflow.events import Event, ModelFinished, WaitFinished, WaitStarted, Warning
 from agentflow.providers.openai import OpenAIChatProvider
+from agentflow.settings import Settings
 from tests.support.metered_model import MeteredModel, asking
 from tests.support.model_server import ModelServer, Raw, Request
 
@@ -136,6 +138,30 @@ async def test_what_a_tool_starts_is_bounded_too() -> None:
             with pytest.raises(LimitExceeded) as caught:
                 await flow.run(f"(map (lambda (i) (nested (index {index}))) (range 10))")
             assert model.paid <= 400 and caught.value.allowed == (120 if index == 2 else 400)
+
+
+@pytest.mark.parametrize(
+    ("program", "least"),
+    [
+        ('(defatom ask (params) (instructions "Hi") (history_config (compact_after_tokens 5) (compact_keep_turns 1)))'
+         " (ask) (ask) (ask)", 4),
+        ('(solve "the sum of 1 and 2" (allow))', 1),
+        ('(get_context (query "river"))', 1),
+    ],
+    ids=["compaction", "solve", "ranker"],
+)  # fmt: skip
+async def test_whatever_asks_a_model_sets_aside_first(program: str, least: int, tmp_path: Path) -> None:
+    """Summaries of conversations, written programs and rankings are calls like others: capped, and refused without a budget."""
+    for name in ("river.py", "brook.py"):
+        (tmp_path / name).write_text("# the river\n")
+    model = ScriptedProvider(lambda request: "[]" if "get_context" in program else "(+ 1 2)")
+    async with AgentFlow(provider=model, root=tmp_path, settings=Settings(rerank=True)) as flow:
+        await flow.run(program, limits=Limits(tokens=50_000))
+        asked = len(model.requests)
+        assert asked >= least and all(request.max_output_tokens for request in model.requests)
+        with pytest.raises(LimitExceeded):
+            await flow.run(program, max_tokens=2)
+    assert len(model.requests) == asked
 
 
 async def test_who_waits_for_a_part_lets_others_pass() -> None:
