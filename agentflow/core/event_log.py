@@ -165,5 +165,5 @@ def _resolved(value: Any, contents: Callable[[str], Any]) -> Any:
         return [_resolved(item, contents) for item in cast("list[Any]", value)]
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     digest = fields.get("digest")
-    found = contents(digest) if len(fields) == 1 and isinstance(digest, str) else None
-    return cast(Any, value) if found is None else found
+    content = contents(digest) if len(fields) == 1 and isinstance(digest, str) else None
+    return cast(Any, value) if content is None else content

@@ -14,7 +14,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.templates import TaskTemplate
 
 NameKind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
-"""The kind of a free name in the place where a program runs."""
+"""The kind of a free name where a program runs."""
 
 
 @frozen

@@ -65,17 +65,17 @@ class ErrorInfo(Entries):
                 hint=f"its entries are {', '.join(_ERROR_FIELDS)}",
             )
         entries = dict(cast(Mapping[str, Any], value))
-        known = {name: entries.pop(name) for name in _ERROR_FIELDS if name in entries}
-        written: object = known.get("details") or {}
+        fields = {name: entries.pop(name) for name in _ERROR_FIELDS if name in entries}
+        written: object = fields.get("details") or {}
         details = cast(Mapping[str, Any], written) if isinstance(written, Mapping) else {"details": written}
-        reason, details = known_reason(known.get("reason") or "unexpected_error", {**details, **entries})
-        metrics = known.get("metrics")
+        reason, details = known_reason(fields.get("reason") or "unexpected_error", {**details, **entries})
+        metrics = fields.get("metrics")
         return cls(
-            str(known.get("message") or message),
+            str(fields.get("message") or message),
             reason,
-            str(known.get("type") or "TASK_FAILURE"),
+            str(fields.get("type") or "TASK_FAILURE"),
             details,
-            None if known.get("resource") is None else str(known["resource"]),
+            None if fields.get("resource") is None else str(fields["resource"]),
             cast(Mapping[str, Any], metrics) if isinstance(metrics, Mapping) else None,
         )
 

@@ -150,12 +150,12 @@ class Session:
         """
         digests: list[bytes] = []
         for session, length in self._lineage():
-            known = session._digests
-            for exchange in session._own[len(known) : length]:
+            cached = session._digests
+            for exchange in session._own[len(cached) : length]:
                 data = exchange.decode() if isinstance(exchange, Unread) else exchange_data(exchange)
                 text = json.dumps(data, sort_keys=True)
-                known.append(blake2b(text.encode("ascii"), digest_size=16).digest())
-            digests.extend(known[:length])
+                cached.append(blake2b(text.encode("ascii"), digest_size=16).digest())
+            digests.extend(cached[:length])
         count = len(digests)
         if last is not None:
             digests = digests[-last:] if last > 0 else []
@@ -316,7 +316,7 @@ class Session:
         """The session that :meth:`to_json` wrote. Fields that are not known are passed over.
 
         Raises DataError: ``session/invalid`` for what is no session, ``session/version`` for one of a later version,
-        ``message/invalid`` and ``message/part`` for a message that cannot be read, each with its place.
+        ``message/invalid`` and ``message/part`` for a message that cannot be read, each with its position.
         """
         try:
             read: object = json.loads(text)

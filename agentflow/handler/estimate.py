@@ -49,12 +49,12 @@ class Calibration:
 
     def size_of_tool(self, tool: ToolSpec) -> int:
         """Characters of a tool's description and schema."""
-        known = self._tools.get(id(tool))
-        if known is None:
+        cached = self._tools.get(id(tool))
+        if cached is None:
             if len(self._tools) >= _MOST:
                 self._tools.clear()
-            known = self._tools[id(tool)] = (tool, size_of(tool.description) + len(to_json(tool.input_schema)))
-        return known[1]
+            cached = self._tools[id(tool)] = (tool, size_of(tool.description) + len(to_json(tool.input_schema)))
+        return cached[1]
 
     def ratio(self, model: str) -> float:
         """Tokens a character."""

@@ -169,8 +169,8 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         limiter = limiters.get(loop)
         if limiter is None:
             limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
-        given = [_for_thread(value) for value in arguments]
-        work = functools.partial(function, *given, **{name: _for_thread(value) for name, value in named.items()})
+        plain = [_for_thread(value) for value in arguments]
+        work = functools.partial(function, *plain, **{name: _for_thread(value) for name, value in named.items()})
         result = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
         return await result if inspect.isawaitable(result) else result
 

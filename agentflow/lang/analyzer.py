@@ -47,7 +47,7 @@ class SpecialForm:
 
 
 FormFunction: TypeAlias = "Callable[[Analyzer, Form, Scope, Tail], IR]"
-"""The analysis of a form at one place: what it becomes. Raises SexpEvaluationError when it is malformed."""
+"""The analysis of one form: what it becomes. Raises SexpEvaluationError when it is malformed."""
 CompileTemplate: TypeAlias = "Callable[[Analyzer, Form], Code]"
 """Compiles the template of a macro, a lambda that may call primitives and earlier macros only."""
 
@@ -175,9 +175,9 @@ class Analyzer(Naming):
         finally:
             self.macro_depth -= 1
 
-    def enter_expansion(self, made: Node, node: Form, name: str) -> None:
+    def enter_expansion(self, expanded: Node, node: Form, name: str) -> None:
         """Count what macros make: a program may not grow beyond measure."""
-        self.expanded += nodes_in(made)
+        self.expanded += nodes_in(expanded)
 
     def body(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:
         """Forms in order, in a scope that is there already; mistakes in one do not hide those in the next."""
@@ -356,7 +356,7 @@ class Analyzer(Naming):
 
         With ``strings`` a name may be a string: hosts choose the names of parameters, and not all are symbols.
         """
-        found: dict[str, Node] = {}
+        arguments: dict[str, Node] = {}
         for node in nodes:
             param = self.pair_name(node, strings=strings)
             if param is None and self.pair_name(node, strings=True) is not None:
@@ -370,11 +370,11 @@ class Analyzer(Naming):
                     f"'{who}' takes named arguments, and this is none",
                     f"write ({who} (name value) ...)",
                 )
-            if param in found:
+            if param in arguments:
                 raise self.error(node, "call/duplicate", f"'{who}' is given '{param}' twice", "give each name once")
             assert isinstance(node, Form)
-            found[param] = node.items[1]
-        return list(found.items())
+            arguments[param] = node.items[1]
+        return list(arguments.items())
 
     def pair_name(self, node: Node, *, strings: bool) -> str | None:
         """The name of a ``(name expr)`` operand; None when it is no pair."""

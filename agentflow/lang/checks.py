@@ -98,7 +98,7 @@ class _Checks:
             self.procedure(call, assigned, caught)
 
     def report(self, node: Node, caught: bool, code: str, message: str, hint: str | None = None) -> None:
-        """Keep a finding; one of each kind at one place."""
+        """Keep a finding; one of each kind at one span."""
         if (code, node.start) not in self.reported:
             self.reported.add((code, node.start))
             self.findings.append(Finding(self.a.error(node, code, message, hint), caught))
@@ -148,19 +148,19 @@ class _Checks:
             self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
 
     def procedure(self, node: ir.Call, assigned: set[str], caught: bool) -> None:
-        known = self.lambda_of(node.operator, assigned)
-        if known is None:
+        callee = self.lambda_of(node.operator, assigned)
+        if callee is None:
             return
-        count, least = len(node.args) or len(node.pairs or ()), len(known.params)
-        if count == least or (known.rest is not None and count > least):
+        count, least = len(node.args) or len(node.pairs or ()), len(callee.params)
+        if count == least or (callee.rest is not None and count > least):
             return
-        wanted = f"at least {least}" if known.rest is not None else str(least)
-        names = [each.name for each in known.params] + ([f". {known.rest.name}"] if known.rest is not None else [])
+        wanted = f"at least {least}" if callee.rest is not None else str(least)
+        names = [each.name for each in callee.params] + ([f". {callee.rest.name}"] if callee.rest is not None else [])
         self.report(
             node.at,
             caught,
             "arity/closure",
-            f"{known.name or 'this lambda'} takes {wanted} argument{'' if wanted == '1' else 's'}, and is given {count}",
+            f"{callee.name or 'this lambda'} takes {wanted} argument{'' if wanted == '1' else 's'}, and is given {count}",
             f"its parameters are ({' '.join(names)})",
         )
 
@@ -195,9 +195,9 @@ class _Checks:
         info = self.info_of(node.name) if node.kind in ("task", "tool") else None
         if info is None or info.parameters is None:
             return
-        places = {_pair_name(each): each for each in cast(Any, node.at).items[1:]}
+        pairs = {_pair_name(each): each for each in cast(Any, node.at).items[1:]}
         for name, value in zip(node.names, node.args, strict=True):
-            at = places.get(name, node.at)
+            at = pairs.get(name, node.at)
             parameter = info.parameter(name)
             if parameter is None:
                 if not info.open:
@@ -205,10 +205,10 @@ class _Checks:
                     hint = did_you_mean(name, [*info.parameters, *info.reserved]) or f"it takes {takes}"
                     self.report(at, caught, "call/unknown-parameter", f"'{node.name}' has no parameter '{name}'", hint)
                 continue
-            given = literal(value)
-            if given is None and not parameter.required:
+            constant = literal(value)
+            if constant is None and not parameter.required:
                 continue  # stands for the default
-            problem = mismatch(given, parameter.schema, lenient=info.lenient)
+            problem = mismatch(constant, parameter.schema, lenient=info.lenient)
             if problem is not None:
                 message = f"'{name}' of '{node.name}': {problem.text}"
                 if problem.key:
@@ -240,17 +240,17 @@ def _pair_name(node: Any) -> str:
 
 def children(node: Any) -> list[Any]:
     """The parts of a node that are code."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for field in getattr(cast(object, node), "__dataclass_fields__", ()):
         if field in ("at", "self_var"):
             continue
         value = getattr(node, field)
         for each in cast("list[Any]", value) if isinstance(value, list | tuple) else (value,):
             if isinstance(each, tuple):
-                found.extend(part for part in cast("tuple[Any, ...]", each) if _is_code(part))
+                parts.extend(part for part in cast("tuple[Any, ...]", each) if _is_code(part))
             elif _is_code(each):
-                found.append(each)
-    return found
+                parts.append(each)
+    return parts
 
 
 def _is_code(value: Any) -> bool:

@@ -103,7 +103,7 @@ class Generator:
         self.owner: dict[str, PyFn] = {}
         self.body: list[ast.stmt] = []
         self.loc: dict[str, Any] = {}
-        self.places: dict[tuple[int, int], dict[str, Any]] = {}
+        self.locations: dict[tuple[int, int], dict[str, Any]] = {}
         self.counter = 0
         self.loops: dict[Var, Loop] = {}
         self.lambda_py: dict[int, str] = {}
@@ -117,14 +117,14 @@ class Generator:
 
     # -- small parts ----------------------------------------------------------------------------------------------
 
-    def place(self, node: Node) -> dict[str, Any]:
+    def location_of(self, node: Node) -> dict[str, Any]:
         """The position of a program node, as keyword arguments of Python nodes."""
         start, end = node.start, node.end
-        location = self.places.get((start, end))
+        location = self.locations.get((start, end))
         if location is None:
             line, column, end_line, end_column = self.positions.of(start, end)
             location = {"lineno": line, "col_offset": column, "end_lineno": end_line, "end_col_offset": end_column}
-            self.places[start, end] = location
+            self.locations[start, end] = location
         return location
 
     def name(self, name: str) -> ast.expr:
@@ -302,7 +302,7 @@ class Generator:
             value = on_fresh_stack(lambda: self.expr(node))
             self.level -= 1
             return value
-        saved, self.loc = self.loc, self.place(node.at)
+        saved, self.loc = self.loc, self.location_of(node.at)
         method = _EXPR.get(type(node))
         if method is not None:
             value = method(self, node)
@@ -325,7 +325,7 @@ class Generator:
             on_fresh_stack(lambda: self.stmt(node, dest))
             self.level -= 1
             return
-        saved, self.loc = self.loc, self.place(node.at)
+        saved, self.loc = self.loc, self.location_of(node.at)
         method = _STMT.get(type(node))
         if method is not None:
             method(self, node, dest)

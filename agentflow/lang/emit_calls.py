@@ -66,10 +66,10 @@ def define_code(g: Generator, node: Lambda) -> str:
         body, _ = g.capture(lambda: g.stmt(node.body, RETURN))
         g.body.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.loc))
 
-    made = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=not looped)
+    code = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=not looped)
     g.loops = outer_loops
     g.self_loop = outer_self
-    g.body.append(made)
+    g.body.append(code)
     return py
 
 
@@ -169,8 +169,8 @@ def _round(g: Generator, loop: Loop, var: Var, args: list[IR]) -> None:
     values = g.operands(args)
     if loop.fn is not g.fn:
         g.fn.crossing = var
-        made = ast.Tuple(values, ast.Load(), **g.loc)
-        g.body.append(ast.Assign([ast.Attribute(g.name("rt"), "again", STORE, **g.loc)], made, **g.loc))
+        code = ast.Tuple(values, ast.Load(), **g.loc)
+        g.body.append(ast.Assign([ast.Attribute(g.name("rt"), "again", STORE, **g.loc)], code, **g.loc))
         g.body.append(ast.Return(g.const_param(AGAIN, "AGAIN"), **g.loc))
         return
     set_params(g, loop.params, values)
@@ -203,9 +203,9 @@ def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
         return True
     if not isinstance(operator, ir.Global) or g.global_code.get(operator.name) is not lam:
         return False
-    _, made = global_names(operator.name, lam, g)
+    _, code = global_names(operator.name, lam, g)
     values = [g.atom(each) for each in g.operands(node.args)]
-    same = g.is_(g.attr(g.cell(operator.name), "v"), g.name(made))
+    same = g.is_(g.attr(g.cell(operator.name), "v"), g.name(code))
     jump, _ = g.capture(lambda: (set_params(g, loop.params, values), g.body.append(ast.Continue(**g.loc))))
     g.body.append(ast.If(same, jump, [], **g.loc))
     make_or_leave(g, callee(g, node, len(values))[0], values)
@@ -373,7 +373,7 @@ class _Opened:
 
 
 def _open(g: Generator, link: ir.Link, skipped: ast.expr) -> _Opened:
-    saved, g.loc = g.loc, g.place(link.at)
+    saved, g.loc = g.loc, g.location_of(link.at)
     nothing = g.const(None)
     if link.effect is not None:
         opened = _Opened(link, skipped, g.spill(_not(g, skipped)), nothing, None)
@@ -389,7 +389,7 @@ def _open(g: Generator, link: ir.Link, skipped: ast.expr) -> _Opened:
 def _close(g: Generator, opened: _Opened, name: str, py: str) -> None:
     """Call an operator on the value in ``py``, as an argument called ``name`` or by position; a skipped one not at all."""
     link, value = opened.link, g.temp(py)
-    saved, g.loc = g.loc, g.place(link.at)
+    saved, g.loc = g.loc, g.location_of(link.at)
     if link.effect is not None:
         by_name = _perform(g, link.effect, link, ast.Dict([g.const(name)], [value], **g.loc))
     else:
@@ -421,8 +421,8 @@ def _perform(g: Generator, kind: str, node: ir.EffectCall | ir.Link, arguments: 
         args = [g.const(node.name), arguments, environment(g)]
     elif kind == "items":
         args = [arguments, g.const(True)]
-    made = g.call(g.const_param(effect_type, effect_type.__name__), args)
-    return g.await_(g.call(g.rt("perform"), [made, g.span(node.at)]))
+    code = g.call(g.const_param(effect_type, effect_type.__name__), args)
+    return g.await_(g.call(g.rt("perform"), [code, g.span(node.at)]))
 
 
 @expression(ir.RuntimeCall)
@@ -439,9 +439,9 @@ def thunk(g: Generator, node: ir.Thunk) -> ast.expr:
     fn = PyFn("main" if g.fn.kind == "main" and not g.fn.loops else "lambda", tail_ok=False)
     outer_loops, g.loops = g.loops, {}
     outer_self, g.self_loop = g.self_loop, None
-    made = g.function(name, [], None, fn, lambda: g.stmt(node.body, RETURN), prologue=node.function.kind == "branch")
+    code = g.function(name, [], None, fn, lambda: g.stmt(node.body, RETURN), prologue=node.function.kind == "branch")
     g.loops, g.self_loop = outer_loops, outer_self
-    g.body.append(made)
+    g.body.append(code)
     value = g.name(name)
     value._stable = True  # type: ignore[attr-defined]
     return value

@@ -23,9 +23,9 @@ def const(g: Generator, node: ir.Const) -> ast.expr:
     value = node.value
     if value is None or type(value) in (int, float, str, bool):
         return g.const(value)
-    made = g.datum(value)
-    made._stable = True  # type: ignore[attr-defined]
-    return made
+    code = g.datum(value)
+    code._stable = True  # type: ignore[attr-defined]
+    return code
 
 
 @expression(ir.Quote)
@@ -41,21 +41,21 @@ def quote(g: Generator, node: ir.Quote) -> ast.expr:
 @expression(ir.MakeDict)
 def make_dict(g: Generator, node: ir.MakeDict) -> ast.expr:
     values = g.operands(node.values)
-    made = ast.Dict([g.const(key) for key in node.keys], values, **g.loc)
-    made._h = 1 + max(map(height, values), default=0)  # type: ignore[attr-defined]
-    return made
+    code = ast.Dict([g.const(key) for key in node.keys], values, **g.loc)
+    code._h = 1 + max(map(height, values), default=0)  # type: ignore[attr-defined]
+    return code
 
 
 @expression(ir.Local)
 def local(g: Generator, node: ir.Local) -> ast.expr:
     var = node.var
-    made = g.name(var.py)
+    code = g.name(var.py)
     if var.early:
         read = g.call(g.const_param(uninitialised, "uninitialised"), [g.const(var.name)])
-        return g.ifexp(g.is_(made, g.const_param(UNBOUND, "U"), negate=True), made, read)
+        return g.ifexp(g.is_(code, g.const_param(UNBOUND, "U"), negate=True), code, read)
     if not var.mutated:
-        made._stable = True  # type: ignore[attr-defined]
-    return made
+        code._stable = True  # type: ignore[attr-defined]
+    return code
 
 
 @expression(ir.Global)
@@ -77,9 +77,9 @@ def here(g: Generator, node: ir.Environment) -> ast.expr:
 
 def environment(g: Generator) -> ast.expr:
     """The environment the program is linked to."""
-    made = g.name("E")
-    made._stable = True  # type: ignore[attr-defined]
-    return made
+    code = g.name("E")
+    code._stable = True  # type: ignore[attr-defined]
+    return code
 
 
 @expression(ir.Unknown)
@@ -89,9 +89,9 @@ def unknown(g: Generator, node: ir.Unknown) -> ast.expr:
 
 @expression(ir.Prim)
 def prim(g: Generator, node: ir.Prim) -> ast.expr:
-    made = g.const_param(node.primitive, None)
-    made._stable = True  # type: ignore[attr-defined]
-    return made
+    code = g.const_param(node.primitive, None)
+    code._stable = True  # type: ignore[attr-defined]
+    return code
 
 
 @expression(ir.Dynamic)
@@ -154,15 +154,15 @@ def define_global(g: Generator, node: ir.DefineGlobal, dest: Dest) -> None:
 
 def global_names(name: str, lam: ir.Lambda, g: Generator) -> tuple[str, str]:
     """The Python variables that hold the code and the closure of a procedure defined once at top level."""
-    known = g.global_py.get(name)
-    if known is None:
+    names = g.global_py.get(name)
+    if names is None:
         number = len(g.global_py)
-        known = g.global_py[name] = (f"code_{number}", f"closure_{number}")
-        for each in known:
+        names = g.global_py[name] = (f"code_{number}", f"closure_{number}")
+        for each in names:
             g.owner[each] = g.main
             g.main.declared.add(each)
-        g.names[known[0]] = name
-    return known
+        g.names[names[0]] = name
+    return names
 
 
 @statement(ir.PrimCall)
@@ -183,9 +183,9 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
     name = primitive.canonical or primitive.name
     if name == "list":
         items = g.operands(node.args)
-        made = ast.List(items, ast.Load(), **g.loc)
-        made._h = 1 + max(map(height, items), default=0)  # type: ignore[attr-defined]
-        return made
+        code = ast.List(items, ast.Load(), **g.loc)
+        code._h = 1 + max(map(height, items), default=0)  # type: ignore[attr-defined]
+        return code
     if name == "not":
         return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.loc)
     if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
@@ -207,18 +207,18 @@ def in_slices(g: Generator, value: ast.expr) -> ast.expr:
     """What a primitive gives whose work may be long: that is carried out first."""
     named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
     done = g.is_(g.call(g.const_param(type, "type_"), [named]), g.const_param(Sliced, "SL"), negate=True)
-    made = g.ifexp(done, g.name("r_"), g.await_(g.call(g.rt("work"), [g.attr(g.name("r_"), "work")])))
-    made._h = height(value) + 2  # type: ignore[attr-defined]
-    return made
+    code = g.ifexp(done, g.name("r_"), g.await_(g.call(g.rt("work"), [g.attr(g.name("r_"), "work")])))
+    code._h = height(value) + 2  # type: ignore[attr-defined]
+    return code
 
 
 def untailed(g: Generator, value: ast.expr) -> ast.expr:
     """The value of a call, once the tail calls it ends in are made."""
     named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
     rest = g.await_(g.call(g.const_param(bounce, "bounce"), [g.name("rt"), g.name("d")]))
-    made = g.ifexp(g.is_(named, g.const_param(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
-    made._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
-    return made
+    code = g.ifexp(g.is_(named, g.const_param(TAIL, "TAIL"), negate=True), g.name("r_"), rest)
+    code._h = getattr(value, "_h", 0) + 2  # type: ignore[attr-defined]
+    return code
 
 
 def _inline(g: Generator, node: ir.PrimCall, name: str) -> ast.expr:

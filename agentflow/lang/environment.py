@@ -188,12 +188,12 @@ class SexpEnvironment:
 
     def bindings(self) -> dict[str, Any]:
         """All bindings in sight as a dict, by name."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in sorted(self.names()):
             cell = self.find(name)
             if cell is not None:
-                found[name] = plain_lists(cell.v)
-        return found
+                values[name] = plain_lists(cell.v)
+        return values
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None

@@ -151,9 +151,9 @@ class _Hoister:
         return self.piece(node.at, node)
 
     def piece(self, at: Any, body: IR) -> ir.Apart:
-        made = ir.Apart(at, body)
-        self.sizes[id(made)] = _CALL
-        return made
+        node = ir.Apart(at, body)
+        self.sizes[id(node)] = _CALL
+        return node
 
     def split(self, items: list[Any]) -> list[list[Any]]:
         """Neighbours in groups of about the size of a piece; a single group when the whole is not large."""
@@ -172,13 +172,13 @@ class _Hoister:
         groups = self.split(items)
         if len(groups) == 1:
             return items
-        made = [self.sequence([*group, self.nothing(group)]) for group in groups[:-1]]
-        return [*made, self.sequence(groups[-1]) if len(groups[-1]) > 1 else groups[-1][0]]
+        node = [self.sequence([*group, self.nothing(group)]) for group in groups[:-1]]
+        return [*node, self.sequence(groups[-1]) if len(groups[-1]) > 1 else groups[-1][0]]
 
     def nothing(self, group: list[Any]) -> ir.Const:
-        made = ir.Const(group[-1].at, None)
-        self.sizes[id(made)] = 1
-        return made
+        node = ir.Const(group[-1].at, None)
+        self.sizes[id(node)] = 1
+        return node
 
     def sequence(self, items: list[Any]) -> ir.Apart:
         whole = ir.Seq(items[0].at, items)

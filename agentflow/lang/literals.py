@@ -103,8 +103,8 @@ def _record(
             if problem is not None:
                 return Problem(f"'{name}': {problem.text}", problem.key, problem.hint)
         elif schema.get("additionalProperties") is False:
-            known = did_you_mean(name, keys) or f"the keys are {', '.join(keys)}"
-            return Problem(f"there is no key '{name}'", key=True, hint=known)
+            hint = did_you_mean(name, keys) or f"the keys are {', '.join(keys)}"
+            return Problem(f"there is no key '{name}'", key=True, hint=hint)
     return None
 
 

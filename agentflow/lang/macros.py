@@ -40,16 +40,16 @@ class Macro:
     @classmethod
     def define(cls, a: Analyzer, node: Form, name: Name, params: Node, body: Sequence[Node]) -> Macro:
         """Compile a macro's template as a procedure that may call primitives only."""
-        place = (node.start, node.end)
-        procedure = Form([Name("lambda", *place), params, *body], *place)
+        extent = (node.start, node.end)
+        procedure = Form([Name("lambda", *extent), params, *body], *extent)
         strand = MacroStrand(a.limits, a.fresh_name, a.allowance)
         closure = _drive(a.compile_template(a, procedure)(strand, 0))
         return cls(name.name, closure, a.limits)
 
     def expand(self, a: Analyzer, node: Form) -> Node:
         """What replaces a call. Raises SexpEvaluationError (``macro/...``) and LimitExceeded."""
-        places: dict[int, Node] = {}
-        operands = [datum(each, places) for each in node.items[1:]]
+        origins: dict[int, Node] = {}
+        operands = [datum(each, origins) for each in node.items[1:]]
         rt = MacroStrand(self.limits, a.fresh_name, a.allowance)
         try:
             value = _drive(_finished(rt, rt.pick(self.closure, len(operands), 0), operands))
@@ -57,15 +57,15 @@ class Macro:
             error.at(a.span(node))
             raise
         except AgentflowError as error:
-            made = annotate(error)
-            made.at(a.span(node))
-            made.add_frame(f"macro {self.name}", a.span(node))
-            raise made from made.__cause__
+            annotated = annotate(error)
+            annotated.at(a.span(node))
+            annotated.add_frame(f"macro {self.name}", a.span(node))
+            raise annotated from annotated.__cause__
         except (TypeError, RecursionError, ValueError) as error:
             raise a.error(node, "macro/failed", f"macro '{self.name}' failed: {error}") from error
         try:
             made_node = from_datum(
-                plain_lists(value), node, places, self.limits.nodes - a.expanded, self.limits.nesting
+                plain_lists(value), node, origins, self.limits.nodes - a.expanded, self.limits.nesting
             )
         except OverflowError as error:
             limit = "nesting" if str(error) == "depth" else "macro_nodes"

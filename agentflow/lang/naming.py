@@ -119,10 +119,10 @@ class Naming:
         py = f"{_UNSAFE.sub('_', name)[:40]}_{len(self.vars)}"
         if py[0].isdigit():
             py = "_" + py
-        made = Var(name, py, scope.function)
-        self.vars.append(made)
-        scope.names[name] = made
-        return made
+        var = Var(name, py, scope.function)
+        self.vars.append(var)
+        scope.names[name] = var
+        return var
 
     def fresh_name(self, stem: str) -> str:
         """A name for a macro's expansion that stands nowhere in the program, nor in the expansions of another."""
@@ -134,7 +134,7 @@ class Naming:
 
     def scan_defines(self, forms: Sequence[Node], scope: Scope) -> list[str]:
         """The names that ``define`` and ``bind`` bind in these forms, wherever no scope of their own encloses them."""
-        found: list[str] = []
+        names: list[str] = []
         pending = list(reversed(forms))
         while pending:
             at = pending.pop()
@@ -147,17 +147,17 @@ class Naming:
                     if type(target) is Form and target.items:
                         target = target.items[0]
                         if type(target) is Name:
-                            found.append(target.name)
+                            names.append(target.name)
                         continue
                     if type(target) is Name:
-                        found.append(target.name)
+                        names.append(target.name)
                     pending.extend(reversed(at.items[2:]))
                     continue
                 form = self.scoped_forms.get(head)
                 if form is not None and form.scoping:
                     continue
             pending.extend(reversed(at.items))
-        return found
+        return names
 
     def read(self, var: Var, scope: Scope) -> None:
         """Note that code in ``scope`` reads ``var``."""
@@ -202,12 +202,12 @@ class Naming:
     def granted(self, name: str, node: Node, aliases: tuple[str, ...] = ()) -> None:
         """Refuse a task or tool that this program was not granted."""
         if self.allow is not None and name not in self.allow and not self.allow.intersection(aliases):
-            given = ", ".join(sorted(self.allow)[:20]) or "none"
+            granted = ", ".join(sorted(self.allow)[:20]) or "none"
             raise self.error(
                 node,
                 "name/not-granted",
                 f"'{name}' is not granted to this program",
-                f"the names it may call: {given}",
+                f"the names it may call: {granted}",
             )
 
     def refuse_unknown(self, name: str, node: Node) -> None:

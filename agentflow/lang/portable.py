@@ -53,9 +53,9 @@ def captured(closure: Closure) -> dict[str, Any]:
     """The variables from outside that a closure uses, with their present values; uninitialised ones are left out."""
     code: Any = closure.raw
     info = info_of(code.__code__)
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     if info is None:
-        return found
+        return entries
     for py, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
@@ -64,27 +64,27 @@ def captured(closure: Closure) -> dict[str, Any]:
         if py in info.cells:
             held = cast(Cell, value).v
             if held is not UNBOUND:
-                found[info.cells[py]] = held
+                entries[info.cells[py]] = held
         elif py in info.lambdas and callable(value):
             lam = info.lambdas[py]
             if lam.name:
                 count = -1 if lam.rest else len(lam.params)
-                found[lam.name] = Closure(cast(Any, value), count, lam, closure.env, closure.grants)
+                entries[lam.name] = Closure(cast(Any, value), count, lam, closure.env, closure.grants)
         elif py in info.names and not py.startswith(("code_", "closure_")) and value is not UNBOUND:
-            found[info.names[py]] = value
-    return found
+            entries[info.names[py]] = value
+    return entries
 
 
 def _tasks_of(closure: Closure) -> dict[str, Template]:
     """The tasks of a closure's environment that its text names, as a call or as data, and those that their texts name."""
     defined = closure.env.tasks()
-    found: dict[str, Template] = {}
+    entries: dict[str, Template] = {}
     pending = [closure.info.text] if defined else []
     while pending:
-        for name in (defined.keys() & _WORD.findall(pending.pop())) - found.keys():
-            found[name] = defined[name]
+        for name in (defined.keys() & _WORD.findall(pending.pop())) - entries.keys():
+            entries[name] = defined[name]
             pending.extend(text for text in defined[name].fields.values() if isinstance(text, str))
-    return found
+    return entries
 
 
 _WORD = re.compile(r"""[^\s()\[\]{}"'`,;]+""")
@@ -180,7 +180,7 @@ def load_closure(
             entries = [{**each, "grants": None, "templates": each.get("tasks") or {}} for each in entries]
         elif data["v"] != VERSION:
             raise KeyError("v")
-        made: list[Closure] = []
+        closures: list[Closure] = []
         for entry in entries:
             env = SexpEnvironment()
             program = compile_program(
@@ -192,12 +192,12 @@ def load_closure(
             value = _run(program.link(env), narrowed(_granted(entry["grants"]), ceiling))
             if not isinstance(value, Closure):
                 raise TypeError("text")
-            made.append(value)
-        for entry, closure in zip(entries, made, strict=True):
+            closures.append(value)
+        for entry, closure in zip(entries, closures, strict=True):
             for name, value in entry["bindings"].items():
-                closure.env.own(name).v = _decode(value, made)
+                closure.env.own(name).v = _decode(value, closures)
         root: int = data["root"]
-        return made[root]
+        return closures[root]
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
         raise DataError(
             f"this is no closure written by dump_closure: {type(error).__name__}: {error}",
@@ -275,9 +275,9 @@ def _decode(value: Any, made: list[Closure]) -> Any:
         return [_decode(each, made) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    found = cast("dict[str, Any]", value)
-    if len(found) == 1:
-        (key, inner), *_ = found.items()
+    entries = cast("dict[str, Any]", value)
+    if len(entries) == 1:
+        (key, inner), *_ = entries.items()
         if key == "$symbol":
             return Symbol(inner)
         if key == "$float":
@@ -289,4 +289,4 @@ def _decode(value: Any, made: list[Closure]) -> Any:
             return made[number]
         if key == "$dict":
             return {_decode(k, made): _decode(v, made) for k, v in inner}
-    return {key: _decode(each, made) for key, each in found.items()}
+    return {key: _decode(each, made) for key, each in entries.items()}

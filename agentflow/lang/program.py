@@ -450,7 +450,7 @@ def _compile_module(module: ast.Module, filename: str, *, deep: bool) -> CodeTyp
 
 
 def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
-    g.loc = g.place(first)
+    g.loc = g.location_of(first)
     fn = g.fn
 
     def build() -> None:

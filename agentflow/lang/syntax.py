@@ -67,10 +67,10 @@ def head_name(node: Node) -> str | None:
     return None
 
 
-def datum(node: Node, places: dict[int, Node] | None = None) -> Any:
+def datum(node: Node, origins: dict[int, Node] | None = None) -> Any:
     """The value of a quoted ``node``, built anew.
 
-    ``places``, if given, is filled with the node of each list and symbol, by identity.
+    ``origins``, if given, is filled with the node of each list and symbol, by identity.
     """
     out: list[Any] = []
     pending: list[tuple[Node, list[Any]]] = [(node, out)]
@@ -82,15 +82,15 @@ def datum(node: Node, places: dict[int, Node] | None = None) -> Any:
             target.append(cast(Atom, at).value)
         elif kind is Name:
             symbol = Symbol(cast(Name, at).name)
-            if places is not None:
-                places[id(symbol)] = at
+            if origins is not None:
+                origins[id(symbol)] = at
             target.append(symbol)
         else:
             parts: list[Any] = []
             if kind is Form:
                 target.append(parts)
-                if places is not None:
-                    places[id(parts)] = at
+                if origins is not None:
+                    origins[id(parts)] = at
             else:
                 result: dict[Any, Any] = {}
                 target.append(result)
@@ -104,8 +104,8 @@ def datum(node: Node, places: dict[int, Node] | None = None) -> Any:
     return out[0]
 
 
-def from_datum(value: Any, place: Node, places: dict[int, Node], max_nodes: int, max_depth: int) -> Node:
-    """Convert a datum back to syntax: lists and symbols in ``places`` keep their span, others get that of ``place``.
+def from_datum(value: Any, site: Node, origins: dict[int, Node], max_nodes: int, max_depth: int) -> Node:
+    """Convert a datum back to syntax: lists and symbols in ``origins`` keep their span, others get that of ``site``.
 
     Raises ValueError for a value that is not data and OverflowError past ``max_nodes`` nodes or ``max_depth`` levels.
     """
@@ -119,7 +119,7 @@ def from_datum(value: Any, place: Node, places: dict[int, Node], max_nodes: int,
             raise OverflowError("nodes")
         if depth > max_depth:
             raise OverflowError("depth")
-        origin = places.get(id(at), place)
+        origin = origins.get(id(at), site)
         start, end = origin.start, origin.end
         if isinstance(at, Symbol):
             target.append(Name(at.name, start, end))

@@ -30,7 +30,7 @@ class CodeInfo:
     """Links generated code to its program.
 
     ``positions`` converts positions; ``names`` maps Python names to the program's, ``cells`` those of environment
-    variables; ``lambdas`` describes the functions. ``places`` caches the spans of instructions, since finding one takes
+    variables; ``lambdas`` describes the functions. ``spans`` caches the spans of instructions, since finding one takes
     a walk over its whole function.
     """
 
@@ -38,28 +38,28 @@ class CodeInfo:
     names: dict[str, str]
     cells: dict[str, str]
     lambdas: dict[str, LambdaInfo]
-    places: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
+    spans: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
 
 
 @dataclass(slots=True)
 class _Seen:
     """The state of reading an error's traceback: the last entry read, the name of the outermost function, and spans.
 
-    A deep recursion passes the same few instructions a million times; ``places`` caches their spans.
+    A deep recursion passes the same few instructions a million times; ``spans`` caches their spans.
     """
 
     upto: TracebackType | None = None
     open_name: str | None = None
-    places: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
+    spans: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
     codes: list[CodeType] = field(default_factory=list[CodeType])
 
-    def place(self, code: CodeType, lasti: int) -> Span | None:
+    def span_at(self, code: CodeType, lasti: int) -> Span | None:
         """The span of an instruction."""
         key = (id(code), lasti)
-        if key not in self.places:
+        if key not in self.spans:
             self.codes.append(code)
-            self.places[key] = place_of(code, lasti)
-        return self.places[key]
+            self.spans[key] = span_of_instruction(code, lasti)
+        return self.spans[key]
 
 
 def stamp(code: CodeType, info: CodeInfo, pieces: Mapping[str, CodeType]) -> CodeType:
@@ -89,18 +89,18 @@ def info_of(code: CodeType) -> CodeInfo | None:
     return last if isinstance(last, CodeInfo) else None
 
 
-def place_of(code: CodeType, lasti: int) -> Span | None:
+def span_of_instruction(code: CodeType, lasti: int) -> Span | None:
     """The span of an instruction of generated code."""
     info = info_of(code)
     if info is None or lasti < 0:
         return None
     # All code with this info is created together and lives as long, so an id belongs to one code object only.
     key = (id(code), lasti)
-    if key not in info.places:
+    if key not in info.spans:
         positions: Iterable[Any] = code.co_positions()
         position: Any = next(islice(iter(positions), lasti // 2, None), None)
-        info.places[key] = info.positions.span(position) if position is not None else None
-    return info.places[key]
+        info.spans[key] = info.positions.span(position) if position is not None else None
+    return info.spans[key]
 
 
 def annotate(error: BaseException) -> AgentflowError:
@@ -123,7 +123,7 @@ def annotate(error: BaseException) -> AgentflowError:
         code = tb.tb_frame.f_code
         info = info_of(code)
         if info is not None:
-            frames.append((info.names.get(code.co_name, ""), progress.place(code, tb.tb_lasti)))
+            frames.append((info.names.get(code.co_name, ""), progress.span_at(code, tb.tb_lasti)))
             innermost = code, info
         tb = tb.tb_next
         count += 1

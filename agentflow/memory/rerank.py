@@ -74,9 +74,9 @@ class LlmRanker:
         pending = iter(numbered)
 
         async def ask() -> None:
-            for index, shard, place in pending:
+            for index, shard, inner in pending:
                 try:
-                    answers[index] = await self._ask(question, shard, place)
+                    answers[index] = await self._ask(question, shard, inner)
                 except RerankFailed as failure:
                     failures[index] = failure
 

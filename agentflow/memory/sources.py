@@ -12,7 +12,7 @@ from agentflow.memory.rows import FileRow
 DEPTH = 50
 """Each source is asked for so many candidates at least, and so many ranked files are fused with them."""
 _RANK_OFFSET = 60
-"""Reciprocal rank fusion: place ``n`` counts 1 / (60 + n), so that no source decides alone."""
+"""Reciprocal rank fusion: rank ``n`` counts 1 / (60 + n), so that no source decides alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ def fused(ranked: Sequence[Ranked], answers: Sequence[Sequence[Proposal]]) -> li
     first = 1 / (_RANK_OFFSET + 1)
     scores: dict[int, float] = {}
     items = {item.file.id: item for item in ranked}
-    for place, item in enumerate(ranked, 1):
-        scores[item.file.id] = 1 / (_RANK_OFFSET + place)
+    for rank, item in enumerate(ranked, 1):
+        scores[item.file.id] = 1 / (_RANK_OFFSET + rank)
     for answer in answers:
-        for place, proposal in enumerate(answer, 1):
+        for rank, proposal in enumerate(answer, 1):
             file = proposal.file
-            scores[file.id] = scores.get(file.id, 0.0) + 1 / (_RANK_OFFSET + place)
+            scores[file.id] = scores.get(file.id, 0.0) + 1 / (_RANK_OFFSET + rank)
             item = items.get(file.id) or Ranked(file, 0.0, {}, lines=proposal.lines)
             items[file.id] = replace(item, why=(*item.why, proposal.why)) if proposal.why else item
     whole = first * (1 + len(answers))

@@ -15,14 +15,14 @@ from agentflow.lang.builtins.registry import type_name
 from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
-from agentflow.lang.trace import annotate, place_of
+from agentflow.lang.trace import annotate, span_of_instruction
 
 
 def calling_span(level: int) -> Span | None:
     """The span of the nearest generated frame, starting ``level`` frames above the caller."""
     frame = sys._getframe(level + 1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        span = place_of(frame.f_code, frame.f_lasti)
+        span = span_of_instruction(frame.f_code, frame.f_lasti)
         if span is not None:
             return span
         frame = frame.f_back
@@ -55,7 +55,7 @@ def host_code(function: Callable[..., Any]) -> Code:
     return code
 
 
-def place_error(error: Exception) -> AgentflowError:
+def located_error(error: Exception) -> AgentflowError:
     """``error`` with its span; a foreign exception becomes the cause of an error with a span."""
     placed = annotate(error)
     if placed is not error:

@@ -1,4 +1,4 @@
-"""The tasks that programs define, as one place of a run sees them.
+"""The tasks that programs define, as one call of a run sees them.
 
 They are looked for in this order: what the branch and the branches around it defined since they forked, the environment
 the code was written in, the definitions in force around the program, and last the flow's own tasks and tools.

@@ -206,10 +206,10 @@ class Engine:
 
     def _throttle_here(self) -> StartThrottle:
         loop = running_loop()
-        known = self._throttle
-        if known is None or known[0] is not loop:
-            known = self._throttle = (loop, StartThrottle(loop))
-        return known[1]
+        cached = self._throttle
+        if cached is None or cached[0] is not loop:
+            cached = self._throttle = (loop, StartThrottle(loop))
+        return cached[1]
 
     # -- programs -------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Engine:
         """Check and compile a program text against the names known now.
 
         ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name; ``defined``
-        the tasks that programs defined around it. Raises SexpSyntaxError and SexpEvaluationError with the place.
+        the tasks that programs defined around it. Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
         found, request = self._request(program, env, bindings, grants, limits, defined)
         return found or compile_program(**request)
@@ -329,7 +329,7 @@ class Engine:
         publish: Publish | None = None,
         fitted: bool = False,
     ) -> Any:
-        """Run a compiled program in ``env`` at the place ``call`` of a run; ``publish`` is told of what it defines.
+        """Run a compiled program in ``env`` at ``call``; ``publish`` is told of what it defines.
 
         ``fitted`` says that it was compiled for this environment just now, so that its names need no second look.
         """
@@ -406,7 +406,7 @@ class Engine:
         return await on_fresh_task(self.tasks.run_subtask(request, call))  # pyright: ignore
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
-        """Call a Closure or Python callable with ``arguments`` at the place ``call``."""
+        """Call a Closure or Python callable with ``arguments``; what it does is numbered below ``call``."""
         budget = budget_of(call)
         async with self.called_back(call):
             performer = self._performer(call)
@@ -456,17 +456,17 @@ class Engine:
 
         ``steps`` bounds it below what the run has left. Raises what the program raises.
         """
-        place = call.at(call.next_path("program", text, inputs), grants=allow)
+        inner = call.at(call.next_path("program", text, inputs), grants=allow)
         env = SexpEnvironment(dict(inputs))
-        budget = budget_of(place)
+        budget = budget_of(inner)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
-        program = await self.compiled(text, env=env, grants=place.grants, defined=place.definitions, budget=budget)
+        program = await self.compiled(text, env=env, grants=inner.grants, defined=inner.definitions, budget=budget)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
         return await plain_result(
             await on_fresh_task(
                 run_program(
-                    program, env, performer=self._performer(place), call=place, budget=budget, programs=self._cache
+                    program, env, performer=self._performer(inner), call=inner, budget=budget, programs=self._cache
                 )
             )
         )

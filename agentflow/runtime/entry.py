@@ -13,7 +13,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program, describer
 from agentflow.lang.support import apply
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.calls import place_error
+from agentflow.runtime.calls import located_error
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.naming import EffectHandler, Publish
@@ -32,11 +32,11 @@ def run_program(
     publish: Publish | None = None,
     fitted: bool = False,
 ) -> Coroutine[Any, Any, Any]:
-    """Run a program in ``env`` at the place ``call`` of a run (to be awaited), and give its last value.
+    """Run a program in ``env`` at ``call`` (to be awaited), and give its last value.
 
     A program whose free names have changed since it was compiled is compiled again for ``env``, unless it is known to be
     ``fitted`` to it. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
-    LimitExceeded, with their places and the program calls they went through.
+    LimitExceeded, with their spans and the program calls they went through.
     """
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
@@ -83,15 +83,15 @@ async def call_closure(
     programs: ProgramCache | None = None,
 ) -> Any:
     """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
-    place = call.at(call.next_path("call", function, arguments))
+    inner = call.at(call.next_path("call", function, arguments))
     env = function.env if isinstance(function, Closure) else None
-    strand = Strand(place, budget, performer, OPERATIONS, programs=programs, env=env)
+    strand = Strand(inner, budget, performer, OPERATIONS, programs=programs, env=env)
     if isinstance(function, Closure):
         call.program_loaded(function.info.source)
     try:
         return await apply(strand, function, arguments, strand.first_depth)
-    except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a place
-        final = place_error(error)
+    except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
+        final = located_error(error)
         if isinstance(final, LimitExceeded):
             budget.meet(final)
         raise final from final.__cause__

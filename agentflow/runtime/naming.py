@@ -100,8 +100,8 @@ class Naming:
         )
 
     def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
-        known = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
-        return name_hint(name, known)
+        names = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
+        return name_hint(name, names)
 
     def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
         """The tasks that programs defined as code written in ``env`` sees them; None stands for the strand's own."""

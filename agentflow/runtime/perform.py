@@ -108,10 +108,10 @@ class EffectRunner:
 
     def _digest(self, tool: Tool) -> str:
         """A digest of the parameters of a tool, worked out once."""
-        known = self.digests.get(tool.name)
-        if known is None or known[0] is not tool:
-            known = self.digests[tool.name] = (tool, fingerprint("tool", tool.spec.input_schema).hex())
-        return known[1]
+        cached = self.digests.get(tool.name)
+        if cached is None or cached[0] is not tool:
+            cached = self.digests[tool.name] = (tool, fingerprint("tool", tool.spec.input_schema).hex())
+        return cached[1]
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect, whose call is ``call``. Raises what the port raises; an error without a span gets the effect's.

@@ -35,9 +35,9 @@ class Places:
 
     def _span(self, frame: FrameType) -> Span:
         code, at = frame.f_code, frame.f_lasti
-        known = self._spans.get((id(code), at))
-        if known is not None:
-            return known[1]
+        cached = self._spans.get((id(code), at))
+        if cached is not None:
+            return cached[1]
         if len(self._spans) >= _MOST:
             self._spans.clear()
         position = next((each for index, each in enumerate(code.co_positions()) if index == at // 2), (None,) * 4)

@@ -73,19 +73,19 @@ def error_of(value: Any, span: Span) -> AgentflowError:
         return value.error
     if isinstance(value, TaskResult) and value.failed and isinstance(value.error, AgentflowError):
         return value.error
-    made = SexpEvaluationError(f"the program raised {print_value(value, limit=500)}", code="program/raised", span=span)
-    made.value = plain_lists(value)
-    return made
+    error = SexpEvaluationError(f"the program raised {print_value(value, limit=500)}", code="program/raised", span=span)
+    error.value = plain_lists(value)
+    return error
 
 
 def user_error(message: Any, irritants: tuple[Any, ...], span: Span) -> SexpEvaluationError:
     """The error of ``(error "message" irritant ...)``."""
     text = message if isinstance(message, str) else print_value(message, limit=500)
     shown = " ".join(print_value(each, limit=200) for each in irritants)
-    made = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
-    made.value = message
-    made.irritants = [plain_lists(each) for each in irritants]  # type: ignore[attr-defined]
-    return made
+    error = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
+    error.value = message
+    error.irritants = [plain_lists(each) for each in irritants]  # type: ignore[attr-defined]
+    return error
 
 
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> ErrorValue:

@@ -30,8 +30,8 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import (
     calling_span,
     host_code,
+    located_error,
     not_callable,
-    place_error,
     primitive_code,
     wrong_count,
 )
@@ -161,7 +161,7 @@ class Strand(Naming):
                 await self._pause()  # whoever waits for the value frees what the program held, in a slice of its own
             return result
         except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
-            final = place_error(error)
+            final = located_error(error)
             if isinstance(final, LimitExceeded):
                 self.budget.meet(final)
             self.steps.explain(final, self.grants)

@@ -68,14 +68,14 @@ def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
 
 def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
     """A digest of a template's fields, and the templates that its texts call. What only saves money does not count."""
-    known = compiled.memo.get("content")
-    if known is None:
+    cached = compiled.memo.get("content")
+    if cached is None:
         fields = {name: value for name, value in compiled.fields.items() if name not in _NOT_CONTENT}
         data = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
         text = json.dumps(plain(data), sort_keys=True)
         digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
-        known = compiled.memo["content"] = (digest, compiled.functions)
-    return known
+        cached = compiled.memo["content"] = (digest, compiled.functions)
+    return cached
 
 
 def _handed_on(compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> Any:

@@ -58,8 +58,8 @@ def _by_zero(who: str) -> SexpEvaluationError:
 def _check(who: str, position: int, numbers: tuple[Any, ...]) -> None:
     """Raise ``type/argument`` for the first of ``numbers`` that is none; they are the arguments from ``position`` on."""
     if not _REAL.issuperset(map(type, numbers)):
-        for place, value in enumerate(numbers, position):
-            number(who, place, value)
+        for index, value in enumerate(numbers, position):
+            number(who, index, value)
 
 
 def _folded(rt: Bounded, who: str, function: Callable[..., Any], numbers: tuple[Any, ...]) -> Work[Any]:

@@ -181,7 +181,7 @@ def _sorted(values: list[Any]) -> Work[list[Any]]:
     ordered: list[Any] = []
     for part in slices(placed):
         yield 0
-        ordered += [values[place] for _, place in part]
+        ordered += [values[index] for _, index in part]
     return ordered
 
 

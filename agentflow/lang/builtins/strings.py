@@ -370,8 +370,8 @@ def _filled(rt: Bounded, text: str, values: tuple[Any, ...]) -> Work[str]:
     positional = values[:-1] if named is not None else values
     out: list[str] = []
     size = at = used = 0
-    for place, slot in enumerate(slots, 1):
-        if place % _FEW == 0:
+    for count, slot in enumerate(slots, 1):
+        if count % _FEW == 0:
             yield _FEW // ELEMENTS_PER_STEP
         filled = slot.group()
         if filled in ("{{", "}}"):
