@@ -153,8 +153,8 @@ class JournalStore(Protocol):
         """Runs, the last updated first."""
         ...
 
-    async def effects(self, run: str) -> list[EffectRow]:
-        """All records of a run, in the order they were made."""
+    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
+        """The records of a run, in the order they were made: all, or those in one ``state``."""
         ...
 
     async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:

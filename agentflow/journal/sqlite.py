@@ -197,9 +197,12 @@ class SqliteJournal:
 
         return await self._writer.do(work)
 
-    async def effects(self, run: str) -> list[EffectRow]:
+    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
         def work(db: sqlite3.Connection) -> list[EffectRow]:
-            rows = db.execute(f"select {EFFECT} from af_effect where run = ? order by t0, path", (run,)).fetchall()
+            only = "" if state is None else f" and state = {int(state)}"
+            rows = db.execute(
+                f"select {EFFECT} from af_effect where run = ?{only} order by t0, path", (run,)
+            ).fetchall()
             return [effect_of(row, db) for row in rows]
 
         return await self._writer.do(work)

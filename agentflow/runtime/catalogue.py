@@ -114,7 +114,7 @@ class RunCatalogue:
         row = await self.row(run)
         if self._journal is None or row is None or row.status in ENDED:
             return []
-        asked = [question_of(run, each) for each in await self._journal.effects(run) if each.state == EffectState.OPEN]
+        asked = [question_of(run, each) for each in await self._journal.effects(run, EffectState.OPEN)]
         return [question for question in asked if question is not None]
 
     async def aclose(self) -> None:

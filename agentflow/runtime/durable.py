@@ -299,8 +299,7 @@ class DurableRuns:
             live._records.parking.answer(row.path, data)
 
     async def _asked(self, run: RunRow) -> list[tuple[EffectRow, Question]]:
-        records = [] if run.status in ENDED else await self._store.effects(run.run)
-        rows = [row for row in records if row.state == EffectState.OPEN]
+        rows = [] if run.status in ENDED else await self._store.effects(run.run, EffectState.OPEN)
         return [(row, asked) for row in rows if (asked := question_of(run.run, row)) is not None]
 
     async def find(self, run_id: str) -> RunInfo | None:

@@ -185,6 +185,8 @@ async def test_parking_and_answering_cannot_miss_each_other(opener: Opener) -> N
         "0/1.0": (EffectState.FAILED, "refused"),
     }
     assert not await store.deliver("r", effect_key("0/7.0"), EffectState.OK, 1)
+    assert [each.path for each in await store.effects("r", EffectState.FAILED)] == ["0/1.0"]
+    assert await store.effects("r", EffectState.OPEN) == []
 
 
 async def test_old_runs_are_removed_with_all_they_had(opener: Opener) -> None:
