@@ -109,7 +109,8 @@ class Redactor:
     Attributes: ``forms`` all texts searched for, every known secret in each of its forms, longest first; ``grams`` their
     runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur);
     ``memory`` the number of characters before a piece of a stream that may complete the prefix of a key; ``examined`` the
-    values that were searched before they are shown, with what is shown of each, by identity.
+    values that were searched before they are shown, with what is shown of each, by identity; ``searched`` the same of the
+    last long texts.
     """
 
     def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
@@ -118,7 +119,7 @@ class Redactor:
         self.grams: frozenset[str] = frozenset()
         self.clean: set[str] = set()
         self.examined: dict[int, tuple[Any, Any]] = {}
-        self._long: dict[int, tuple[str, str]] = {}
+        self.searched: dict[int, tuple[str, str]] = {}
         self._known: re.Pattern[str] | None = None
         self._begun = Beginnings(())
         self._patterns = KeyPatterns() if patterns else None
@@ -155,13 +156,13 @@ class Redactor:
             self.grams = frozenset([form[at : at + GRAM] for form in forms for at in range(len(form) - GRAM + 1)])
             self.forms = forms
             self.clean = set()
-            self._long = {}
+            self.searched = {}
 
     def finds(self, text: str) -> bool:
         """Whether ``text`` contains a secret, in linear time."""
         clean = self.clean  # before the forms: whoever adds a secret replaces them in the other order
         if len(text) > LONG_TEXT:
-            searched = self._long.get(id(text))
+            searched = self.searched.get(id(text))
             if searched is not None:
                 return searched[1] is not text
         elif text in clean:
@@ -179,17 +180,17 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """``text`` with every secret replaced by :data:`MARK`, in linear time; the same object if there is none."""
-        searched = self._long.get(id(text)) if len(text) > LONG_TEXT else None
+        searched = self.searched.get(id(text)) if len(text) > LONG_TEXT else None
         if searched is not None:
             return searched[1]
         return self._without_patterns(self._without_known(text)) if self.finds(text) else text
 
     def redaction(self, text: str) -> Work[str]:
         """The work of :meth:`redact` for a long text. What came of the last few is remembered until :meth:`forget`."""
-        searched = self._long.get(id(text))
+        searched = self.searched.get(id(text))
         if searched is not None:
             return searched[1]
-        long, stream = self._long, self.stream()
+        long, stream = self.searched, self.stream()
         shown: list[str] = []
         for start in range(0, len(text), _PIECE):
             yield _PIECE // CHARACTERS_PER_STEP
@@ -203,7 +204,7 @@ class Redactor:
 
     def forget(self) -> None:
         """Let go of long texts and examined values."""
-        self._long = {}
+        self.searched = {}
         self.examined = {}
 
     def mask(self, text: str) -> str:

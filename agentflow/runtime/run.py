@@ -346,8 +346,9 @@ class OpenRun:
             return None
         finally:
             self._fanout.close()
-            if self._redactor is not None:
-                self._redactor.forget()
+            redactor = self._redactor
+            if redactor is not None and (redactor.searched or redactor.examined):
+                redactor.forget()
             session = self._root.session
             session.release()
             if session.keeper is not None:
