@@ -78,7 +78,7 @@ def test_a_session_comes_back_whole(turns: list[tuple[Message, ...]], context: D
 
 def test_every_part_says_what_it_is() -> None:
     """The JSON of a part has its type, so that thinking comes back as thinking."""
-    assert set(PARTS) == {"text", "image", "document", "thinking", "tool_call", "tool_result", "other"}
+    assert set(PARTS) == {"text", "image", "document", "audio", "thinking", "tool_call", "tool_result", "other"}
     assert plain(ThinkingPart("hm"))["type"] == "thinking" and read_part(plain(ThinkingPart("hm"))) == ThinkingPart(
         "hm"
     )
