@@ -206,6 +206,14 @@ class DurableMethods:
         """
         return self._durable_runs().sessions.session(name, wait_s)
 
+    async def delete_session(self, name: str, *, wait_s: float = 0.0) -> bool:
+        """Delete a conversation that lasts, with all that was said in it. False if there is none of this name.
+
+        Raises SessionBusy when somebody has had it for ``wait_s`` seconds, or a run that has not ended holds it; the rest as
+        :meth:`session`.
+        """
+        return await self._durable_runs().sessions.remove(name, wait_s)
+
     async def cancel(self, run_id: str) -> None:
         """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any run that is cancelled.
 

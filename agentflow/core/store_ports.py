@@ -43,6 +43,10 @@ class SessionStore(Protocol):
         """Store changes of a conversation owned here."""
         ...
 
+    async def remove(self, name: str) -> bool:
+        """Delete a conversation that was opened here; false if there is none. Raises SessionBusy while a run holds it."""
+        ...
+
     def close(self, name: str) -> None:
         """Give up a conversation."""
         ...

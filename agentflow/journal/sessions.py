@@ -47,6 +47,16 @@ class SqliteSessions:
     async def change(self, name: str, changes: SessionChanges) -> None:
         await self._writer.do(lambda db: change(db, name, changes))
 
+    async def remove(self, name: str) -> bool:
+        def work(db: sqlite3.Connection) -> bool:
+            row = _row(db, name)
+            if row.holder is not None:
+                raise session_held(name, row.holder)
+            db.execute("delete from af_turn where session = ?", (name,))
+            return db.execute("delete from af_session where name = ?", (name,)).rowcount > 0
+
+        return await self._writer.do(work)
+
     def close(self, name: str) -> None:
         self._locks.release(_lock(name))
 

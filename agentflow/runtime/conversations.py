@@ -66,6 +66,16 @@ class Conversations:
         scope = session.scope if session.named else None
         return {"name": name_of(session), "scope": scope, **_data(self.write(session.whole()))}
 
+    async def remove(self, name: str, wait_s: float) -> bool:
+        """Delete the session called ``name``; false if there is none. Raises SessionBusy while somebody has it."""
+        lasting = self.session(name, wait_s)
+        async with lasting as session:
+            removed = await self.store.remove(name)
+            session.reset()
+            session.data_context = None
+            lasting.forget()
+        return removed
+
     def copy(self, row: RunRow) -> Session | None:
         """What was said before a run, as a session of its own; None if the run has none."""
         opening: dict[str, Any] | None = row.input.get("session")
@@ -193,6 +203,10 @@ class LastingSession:
             if self._left and not self.session.busy and self._all.open.get(self.name) is self:
                 del self._all.open[self.name]
                 self._all.store.close(self.name)
+
+    def forget(self) -> None:
+        """Take what the session is now for what is stored of it."""
+        self._mark = self.session.mark()
 
     def follow(self, changes: SessionChanges) -> None:
         """Change the session as what is stored of it was changed already."""

@@ -14,6 +14,7 @@ from agentflow import AgentFlow, ConfigurationError, ScriptedProvider, Secret, S
 from agentflow.core.context import DataContext
 from agentflow.core.errors import JournalError, SessionBusy
 from agentflow.core.messages import ModelRequest
+from tests.durable.world import Flow
 
 CHAT = '(defatom chat (params (say string)) (instructions "{{say}}")) (content (chat (say text)))'
 HELD = f'{CHAT} (hold) (content (chat (say "more")))'
@@ -293,3 +294,22 @@ async def test_a_run_that_waits_keeps_its_session(talk: Talk) -> None:
         assert await talk.say(flow, "three", session) == "three is message 5"
     async with talk.flow() as flow:
         assert await said(flow) == ["one", "two", "three"]
+
+
+async def test_a_conversation_is_deleted(flow: Flow) -> None:
+    """Deleted, a conversation begins anew; nobody deletes one that is in use, or that a run holds."""
+    chat = '(defatom chat (params (text string)) (instructions "{{text}}")) (value-of (chat (text "hello")))'
+    async with flow() as opened:
+        async with opened.session("user") as session:
+            await opened.run(chat, session=session)
+            with pytest.raises(SessionBusy):
+                await opened.delete_session("user")
+        assert await opened.delete_session("user") and not await opened.delete_session("user")
+        async with opened.session("user") as session:
+            assert session.turns() == []
+            handle = await opened.start('(ask-human "?")', run_id="r", session=session)
+            assert await handle.wait() == "waiting"
+        with pytest.raises(SessionBusy):
+            await opened.delete_session("user")
+        await opened.cancel("r")
+        assert await opened.delete_session("user")
