@@ -15,7 +15,7 @@ from typing_extensions import TypedDict, Unpack
 from agentflow.core.call import CallContext
 from agentflow.core.effects import TaskCall
 from agentflow.core.errors import TaskError
-from agentflow.core.messages import ToolSpec
+from agentflow.core.messages import Effort, PromptCache, ToolSpec
 from agentflow.core.models import validation_messages
 from agentflow.core.names import Template
 from agentflow.core.ports import Tool
@@ -42,6 +42,8 @@ class TaskSettings(TypedDict, total=False):
     ``settings`` native to the model's dialect, ``timeout_s`` seconds for one attempt, ``retries`` further attempts after a
     failure, what ``context`` it is given and how it uses the ``history`` of the conversation (False: it is neither sent nor
     added to), and ``reuse="1d"``, how old the result of an equal call may be to be used again.
+    ``effort`` is how hard the model is to think, ``prompt_cache`` how long the provider is to keep the prompt,
+    ``provider_tools`` what the provider itself may do, as search the web.
     """
 
     model: str
@@ -54,6 +56,9 @@ class TaskSettings(TypedDict, total=False):
     context: ContextManagement | Mapping[str, Any]
     history: HistoryConfig | Mapping[str, Any] | bool
     reuse: str
+    effort: Effort
+    prompt_cache: PromptCache
+    provider_tools: Sequence[str | Mapping[str, Any]]
 
 
 class Task(Generic[R]):

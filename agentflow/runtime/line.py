@@ -73,7 +73,8 @@ class Line:
         task = asyncio.current_task()
         if self._in_flight is not None or (self._body is not None and self._body is not task):
             raise _overlap(call, self._in_flight)
-        self._check_awaited()
+        if self.forgotten is not None:
+            self._check_awaited()
         self._in_flight, self._flying = call, task
         try:
             return await call.work(self)

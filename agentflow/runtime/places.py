@@ -25,6 +25,9 @@ class Places:
         """The call in the nearest code of the host, seen from whoever asks; None where the event loop called us."""
         frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
         while frame is not None:
+            cached = self._spans.get((id(frame.f_code), frame.f_lasti))
+            if cached is not None:
+                return cached[1]
             module = frame.f_globals.get("__name__", "")
             if not module.startswith(_OURS):
                 return self._span(frame)
@@ -35,9 +38,6 @@ class Places:
 
     def _span(self, frame: FrameType) -> Span:
         code, at = frame.f_code, frame.f_lasti
-        cached = self._spans.get((id(code), at))
-        if cached is not None:
-            return cached[1]
         if len(self._spans) >= _MOST:
             self._spans.clear()
         position = next((each for index, each in enumerate(code.co_positions()) if index == at // 2), (None,) * 4)

@@ -161,12 +161,15 @@ class FlowCall(AsCoroutine[R_co]):
         return value
 
     def _carry_out(self) -> Coroutine[Any, Any, R_co]:
+        line: Line | None = executing_line()
+        if line is not None and line.strand.call.run.services is self._host.engine:
+            self.begin()
+            return line.do(self)
         call = executing_call()
         if call is None:
             return self._host.run_alone(self)
         self.begin()
-        line: Line | None = executing_line()
-        return self._join(call) if line is None or call.run.services is not self._host.engine else line.do(self)
+        return self._join(call)
 
     async def _join(self, call: CallContext) -> R_co:
         """Carry it out within the run of ``call``, that of a tool or of another flow's workflow."""

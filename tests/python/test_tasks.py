@@ -198,6 +198,22 @@ async def test_options_and_copies(tmp_path: Path) -> None:
     assert [spec.name for spec in model.requests[0].tools] == ["search"]
 
 
+async def test_options_of_the_model_reach_it(tmp_path: Path) -> None:
+    """How hard to think is said to the model of a task and of ``ask``; an option that is none is refused by name."""
+    flow, model = flow_of(tmp_path, "a", "b")
+
+    @flow.task(effort="low")
+    async def text(topic: str) -> str:
+        """About {{topic}}."""
+
+    async with flow:
+        await text("x")
+        await flow.ask("Why?", effort="high")
+        with pytest.raises(DataError, match="efort"):
+            await flow.ask("Why?", efort="high")  # type: ignore[call-overload]
+    assert [request.effort for request in model.requests] == ["low", "high"]
+
+
 async def test_a_call_is_a_run_with_limits_or_a_stream(tmp_path: Path) -> None:
     """``flow.run`` and ``flow.stream`` take a call; ``run.of`` gives one kind of events."""
     flow, _ = flow_of(tmp_path, LOW, LOW)
