@@ -7,6 +7,8 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
+from agentflow.core.media import PromptParts, loaded
+from agentflow.core.messages import TextPart
 from agentflow.core.ports import Tool
 from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
@@ -25,6 +27,7 @@ B = TypeVar("B")
 
 _MOST_ASKED = 200
 _PROMPT = {"name": "ask", "params": {"prompt": "string"}, "instructions": "{{prompt}}"}
+_PROMPT_WITH_MEDIA = {**_PROMPT, "params": {"prompt": "string", "attached": "any"}}
 
 
 class PythonMethods(ProgramMethods):
@@ -60,34 +63,37 @@ class PythonMethods(ProgramMethods):
         return register if function is None else register(function)
 
     @overload
-    def ask(self, prompt: str, **settings: Unpack[TaskSettings]) -> FlowCall[str]: ...
+    def ask(self, prompt: PromptParts, **settings: Unpack[TaskSettings]) -> FlowCall[str]: ...
     @overload
-    def ask(self, prompt: str, *, output: type[R], **settings: Unpack[TaskSettings]) -> FlowCall[R]: ...
+    def ask(self, prompt: PromptParts, *, output: type[R], **settings: Unpack[TaskSettings]) -> FlowCall[R]: ...
     @overload
-    def ask(self, prompt: str, *, output: Any, **settings: Unpack[TaskSettings]) -> FlowCall[Any]: ...
-    def ask(self, prompt: str, *, output: Any = str, **settings: Any) -> FlowCall[Any]:
+    def ask(self, prompt: PromptParts, *, output: Any, **settings: Unpack[TaskSettings]) -> FlowCall[Any]: ...
+    def ask(self, prompt: PromptParts, *, output: Any = str, **settings: Any) -> FlowCall[Any]:
         """Ask the model once: a task without a function. ``output`` is the type of the answer, text unless it says so.
 
-        The other options are those of :meth:`task`. Raises the error of a task that fails, InvalidOutput for an answer of
-        another type.
+        ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
+        :func:`agentflow.media.attachment`. The other options are those of :meth:`task`. Raises the error of a task that
+        fails, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
         span = self.places.here()
 
         async def work(line: Line) -> Any:
-            return await self._asking(output, settings).work(line, {"prompt": prompt}, span)
+            inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
+            return await self._asking(output, settings, len(inputs) > 1).work(line, inputs, span)
 
         return FlowCall(self, "ask", work, span)
 
-    def _asking(self, output: Any, settings: dict[str, Any]) -> Task[Any]:
+    def _asking(self, output: Any, settings: dict[str, Any], attached: bool) -> Task[Any]:
         """The task of :meth:`ask` for an output and options, made once."""
         try:
-            key = (output, *sorted(settings.items()))
+            key = (output, attached, *sorted(settings.items()))
             task = self._asked.get(key)
         except TypeError:  # an option that cannot be a key
             key = task = None
         if task is None:
-            task = Task(self, _PROMPT, Returns[Any](output, "ask"), cast(TaskSettings, settings))
+            fields = _PROMPT_WITH_MEDIA if attached else _PROMPT
+            task = Task(self, fields, Returns[Any](output, "ask"), cast(TaskSettings, settings))
             if key is not None:
                 if len(self._asked) >= _MOST_ASKED:
                     self._asked.clear()
@@ -132,3 +138,11 @@ class PythonMethods(ProgramMethods):
         if self.tools.find(tool.name) is None:
             self.tools.add(tool)
         return tool.name
+
+
+async def _with_media(prompt: PromptParts) -> dict[str, Any]:
+    """The arguments of :meth:`PythonMethods.ask` for a list: its texts as the prompt, the rest attached."""
+    parts = await loaded(prompt)
+    text = "\n\n".join([part.text for part in parts if isinstance(part, TextPart)])
+    attached = [part for part in parts if not isinstance(part, TextPart)]
+    return {"prompt": text, "attached": attached} if attached else {"prompt": text}

@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.messages import AudioPart, ContentPart, DocumentPart, ImagePart, TextPart
+from agentflow.core.values import plain
 
 MediaPart: TypeAlias = ImagePart | DocumentPart | AudioPart
 MEDIA_PARTS = (ImagePart, DocumentPart, AudioPart)
+PromptParts: TypeAlias = "str | Sequence[str | os.PathLike[str] | ContentPart]"
+"""A prompt as hosts may write it: text, or a list of texts, paths of files and parts."""
 MAX_MEDIA_BYTES = 64_000_000
 """Size of a file above which no provider takes it."""
 MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
@@ -90,6 +93,21 @@ def part_of(data: bytes, media_type: str | None = None, name: str = "") -> Media
     return _part(kind, base64.b64encode(data).decode("ascii"), name)
 
 
+def is_media(value: object) -> bool:
+    """Whether an argument is an image, document or sound, or a list of such."""
+    if isinstance(value, list | tuple):
+        parts = cast("Sequence[object]", value)
+        return bool(parts) and all([isinstance(part, MEDIA_PARTS) for part in parts])
+    return isinstance(value, MEDIA_PARTS)
+
+
+def media_fields(value: object) -> object:
+    """The fields of such an argument as data, by which a schema of it judges."""
+    if isinstance(value, list | tuple):
+        return [media_fields(part) for part in cast("Sequence[object]", value)]
+    return {name: field for name, field in cast("dict[str, Any]", plain(value)).items() if name != "type"}
+
+
 async def loaded(parts: str | Iterable[object]) -> tuple[ContentPart, ...]:
     """The parts of a prompt that is a text, or a list of texts, paths of files and parts. Raises what :func:`attachment` does."""
     if isinstance(parts, str):
@@ -148,4 +166,15 @@ def _named(name: str) -> str | None:
     return MEDIA_TYPES.get(suffix) or _TEXTS.get(suffix)
 
 
-__all__ = ["MAX_MEDIA_BYTES", "MEDIA_PARTS", "MEDIA_TYPES", "MediaPart", "attachment", "loaded", "part_of"]
+__all__ = [
+    "MAX_MEDIA_BYTES",
+    "MEDIA_PARTS",
+    "MEDIA_TYPES",
+    "MediaPart",
+    "PromptParts",
+    "attachment",
+    "is_media",
+    "loaded",
+    "media_fields",
+    "part_of",
+]

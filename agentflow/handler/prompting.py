@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from agentflow.core.media import loaded
-from agentflow.core.messages import ContentPart, TextPart
+from agentflow.core.media import PromptParts, loaded
+from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import Schema
 
-PromptLike: TypeAlias = "str | Prompt | Sequence[str | os.PathLike[str] | ContentPart]"
-"""A prompt as hosts may write it: text, a list of texts, paths of files and parts, or a whole one."""
+PromptLike: TypeAlias = "PromptParts | Prompt"
 JSON_ONLY = "Answer with one JSON value and nothing else."
 
 

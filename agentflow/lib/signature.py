@@ -12,6 +12,7 @@ from pydantic.errors import PydanticUserError
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.media import is_media
 from agentflow.core.values import Symbol
 from agentflow.core.walk import LEAVES, copied
 from agentflow.core.work import in_slices
@@ -101,6 +102,7 @@ class Signature:
     def data(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """The validated arguments of a call from Python as JSON data, by name; models and dataclasses as dicts.
 
+        Images, documents and sound stay what they are.
         Raises TypeError for a call that the function does not allow, ToolInputError for values of wrong types.
         """
         if arguments:
@@ -112,7 +114,9 @@ class Signature:
         given = {name: getattr(checked, field) for field, name in self._fields if field in checked.model_fields_set}
         if LEAVES.issuperset(map(type, given.values())):
             return given
-        return checked.model_dump(mode="json", by_alias=True, include=checked.model_fields_set)
+        media = {name: value for name, value in given.items() if is_media(value)}
+        include = {field for field, name in self._fields if field in checked.model_fields_set and name not in media}
+        return {**checked.model_dump(mode="json", by_alias=True, include=include), **media}
 
     def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         names = self.parameters

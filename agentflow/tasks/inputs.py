@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from agentflow.core.errors import SexpEvaluationError, TaskError
+from agentflow.core.media import is_media, media_fields
 from agentflow.core.models import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
@@ -64,7 +65,9 @@ def resolve_inputs(
         except ValueError as error:
             invalid[key] = str(error)
             continue
-        problems = check(values[key], parameter.json_schema) if parameter.json_schema is not None else None
+        value = values[key]
+        schema = parameter.json_schema
+        problems = None if schema is None else check(media_fields(value) if is_media(value) else value, schema)
         if problems:
             invalid[key] = "; ".join(problems[:3])
     if missing or invalid:

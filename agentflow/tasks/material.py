@@ -17,7 +17,7 @@ from typing import Any, cast
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, ResourceExhausted, TaskError
 from agentflow.core.frozen import frozen
-from agentflow.core.media import MEDIA_PARTS, MEDIA_TYPES, part_of
+from agentflow.core.media import MEDIA_TYPES, MediaPart, is_media, part_of
 from agentflow.core.messages import Part, TextPart
 from agentflow.core.ports import FilePort, FileText
 
@@ -215,9 +215,9 @@ def attached(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Part]]:
     texts = dict(values)
     media: list[Part] = []
     for name, value in values.items():
-        several = isinstance(value, list | tuple)
-        parts = cast("Sequence[Any]", value) if several else [value]
-        if parts and all([isinstance(part, MEDIA_PARTS) for part in parts]):
+        if is_media(value):
+            several = isinstance(value, list | tuple)
+            parts = cast("Sequence[MediaPart]", value) if several else [value]
             labels: list[str] = []
             for number, part in enumerate(parts):
                 label = f'<{part.type} name="{attribute(f"{name} {number + 1}" if several else name)}"/>'

@@ -11,6 +11,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.media import MAX_MEDIA_BYTES
+from agentflow.lib.signature import ToolInputError
 from agentflow.media import AudioPart, DocumentPart, ImagePart, TextPart, attachment
 from agentflow.runtime.codec import fingerprint
 from tests.support.model_server import ModelServer
@@ -162,3 +163,26 @@ async def test_a_schema_is_said_only_where_the_server_does_not_take_it() -> None
         await flow.handler.execute_prompt("Count.", output_schema=schema)
     assert provider.requests[0].messages[0].parts == (TextPart("Count."),)
     assert provider.requests[0].output_schema is not None
+
+
+async def test_python_gives_pictures_to_tasks_and_asks_about_them(tmp_path: Path) -> None:
+    """A parameter may be a picture, which pydantic leaves as it is, and ``flow.ask`` takes the same lists as a prompt."""
+    (tmp_path / "a.png").write_bytes(PNG)
+    async with ModelServer(["a cat"], repeat=True) as server:
+        async with AgentFlow("openai:gpt-5", base_url=server.url, api_key="k") as flow:
+
+            @flow.task
+            async def describe(photo: ImagePart, language: str = "English") -> str:
+                """Describe {{photo}} in {{language}}."""
+
+            part = await attachment(PNG)
+            assert isinstance(part, ImagePart)
+            assert await describe(part) == "a cat"
+            assert await flow.ask(["What is this?", tmp_path / "a.png"]) == "a cat"
+            assert await flow.ask(["Only", "text."]) == "a cat"
+            with pytest.raises(ToolInputError):
+                await describe("a.png")  # type: ignore[arg-type]
+    first, second, third = [request.body["input"][-1]["content"] for request in server.requests]
+    assert first[0]["text"] == 'Describe <image name="photo"/> in English.' and first[-1]["image_url"].endswith(ENCODED)
+    assert second[0]["text"] == "What is this?" and second[-1]["image_url"].endswith(ENCODED)
+    assert third == "Only\n\ntext."
