@@ -98,3 +98,13 @@ def test_money_and_tokens_are_lowered_and_never_raised(tmp_path: Path) -> None:
     for least, most in (("--max-tokens=3", "--limit=tokens=100000"), ("--limit=tokens=3", "--max-tokens=100000")):
         done = subprocess.run([*command, least, most], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 5 and "of 3 tokens" in done.stderr
+
+
+def test_commands_of_tests_leave_the_users_records_alone(tmp_path: Path) -> None:
+    """A command that a test starts without more ado records its run where the session says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentflow", "eval", "(+ 1 2)"], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    state = Path(os.environ["XDG_STATE_HOME"])
+    assert done.stdout == "3\n" and state.name.startswith("agentflow-state-")
+    assert any((state / "agentflow" / "runs").iterdir())

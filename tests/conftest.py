@@ -1,0 +1,21 @@
+"""What holds for every test: no test, and no command that a test starts, writes into the user's own state."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+
+_STATE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Runs are recorded in a directory of this session; tests that look at records name one of their own."""
+    state = config.stash[_STATE] = tempfile.TemporaryDirectory(prefix="agentflow-state-", ignore_cleanup_errors=True)
+    os.environ["XDG_STATE_HOME"] = state.name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove it."""
+    config.stash[_STATE].cleanup()
