@@ -108,17 +108,17 @@ def test_the_largest_account_goes_first() -> None:
     resident = resident_bytes()
     assert resident is not None
     beside: MemoryAccounts = MemoryAccounts()
-    limit = 16 * 2**20
+    limit = 192 * 2**20  # what else this process holds comes and goes by megabytes
     large, small = MemoryAccount(limit, beside), MemoryAccount(limit, beside)
     large.add(2 * 2**20)
     small.add(2 * 2**20)  # both have looked: growth counts from here
     host = Host()
-    host.grow(17)
+    host.grow(196)
     large.used, small.used = 2 * limit, limit
     small.add(1)
     with pytest.raises(LimitExceeded):
         large.add(1)
-    host.grow(4)
+    host.grow(24)
     small.used += LOOK_EVERY
     with pytest.raises(LimitExceeded):
         small.add(1)
