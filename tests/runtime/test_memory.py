@@ -110,8 +110,8 @@ def test_the_largest_account_goes_first() -> None:
     beside: MemoryAccounts = MemoryAccounts()
     limit = 192 * 2**20  # what else this process holds comes and goes by megabytes
     large, small = MemoryAccount(limit, beside), MemoryAccount(limit, beside)
-    large.add(2 * 2**20)
-    small.add(2 * 2**20)  # both have looked: growth counts from here
+    large.add(16 * 2**20)
+    small.add(16 * 2**20)  # both have looked: growth counts from here
     host = Host()
     host.grow(196)
     large.used, small.used = 2 * limit, limit
