@@ -153,9 +153,5 @@ class OperationMethods(PythonMethods):
         return self._effect("flow.uuid", Draw("uuid"), str)
 
     def _effect(self, name: str, effect: Effect, read: Callable[[Any], T]) -> FlowCall[T]:
-        span = self.places.here()
-
-        async def work(line: Line) -> T:
-            return read(await line.perform(effect, span))
-
-        return FlowCall(self, name, work, span)
+        span = self.places.here(2)
+        return FlowCall(self, name, lambda line: line.perform(effect, span), span, read=read)

@@ -22,6 +22,12 @@ def executing_line() -> Any:
     return call.line if type(call) is LineCall else None
 
 
+def executing() -> tuple[CallContext | None, Any]:
+    """Both: :func:`executing_call` and :func:`executing_line`."""
+    call = current_call.get()
+    return (call.line.strand.call, call.line) if type(call) is LineCall else (call, None)
+
+
 class StrayExit(RuntimeError):
     """Code of the host ended in a way that is not its own to choose: it called ``sys.exit``, or raised CancelledError
     although nobody cancelled it. It is a failure of that code, and no reason to end the process or the run."""

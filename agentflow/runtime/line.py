@@ -23,6 +23,8 @@ _NOWHERE = Source("<python>", "").span(0, 0)
 class LineWork(Protocol):
     """A call that is carried out on a line: see :class:`~agentflow.runtime.python.FlowCall`."""
 
+    @property
+    def read(self) -> Callable[[Any], Any] | None: ...
     def work(self, line: Any) -> Awaitable[Any]: ...
 
 
@@ -77,7 +79,8 @@ class Line:
             self._check_awaited()
         self._in_flight, self._flying = call, task
         try:
-            return await call.work(self)
+            value = await call.work(self)
+            return value if call.read is None else call.read(value)
         finally:
             self._in_flight = None
 

@@ -21,9 +21,15 @@ class Places:
         self._spans: dict[tuple[int, int], tuple[CodeType, Span]] = {}
         self._sources: dict[str, Source] = {}
 
-    def here(self) -> Span | None:
-        """The call in the nearest code of the host, seen from whoever asks; None where the event loop called us."""
-        frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    def here(self, above: int = 1) -> Span | None:
+        """The call in the nearest code of the host, seen from whoever asks; None where the event loop called us.
+
+        ``above`` is how many of our own functions stand between the host's call and this one.
+        """
+        frame: FrameType | None = sys._getframe(above + 1)  # pyright: ignore[reportPrivateUsage]
+        known = self._spans.get((id(frame.f_code), frame.f_lasti))
+        if known is not None:
+            return known[1]
         while frame is not None:
             cached = self._spans.get((id(frame.f_code), frame.f_lasti))
             if cached is not None:

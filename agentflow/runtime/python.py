@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowError
 from agentflow.core.frozen import frozen
-from agentflow.core.host_code import executing_call, executing_line
+from agentflow.core.host_code import executing, executing_line
 from agentflow.core.source import Source, Span
 from agentflow.runtime.engine import Engine, budget_of
 from agentflow.runtime.line import Line, carried_out, close
@@ -69,10 +69,23 @@ class FlowCall(AsCoroutine[R_co]):
     """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
 
     In a workflow it is done there, in a tool within the tool's run, elsewhere it is a run of its own. ``name`` is that of
-    what is called, ``span`` where in the host's file; ``parts`` are awaited in it, and closed with it.
+    what is called, ``span`` where in the host's file; ``parts`` are awaited in it, and closed with it; ``read`` makes its
+    value of what ``work`` gives.
     """
 
-    __slots__ = ("__weakref__", "_begun", "_host", "_line", "_parts", "_stored", "_work", "name", "source", "span")
+    __slots__ = (
+        "__weakref__",
+        "_begun",
+        "_host",
+        "_line",
+        "_parts",
+        "_stored",
+        "_work",
+        "name",
+        "read",
+        "source",
+        "span",
+    )
 
     def __init__(
         self,
@@ -84,8 +97,10 @@ class FlowCall(AsCoroutine[R_co]):
         *,
         parts: Sequence[Awaitable[Any]] = (),
         stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
+        read: Callable[[Any], R_co] | None = None,
     ) -> None:
         self._begun = False
+        self.read = read
         self._stored = stored
         self._parts = parts
         self._line: Line | None = executing_line()
@@ -161,14 +176,12 @@ class FlowCall(AsCoroutine[R_co]):
         return value
 
     def _carry_out(self) -> Coroutine[Any, Any, R_co]:
-        line: Line | None = executing_line()
-        if line is not None and line.strand.call.run.services is self._host.engine:
-            self.begin()
-            return line.do(self)
-        call = executing_call()
+        call, line = executing()
         if call is None:
             return self._host.run_alone(self)
         self.begin()
+        if line is not None and call.run.services is self._host.engine:
+            return line.do(self)
         return self._join(call)
 
     async def _join(self, call: CallContext) -> R_co:
@@ -185,7 +198,8 @@ class FlowCall(AsCoroutine[R_co]):
                 call = engine.join(call, call.next_path(self.name), session=call.session)[1]
             strand = engine.strand(call)
             try:
-                return await self.work(Line(strand))
+                value = await self.work(Line(strand))
+                return value if self.read is None else self.read(value)
             except LimitExceeded as error:
                 strand.budget.meet(error)
                 raise
