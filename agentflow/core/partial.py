@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, ProviderError
+from agentflow.core.errors import AgentflowError, LimitExceeded, ProviderError
 
 MAX_PARTIAL = 1_000
 """Number of values that an error which cut a form has of it."""
@@ -19,9 +19,12 @@ CUTTING = (AgentflowError, asyncio.CancelledError)
 def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
     """Leave the ``values`` of a form with the ``error`` that cut it, in place of those of a form within it.
 
-    Of a ProviderError ``partial`` is its own text.
+    Of a ProviderError ``partial`` is its own text, and of a run that took too much memory there is none: the error would
+    keep what has to go.
     """
-    if not isinstance(error, ProviderError):
+    if isinstance(error, LimitExceeded) and error.limit == "memory":
+        error.partial = ()
+    elif not isinstance(error, ProviderError):
         error.partial = tuple(islice(values, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
 
 

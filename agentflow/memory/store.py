@@ -83,7 +83,8 @@ class Store:
     def _prepare(self, database: Path | None) -> None:
         run = self._db.execute
         if database is not None:
-            run("PRAGMA auto_vacuum=INCREMENTAL")  # counts for a new database, before anything is written
+            if not run("PRAGMA page_count").fetchone()[0]:  # of an old one it changes nothing, and wants to write
+                run("PRAGMA auto_vacuum=INCREMENTAL")
             run("PRAGMA journal_mode=WAL")
             run("PRAGMA synchronous=NORMAL")
         run(f"PRAGMA cache_size={_PAGES_ASKED}")

@@ -123,3 +123,11 @@ def test_the_largest_account_goes_first() -> None:
     with pytest.raises(LimitExceeded):
         small.add(1)
     assert CoreLimits().memory == 512 * 2**20
+
+
+async def test_an_error_of_memory_keeps_nothing_of_what_has_to_go() -> None:
+    """What a form had when the memory was used up is let go with it, rather than handed to the host."""
+    async with AgentFlow(tools=[Host().grow]) as flow:
+        with pytest.raises(LimitExceeded) as caught:
+            await flow.run(GROWING, limits=Limits(memory=4 * 2**20))
+        assert caught.value.partial == ()
