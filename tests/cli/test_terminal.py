@@ -227,13 +227,34 @@ async def test_loops_have_bars_and_models_side_by_side_a_row_each(columns: int, 
     program.write_text(
         '(defatom ask (params (q)) (instructions "{{q}}"))\n(loop 2 (ask (q "a")))\n(length (parallel (ask (q "b")) (ask (q "c"))))'
     )
-    async with ModelServer(lambda request: Reply(text=ANSWER, chunk_s=0.1)) as server:
+    second, both_shown = asyncio.Event(), asyncio.Event()
+
+    def look(terminal: Terminal) -> bytes:
+        if any(re.search(r"loop  line 2  .*1/2$", line) for line in terminal.shown[-1]):
+            second.set()
+        if sum("ask  line 3" in line for line in terminal.shown[-1]) == 2:
+            both_shown.set()
+        return b""
+
+    def reply(request: Request) -> Reply:
+        """The second round goes on when its bar was seen, the branches when both have a row."""
+        asked = len(server.requests)
+        wanted = None if asked == 1 else second if asked == 2 else both_shown
+
+        async def pace(index: int) -> None:
+            if index > 5 and wanted is not None:
+                await asyncio.wait_for(wanted.wait(), 30)
+
+        return Reply(text=ANSWER, pace=pace)
+
+    async with ModelServer(reply) as server:
         code, terminal = await in_terminal(
             "run",
             str(program),
             *model_options(MODEL, server.url),
             environment=terminal_environment(tmp_path, NO_COLOR="1"),
             columns=columns,
+            react=look,
         )
     assert code == 0, "\n".join(terminal.lines)
     assert any(re.search(r"loop  line 2  .*1/2$", line) for lines in terminal.shown for line in lines)
