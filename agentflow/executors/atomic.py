@@ -65,7 +65,7 @@ def replace(directory: int, name: str, data: bytes, *, old: os.stat_result | Non
             _rename_new(temporary, name, directory)
         else:
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
+    except BaseException:  # nothing half-written stays, even when cancelled
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)
         raise

@@ -388,7 +388,7 @@ class CommandExecutor:
         cwd_fd = self._files.open_directory(cwd)
         try:
             return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-command-")), cwd_fd
-        except BaseException:
+        except BaseException:  # the descriptor is closed, and the error raised again
             os.close(cwd_fd)
             raise
 

@@ -192,7 +192,7 @@ class FileAccessManager:
             if not stat.S_ISREG(kind):
                 raise _not_regular(path, kind)
             return fd
-        except BaseException:
+        except BaseException:  # the descriptor is closed, and the error raised again
             os.close(fd)
             raise
 

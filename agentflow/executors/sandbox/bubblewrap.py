@@ -84,7 +84,7 @@ class Bubblewrap:
                 pass_fds=opened,
                 start_new_session=True,
             )
-        except BaseException:
+        except BaseException:  # what was opened is closed, even when cancelled
             if transport is not None:
                 transport.close()
             if gate is not None:
@@ -97,7 +97,7 @@ class Bubblewrap:
         running = Wrapped(process, status, transport, group, absent)
         try:
             await running.admit(spawn)
-        except BaseException:
+        except BaseException:  # no process outlives a start that failed or was cancelled
             await run_to_completion(running.end())
             raise
         finally:
@@ -173,7 +173,7 @@ def _memory_file(content: bytes) -> int:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
         os.lseek(descriptor, 0, os.SEEK_SET)
-    except BaseException:
+    except BaseException:  # the descriptor is closed, and the error raised again
         os.close(descriptor)
         raise
     return descriptor

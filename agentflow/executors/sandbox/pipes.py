@@ -73,12 +73,12 @@ async def attach(read_end: int, protocol: asyncio.Protocol) -> asyncio.ReadTrans
     """Connect the descriptor ``read_end``, which the transport then owns, to ``protocol``."""
     try:
         file = os.fdopen(read_end, "rb", buffering=0)
-    except BaseException:
+    except BaseException:  # the descriptor is closed, and the error raised again
         os.close(read_end)
         raise
     try:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
-    except BaseException:
+    except BaseException:  # the file is closed, even when cancelled
         file.close()
         raise
     return transport

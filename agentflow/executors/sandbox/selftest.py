@@ -194,7 +194,7 @@ async def _probe(scene: _Scene, sandbox: Sandbox, parameters: tuple[str, int, in
     except OSError as error:
         transport.close()
         return f"it could not be started: {error}"
-    except BaseException:
+    except BaseException:  # the transport is closed, even when cancelled
         transport.close()
         raise
     finally:

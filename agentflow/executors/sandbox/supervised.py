@@ -86,7 +86,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     status = Status()
     try:
         transport = await attach(read_end, status)
-    except BaseException:
+    except BaseException:  # the descriptor is closed, even when cancelled
         os.close(write_end)
         raise
     job = {
@@ -113,7 +113,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
             pass_fds=(write_end, spawn.cwd_fd),
             start_new_session=True,
         )
-    except BaseException:
+    except BaseException:  # what was opened is closed, even when cancelled
         transport.close()
         group.remove()
         raise
@@ -123,7 +123,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     try:
         # joining a group takes as long as the start of the interpreter, so they run concurrently
         await asyncio.to_thread(group.join, process.pid)
-    except BaseException:
+    except BaseException:  # no process outlives a start that failed or was cancelled
         await running.end()
         raise
     assert process.stdin is not None
