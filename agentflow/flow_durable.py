@@ -30,6 +30,7 @@ from agentflow.runtime.python import FlowCall, no_bindings
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
 from agentflow.runtime.run import Approver
+from agentflow.runtime.tenant import Tenant
 
 R = TypeVar("R")
 
@@ -44,6 +45,7 @@ class StartOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
     session: Session | None
     priority: int
+    tenant: Tenant | None
 
 
 class DurableMethods:
@@ -70,6 +72,7 @@ class DurableMethods:
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
         priority: int = 0,
+        tenant: Tenant | None = None,
     ) -> DurableRun[Any]:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
 
@@ -109,6 +112,7 @@ class DurableMethods:
             labels=labels,
             session=session,
             priority=priority,
+            tenant=tenant,
         )
 
     async def resume(

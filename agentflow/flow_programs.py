@@ -20,6 +20,7 @@ from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.python import FlowCall, FlowWork, python_work
 from agentflow.runtime.run import Approver
+from agentflow.runtime.tenant import Tenant
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.joining import in_run
 
@@ -40,6 +41,7 @@ class RunOptions(TypedDict, total=False):
     max_cost: float | None
     max_tokens: int | None
     priority: int
+    tenant: Tenant | None
 
 
 class ProgramMethods:
@@ -88,6 +90,7 @@ class ProgramMethods:
         max_cost: float | None = None,
         max_tokens: int | None = None,
         priority: int = 0,
+        tenant: Tenant | None = None,
     ) -> RunResult[Any]:
         """Run a program, or a call of a Python workflow or task as ``flow.run(audit(paths))``, to its end.
 
@@ -96,7 +99,8 @@ class ProgramMethods:
         named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
         of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; where
-        calls wait, for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first. Called from inside a
+        calls wait, for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first; ``tenant`` is whom
+        the run is done for, who may pay for others too. Called from inside a
         tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
         result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
@@ -104,7 +108,9 @@ class ProgramMethods:
         """
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
-        return await self._main(program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority)
+        return await self._main(
+            program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority, tenant
+        )
 
     @overload
     def stream(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunStream[R]: ...
@@ -125,6 +131,7 @@ class ProgramMethods:
         max_cost: float | None = None,
         max_tokens: int | None = None,
         priority: int = 0,
+        tenant: Tenant | None = None,
     ) -> RunStream[Any]:
         """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
@@ -134,7 +141,7 @@ class ProgramMethods:
             limits = self._lowered(limits, max_cost, max_tokens)
         return RunStream(
             lambda own: self._main(
-                program, bindings, env, session, limits, allow, approve, run_id, labels, own, priority
+                program, bindings, env, session, limits, allow, approve, run_id, labels, own, priority, tenant
             )
         )
 
@@ -181,6 +188,7 @@ class ProgramMethods:
         labels: Mapping[str, str] | None = None,
         own: OwnReader | None = None,
         priority: int = 0,
+        tenant: Tenant | None = None,
     ) -> RunResult[Any]:
         outer = executing_call()
         if outer is not None and limits is not None:
@@ -219,6 +227,7 @@ class ProgramMethods:
             run_id=run_id,
             labels=labels,
             priority=priority,
+            tenant=tenant,
         ) as (run, call):
             if own is not None:
                 own.run = run

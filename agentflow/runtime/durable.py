@@ -39,6 +39,7 @@ from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import answers
 from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
+from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.waiting import question_of
 
 
@@ -80,6 +81,7 @@ class DurableRuns:
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
         priority: int = 0,
+        tenant: Tenant | None = None,
     ) -> DurableRun:
         """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
 
@@ -120,7 +122,9 @@ class DurableRuns:
             if end is not None:
                 self.sessions.ended(row, session)
                 return DurableRun(run_id, end)
-        return await self._runs.go_on(row, program, bindings, limits, approve, self._on_inflight, session)
+        return await self._runs.go_on(
+            row, program, bindings, limits, approve, self._on_inflight, session, tenant=tenant
+        )
 
     async def resume(
         self,

@@ -24,6 +24,7 @@ from agentflow.runtime.parking import Rest
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.records import Records
 from agentflow.runtime.run import Approver
+from agentflow.runtime.tenant import Tenant
 
 T = TypeVar("T", default=Any)
 
@@ -88,6 +89,7 @@ class RunWork(NamedTuple):
     session: Session | None
     on_inflight: OnInflight
     again: bool
+    tenant: Tenant | None = None
 
 
 class DurableRun(Generic[T]):

@@ -49,6 +49,7 @@ from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, OpenRun, Run, check_name, check_priority
 from agentflow.runtime.strand import Strand
+from agentflow.runtime.tenant import Tenant
 from agentflow.tasks.inputs import request_from_arguments
 
 
@@ -134,10 +135,11 @@ class Engine:
         journal: RunJournal | None = None,
         priority: int = 0,
         quiet: bool = False,
+        tenant: Tenant | None = None,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
 
-        Gives the run and its outermost call. ``journal`` makes it a durable run; of a ``quiet`` one no observer is told. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
+        Gives the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` is whom it is done for; of a ``quiet`` one no observer is told. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
         time is up, ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
         """
         if self.closed:
@@ -163,6 +165,7 @@ class Engine:
             redactor=self._redactor,
             journal=journal,
             beside=self._accounts,
+            tenant=tenant,
         )
         root = CallContext(run, session=session, grants=grants, priority=priority)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})

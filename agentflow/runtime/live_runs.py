@@ -32,6 +32,7 @@ from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.resting import Resting
 from agentflow.runtime.run import Approver
 from agentflow.runtime.stored_input import StoredInput
+from agentflow.runtime.tenant import Tenant
 
 
 class LiveRuns:
@@ -91,6 +92,7 @@ class LiveRuns:
         *,
         retry: bool = False,
         cancelled: bool = False,
+        tenant: Tenant | None = None,
     ) -> DurableRun:
         """Go on with a stored run; ``given`` is the session of the caller that it works in.
 
@@ -99,7 +101,7 @@ class LiveRuns:
         """
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
-        work = RunWork(program, bindings, chosen, approve, given, on_inflight, again=row.status in ENDED)
+        work = RunWork(program, bindings, chosen, approve, given, on_inflight, row.status in ENDED, tenant)
         handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
         handle._cancelled = cancelled
         try:
@@ -248,6 +250,7 @@ class LiveRuns:
             labels=row.input["labels"],
             journal=journal,
             priority=row.input.get("priority", 0),
+            tenant=work.tenant,
         ) as (run, call):
             records.live = run
             call.definitions = records.overrides

@@ -79,16 +79,17 @@ class OpenQuestions:
         self.ttl_s = ttl_s
         self._open: dict[tuple[str, str], tuple[Question, asyncio.Future[Any]]] = {}
 
-    async def ask(self, question: Question, call: CallContext) -> Any:
+    async def ask(self, question: Question, call: CallContext, ttl_s: float | None = None) -> Any:
         """Wait for an answer. Without one an approval is denied, and a question is ``question/unanswered``."""
-        if self.ttl_s <= 0:
+        ttl_s = self.ttl_s if ttl_s is None else ttl_s
+        if ttl_s <= 0:
             return unanswered(question, call)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._open[question.run_id, question.key] = (question, future)
         try:
             with waiting(question, call):
                 async with without_permit(permits_of(call)):
-                    done, _ = await asyncio.wait([future], timeout=self.ttl_s)
+                    done, _ = await asyncio.wait([future], timeout=ttl_s)
             return future.result() if done else unanswered(question, call)
         finally:
             del self._open[question.run_id, question.key]

@@ -27,7 +27,7 @@ class RunPurse:
     """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.spending.Purse`.
 
     Parameters: ``limits`` has the tokens and the money; ``outer`` is the purse of what this is a part of, which pays too;
-    ``used`` and ``cost`` were spent before. Who waits does so in one queue, that of the outermost purse; who waits for a part
+    ``used`` and ``cost`` were spent before; ``whose`` it is, if not a run's, as in "the key 'ada'". Who waits does so in one queue, that of the outermost purse; who waits for a part
     is passed by those that do not need it. ``calls`` is the number of reservations.
     """
 
@@ -43,6 +43,7 @@ class RunPurse:
         "usd",
         "used_tokens",
         "used_usd",
+        "whose",
     )
 
     def __init__(
@@ -52,7 +53,9 @@ class RunPurse:
         *,
         used: Usage | None = None,
         cost: float | None = None,
+        whose: str | None = None,
     ) -> None:
+        self.whose = whose
         self.tokens = limits.tokens
         self.usd = limits.usd
         self.outer = outer
@@ -122,12 +125,10 @@ class RunPurse:
             least = asked if held.exact else min(LEAST_ANSWER, self.tokens // 4, asked)
             room = min(room, left - held.input_tokens)
             if room < max(1, least):
-                raise LimitExceeded(
-                    f"the run has used {self.used_tokens:,} of {self.tokens:,} tokens: the {max(0, left):,} left are too "
+                raise self._short(
+                    f"{self.owner} has used {self.used_tokens:,} of {self.tokens:,} tokens: the {max(0, left):,} left are too "
                     f"few for a call with about {held.input_tokens:,} tokens of input and {max(1, least):,} of answer",
-                    limit="tokens",
-                    allowed=self.tokens,
-                    used=self.used_tokens,
+                    "tokens",
                 )
         if self.usd is not None:
             left_usd = self.usd - self.used_usd + _GRAIN_USD
@@ -138,14 +139,36 @@ class RunPurse:
             if fits < room:
                 room, limit = int(fits), "usd"
             if fits < max(1, least):
-                raise LimitExceeded(
-                    f"the run has cost ${self.used_usd:.4f} of ${self.usd:.4f}: what is left is too little for a call "
+                raise self._short(
+                    f"{self.owner} has cost ${self.used_usd:.4f} of ${self.usd:.4f}: what is left is too little for a call "
                     f"whose input costs up to ${held.quote.input_usd:.4f}, and a token of its answer ${each:.6f}",
-                    limit="usd",
-                    allowed=self.usd,
-                    used=self.used_usd,
+                    "usd",
                 )
         return room, limit
+
+    @property
+    def owner(self) -> str:
+        """Whose purse it is, as errors say it."""
+        return self.whose or "the run"
+
+    def spent_up(self) -> LimitExceeded | None:
+        """The error that says so, once nothing at all is left."""
+        if self.tokens is not None and self.used_tokens >= self.tokens:
+            return self._short(f"{self.owner} has used all of its {self.tokens:,} tokens", "tokens")
+        if self.usd is not None and self.used_usd >= self.usd - _GRAIN_USD:
+            return self._short(f"{self.owner} has cost ${self.used_usd:.4f} of ${self.usd:.4f}", "usd")
+        return None
+
+    def _short(self, message: str, limit: str) -> LimitExceeded:
+        tokens = limit == "tokens"
+        return LimitExceeded(
+            message,
+            limit=limit,
+            allowed=(self.tokens if tokens else self.usd) or 0,
+            used=self.used_tokens if tokens else self.used_usd,
+            code=None if self.whose is None else "limits/tenant",
+            hint=None if self.whose is None else f"this limit is not the run's but that of {self.whose}",
+        )
 
     def _unpriced(self, model: str) -> LimitExceeded:
         usd = next(purse.usd for purse in self.levels() if purse.usd is not None)

@@ -41,6 +41,7 @@ from agentflow.runtime.pacing import warn_of_failures
 from agentflow.runtime.questions import OpenQuestions, check_answer, check_schema, unanswered
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.reservation import RunPurse
+from agentflow.runtime.tenant import Tenant
 
 T = TypeVar("T")
 
@@ -81,8 +82,10 @@ class Run:
         redactor: Redactor | None = None,
         journal: RunJournal | None = None,
         beside: MemoryAccounts | None = None,
+        tenant: Tenant | None = None,
     ) -> None:
         self.run_id = run_id or new_run_id()
+        self._tenant = tenant
         self.limits = limits
         self._bounded = limits.tokens is not None or limits.usd is not None
         self.journal: JournalPort | None = journal
@@ -96,7 +99,9 @@ class Run:
         self.usage = _NO_USAGE if journal is None else journal.records.usage
         self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
         self.model_calls = self.usage.requests
-        self._own_purse = RunPurse(limits, used=self.usage, cost=self.cost_usd) if self._bounded else None
+        shared = None if tenant is None else tenant.purse
+        own = self._bounded or shared is not None
+        self._own_purse = RunPurse(limits, shared, used=self.usage, cost=self.cost_usd) if own else None
         self.purse: Purse | None = self._own_purse
         self._fanout = fanout
         self._approver = approver
@@ -162,6 +167,8 @@ class Run:
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
         if self._own_purse is not None:
             self._own_purse.spent(usage, cost_usd)
+            if self._tenant is not None and self._tenant.purse is not None:
+                self._tenant.purse.spent(usage, cost_usd)
         if self._bounded:
             self._check_spent(exceeded=True)
 
@@ -212,7 +219,8 @@ class Run:
         return await (self._wait_open(asked, call) if consult is None else consult())
 
     async def _wait_open(self, question: Question, call: CallContext) -> Any:
-        return unanswered(question, call) if self._open is None else await self._open.ask(question, call)
+        ttl_s = None if self._tenant is None else self._tenant.approval_ttl
+        return unanswered(question, call) if self._open is None else await self._open.ask(question, call, ttl_s)
 
     async def _checked(self, answerer: Answerer, question: Question, call: CallContext) -> Any:
         answer = await self._consult(answerer, question, "question", call)
