@@ -21,7 +21,9 @@ async def test_a_hundred_runs_at_once_keep_within_what_they_share(money: bool, d
     """Some of 100 racing runs finish, the others are LimitExceeded of the tenant, and together they pay at most its 1,000."""
     model = MeteredModel()
     purse = RunPurse(Limits(usd=1_000) if money else Limits(tokens=1_000), whose="the key 'ada'")
-    async with AgentFlow(provider=model, prices=DOLLAR, durable=f"sqlite:///{tmp_path}/runs.db" if durable else None) as flow:
+    async with AgentFlow(
+        provider=model, prices=DOLLAR, durable=f"sqlite:///{tmp_path}/runs.db" if durable else None
+    ) as flow:
 
         async def one() -> object:
             text = f"{asking()} (value-of (ask (n 36)))"
