@@ -156,6 +156,11 @@ class CommandExecutor:
         """The back-end in use; before the first command, the requested one."""
         return self._sandbox.name
 
+    @property
+    def sandbox(self) -> SandboxChoice:
+        """The choice of a back-end, for other programs behind the same walls."""
+        return self._sandbox
+
     async def aclose(self) -> None:
         """Close the file manager, if this object created it."""
         if self._owns_files:

@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import anyio
+from agentflow.core.own_task import outlast
 
 T = TypeVar("T")
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Await ``work`` to its end. A cancellation that arrives meanwhile is raised afterwards, instead of the result."""
-    task, cancelled = await _outlast(work)
+    task = asyncio.ensure_future(work)
+    cancelled = await outlast(task)
     if cancelled is not None:
         raise cancelled
     return task.result()
@@ -33,28 +34,13 @@ async def run_or_undo(
 
     Nothing that it opened is lost, and no worker thread still uses what its caller closes next.
     """
-    task, cancelled = await _outlast(work)
+    task = asyncio.ensure_future(work)
+    cancelled = await outlast(task)
     if cancelled is None:
         return task.result()
     if not task.cancelled() and task.exception() is None:
         if undo is not None:
             undo(task.result())
         if undo_async is not None:
-            await _outlast(undo_async(task.result()))
+            await outlast(asyncio.ensure_future(undo_async(task.result())))
     raise cancelled
-
-
-async def _outlast(work: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T], asyncio.CancelledError | None]:
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            if cancelled is None:
-                await asyncio.wait([task])
-            else:
-                # a cancelled anyio scope of the host cancels again and again until the task gives in
-                with anyio.CancelScope(shield=True):
-                    await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-    return task, cancelled

@@ -61,6 +61,8 @@ def main(job: dict[str, Any]) -> None:
     # the outputs end when the command's copies are closed; ours must not keep them open
     os.dup2(null, 1)
     os.dup2(null, 2)
+    if job["stdin"] >= 0:
+        os.close(job["stdin"])  # who writes to it has to see that the command closed it
     poll = select.poll()
     poll.register(0, select.POLLIN)
     watch = os.pidfd_open(pid)
@@ -133,8 +135,7 @@ def _become(job: dict[str, Any]) -> None:
         _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
         os.setsid()
         os.fchdir(job["cwd"])
-        null = os.open("/dev/null", os.O_RDONLY)
-        os.dup2(null, 0)
+        os.dup2(job["stdin"] if job["stdin"] >= 0 else os.open("/dev/null", os.O_RDONLY), 0)
         os.set_inheritable(status, False)
         for number, value in job["limits"]:
             _, hard = resource.getrlimit(number)

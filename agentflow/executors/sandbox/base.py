@@ -98,7 +98,8 @@ class Spawn:
     held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
     ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to; ``executed`` the
     files of the workspace that were approved with their contents, which a back-end that can shows the command unchanged;
-    ``read_only`` keeps the workspace from being written.
+    ``read_only`` keeps the workspace from being written, but for the directories in ``writable``; ``stdin`` a descriptor to
+    read from, -1 for nothing to read.
     """
 
     executable: str
@@ -115,6 +116,13 @@ class Spawn:
     stderr: int
     executed: tuple[ProgramFile, ...] = ()
     read_only: bool = False
+    writable: tuple[str, ...] = ()
+    stdin: int = -1
+
+    @property
+    def changeable(self) -> tuple[str, ...]:
+        """The directories that the command may write in, besides ``scratch``."""
+        return self.writable if self.read_only else (*self.workspace, *self.writable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Bubblewrap:
             gate = Gate()
             opened.append(gate.inner)
             arguments = await asyncio.to_thread(_walls, spawn, opened)
-            absent = [] if spawn.read_only else await asyncio.to_thread(_redirections, spawn.workspace)
+            absent = await asyncio.to_thread(_redirections, spawn.changeable)
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 *arguments,
@@ -76,7 +76,7 @@ class Bubblewrap:
                 # bwrap reads this file last, before it starts the command; its content ends when the limits are set
                 *("--json-status-fd", str(write_end), "--file", str(gate.inner), _GATE),
                 *("--chdir", spawn.cwd, "--", spawn.executable, *spawn.argv[1:]),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=spawn.stdin if spawn.stdin >= 0 else asyncio.subprocess.DEVNULL,
                 stdout=spawn.stdout,
                 stderr=spawn.stderr,
                 env=spawn.env,
@@ -159,6 +159,8 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
         options += ["--bind", spawn.scratch, spawn.scratch]
     for path in spawn.workspace:
         options += _bound(path, spawn.read_only)
+    for path in spawn.writable:
+        options += _bound(path, False)
     for file in spawn.executed:
         if file.content is not None:
             opened.append(_memory_file(file.content))

@@ -90,7 +90,8 @@ def rules(spawn: Spawn, version: int) -> dict[str, Any]:
     allowed += [(path, _only_file(path, _LOOK)) for path in existing((*etc, *_PROC))]
     allowed += [(path, _only_file(path, _LOOK)) for path in spawn.readable]
     allowed += [(path, _FILE_WRITE) for path in existing(_DEVICES)]
-    allowed += [(path, _LOOK if spawn.read_only else inside) for path in spawn.workspace]
+    allowed += [(path, _LOOK) for path in spawn.workspace]
+    allowed += [(path, inside) for path in spawn.changeable]
     allowed.append((spawn.scratch, inside))
     return {
         "files": handled,

@@ -8,22 +8,23 @@ from collections import deque
 
 
 class Output(asyncio.Protocol):
-    """Drains a pipe, keeps ``keep`` bytes of its head and as many of its tail, and counts all bytes.
+    """Drains a pipe, keeps ``keep`` bytes of its tail and as many of its head (or ``head``), and counts all bytes.
 
     ``done`` is set at end of file or when the transport is closed.
     """
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, *, head: int | None = None) -> None:
         self.total = 0
         self.done = asyncio.Event()
         self._keep = keep
+        self._keep_head = keep if head is None else head
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         self.total += len(data)
-        if room := self._keep - len(self._head):
+        if room := self._keep_head - len(self._head):
             self._head += data[:room]
             data = data[room:]
         if not data:

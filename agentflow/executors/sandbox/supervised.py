@@ -80,7 +80,7 @@ def interpreter(workspace: tuple[str, ...] = ()) -> str:
 async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable if that fails."""
     python, group = await asyncio.to_thread(
-        lambda: (interpreter(spawn.workspace if walls.confine else ()), PidGroup.make(spawn.limits.processes))
+        lambda: (interpreter(spawn.changeable if walls.confine else ()), PidGroup.make(spawn.limits.processes))
     )
     read_end, write_end = os.pipe()
     status = Status()
@@ -94,6 +94,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
         "argv": list(spawn.argv),
         "env": spawn.env,
         "cwd": spawn.cwd_fd,
+        "stdin": spawn.stdin,
         "status": write_end,
         "limits": [*rlimits(spawn.limits), process_limit(spawn.limits.processes)],
         "confine": walls.confine,
@@ -110,7 +111,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
             stderr=spawn.stderr,
             env=spawn.env,
             cwd="/",
-            pass_fds=(write_end, spawn.cwd_fd),
+            pass_fds=(write_end, spawn.cwd_fd, *((spawn.stdin,) if spawn.stdin >= 0 else ())),
             start_new_session=True,
         )
     except BaseException:  # what was opened is closed, even when cancelled

@@ -1,0 +1,221 @@
+"""Programs that run for as long as a flow does, in its sandbox, spoken to over their standard input and output.
+
+A service may read the workspace and write nothing but its own temporary directory, unless it was given more. It is started
+by the host's word alone, so no policy is asked; the walls are those of every command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+
+from agentflow.core.errors import FileFailure
+from agentflow.core.service_port import ServiceCommand
+from agentflow.executors.command_executor import PATH
+from agentflow.executors.file_access import FileAccessManager
+from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn, installation
+from agentflow.executors.sandbox.pipes import Output, attach
+from agentflow.executors.sandbox.selection import SandboxChoice
+from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.lib.terminal import escape
+
+STDERR_KEPT = 65_536
+"""Bytes kept of the end of a service's standard error."""
+LOCALE = ("LANG", "LANGUAGE", "LC_ALL", "TZ")
+"""Variables of this process that a service inherits."""
+LIMITS = CommandLimits(cpu_s=31_536_000, open_files=4_096)
+"""What a service may use: as a command, but processor time for as long as it runs."""
+_READ_AHEAD = 65_536
+_DRAIN_S = 0.25
+
+
+class Services:
+    """Starts services; implements :class:`~agentflow.core.service_port.ServicePort`.
+
+    Parameters: ``files`` whose roots are the workspace; ``sandbox`` the back-end, tested at first use.
+    """
+
+    def __init__(self, files: FileAccessManager, sandbox: SandboxChoice) -> None:
+        self._files = files
+        self._sandbox = sandbox
+
+    async def start(self, command: ServiceCommand) -> Service:
+        """Start ``command``. Raises SandboxUnavailable, FileFailure, PathDenied and OSError."""
+        sandbox = await self._sandbox.get()
+        executable = await asyncio.to_thread(self._find, command.argv[0])
+        root = str(self._files.roots[0])
+        writable = [await asyncio.to_thread(_directory, root, path) for path in command.writable]
+        scratch, cwd_fd = await run_or_undo(asyncio.to_thread(self._prepare), undo=_clear)
+        try:
+            spawn = Spawn(
+                executable=executable,
+                argv=(executable, *command.argv[1:]),
+                env=_environment(executable, scratch) | dict(command.env),
+                cwd=root,
+                cwd_fd=cwd_fd,
+                workspace=tuple(map(str, self._files.roots)),
+                scratch=scratch,
+                readable=(*installation(executable), *[os.path.join(root, path) for path in command.readable]),
+                network=command.network,
+                limits=LIMITS,
+                stdout=-1,
+                stderr=-1,
+                read_only=True,
+                writable=tuple(writable),
+            )
+            return await run_or_undo(_connect(spawn, sandbox), undo_async=lambda service: service.stop(0.0))
+        except BaseException:
+            await run_to_completion(asyncio.to_thread(shutil.rmtree, scratch, True))
+            raise
+        finally:
+            os.close(cwd_fd)
+
+    def _find(self, name: str) -> str:
+        """The program called ``name``. Raises FileFailure. Blocking."""
+        if "/" in name:
+            path = os.path.normpath(os.path.join(str(self._files.roots[0]), os.path.expanduser(name)))
+            found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
+        elif name in ("python", "python3") and sys.executable:
+            found = sys.executable
+        else:
+            inherited = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(entry)]
+            found = shutil.which(name, path=os.pathsep.join([*inherited, *PATH]))
+        if found is None:
+            raise FileFailure(
+                f"there is no program {escape(name)!r}",
+                code="commands/not-found",
+                hint="name one on the PATH, or its absolute path",
+            )
+        return found
+
+    def _prepare(self) -> tuple[str, int]:
+        """A private directory for temporary files, and the first root held open. Blocking."""
+        cwd_fd = self._files.open_directory(str(self._files.roots[0]))
+        try:
+            return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-service-")), cwd_fd
+        except BaseException:
+            os.close(cwd_fd)
+            raise
+
+
+class Service:
+    """A started service; implements :class:`~agentflow.core.service_port.ServiceProcess`."""
+
+    def __init__(
+        self,
+        running: Running,
+        scratch: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        errors: Output,
+        transports: list[asyncio.ReadTransport],
+    ) -> None:
+        self._running = running
+        self._scratch = scratch
+        self._reader = reader
+        self._writer = writer
+        self._errors = errors
+        self._transports = transports
+
+    async def read(self) -> bytes:
+        """The next bytes of its output, empty at the end."""
+        return await self._reader.read(65_536)
+
+    async def write(self, data: bytes) -> None:
+        """Give it input, and wait while it takes none. Raises OSError when it takes no more."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def said(self) -> str:
+        """The last 64 KiB of its standard error."""
+        return self._errors.text()
+
+    async def stop(self, grace_s: float) -> str:
+        """End its input, wait up to ``grace_s`` seconds for it, then kill it and all it started. Gives how it ended."""
+        self._writer.close()
+        ending: Ending | None = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    ending = await self._running.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await self._errors.done.wait()
+        finally:
+            await run_to_completion(self._end())
+        return _words(ending)
+
+    async def _end(self) -> None:
+        await self._running.end()
+        for transport in self._transports:
+            transport.close()
+        await asyncio.to_thread(shutil.rmtree, self._scratch, True)
+
+
+async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:
+    """Start ``spawn`` with pipes to its three standard descriptors."""
+    loop = asyncio.get_running_loop()
+    reader, errors = asyncio.StreamReader(limit=_READ_AHEAD), Output(STDERR_KEPT, head=0)
+    inner: list[int] = []
+    with contextlib.ExitStack() as undo:
+        try:
+            outputs: list[asyncio.ReadTransport] = []
+            for protocol in (asyncio.StreamReaderProtocol(reader), errors):
+                read_end, write_end = os.pipe()
+                inner.append(write_end)
+                outputs.append(await attach(read_end, protocol))
+                undo.callback(outputs[-1].close)
+            read_end, write_end = os.pipe()
+            inner.append(read_end)
+            # nothing is read from this end: of its protocol only the flow control is used
+            transport, control = await loop.connect_write_pipe(
+                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(write_end, "wb", buffering=0)
+            )
+            undo.callback(transport.close)
+            running = await sandbox.spawn(replace(spawn, stdout=inner[0], stderr=inner[1], stdin=inner[2]))
+        finally:
+            for descriptor in inner:
+                os.close(descriptor)
+        undo.pop_all()
+    writer = asyncio.StreamWriter(transport, control, None, loop)
+    return Service(running, spawn.scratch, reader, writer, errors, outputs)
+
+
+def _environment(executable: str, scratch: str) -> dict[str, str]:
+    """The variables of every service: where programs are, its own directories, the locale."""
+    variables = {name: os.environ[name] for name in LOCALE if name in os.environ}
+    path = ":".join(dict.fromkeys((os.path.dirname(executable), *PATH)))
+    return variables | {"PATH": path, "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
+
+
+def _directory(root: str, path: str) -> str:
+    """An existing directory, relative to ``root`` or absolute, without links. Raises FileFailure. Blocking."""
+    real = os.path.realpath(os.path.join(root, os.path.expanduser(path)))
+    if not os.path.isdir(real):
+        raise FileFailure(f"the directory {escape(path)!r} does not exist", code="file/not-found")
+    return real
+
+
+def _words(ending: Ending | None) -> str:
+    if ending is None:
+        return "it was killed, since it did not end by itself"
+    if ending.error is not None:
+        return f"it could not be started: {ending.error}"
+    if ending.signal is not None:
+        return f"it was killed by signal {ending.signal}"
+    return f"it ended with exit code {ending.exit_code}"
+
+
+def _clear(prepared: tuple[str, int]) -> None:
+    scratch, cwd_fd = prepared
+    os.close(cwd_fd)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+__all__ = ["Service", "Services"]
