@@ -107,7 +107,7 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
     Missing properties are allowed; properties and items of the wrong type are left out. References are followed.
     """
     root = _root if _root is not None else schema
-    rules = _follow(schema, root)
+    rules = follow_references(schema, root)
     if _depth > 64:
         return None
     if isinstance(value, dict) and rules.get("properties"):
@@ -152,7 +152,8 @@ def _fits(value: Any, rules: Mapping[str, Any]) -> bool:
     return "const" not in rules or value == rules["const"]
 
 
-def _follow(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def follow_references(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that a chain of ``$ref`` into ``root`` leads to; empty if it leads nowhere."""
     for _ in range(16):
         ref = schema.get("$ref")
         if not isinstance(ref, str) or not ref.startswith("#/"):

@@ -1,111 +1,139 @@
-"""The offline model: not a language model but an extractor, for trying agentflow without a key.
-
-It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a JSON
-schema from them, and identifies itself in the answer's metadata. The same prompt always gives the same answer.
-"""
+"""The offline model: not a language model but an extractor, for trying agentflow without a key."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import Mapping
 from typing import Any
 
-from agentflow.core.messages import (
-    ModelDelta,
-    ModelProfile,
-    ModelRequest,
-    ModelResponse,
-    Part,
-    StopReason,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-    ToolSpec,
-    Usage,
-)
+from agentflow.core.messages import ModelRequest, ToolResultPart
 from agentflow.core.values import to_json
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
-from agentflow.providers.offline_extract import Extract
-from agentflow.providers.wire import estimate_tokens
+from agentflow.lib.json_schema import Schema
+from agentflow.lib.partial_json import follow_references
+from agentflow.providers.offline_extract import Extract, Passage, best
+from agentflow.providers.scripted import ScriptedProvider
+from agentflow.providers.wire import record, records
 
-METADATA: dict[str, Any] = {"model": "offline", "note": "extractive, no language model"}
-"""The metadata of every answer."""
-_CHARS_PER_TOKEN = 4
-_THREADED_FROM = 2_000
-"""Estimated input tokens above which an answer is computed on a thread."""
-_WORD = re.compile(r"\s*\S+\s*")
+_METADATA = {"model": "offline", "note": "extractive, no language model"}
+_DEPTH = 6
+"""Nesting to which optional properties and items are filled: a recursive schema has no end of them."""
+_NUMBER = re.compile(r"-?\b\d{1,15}(?:\.\d{1,6})?\b")
+_RATING = re.compile(r"score|relevance|confidence|rating", re.I)
+_QUESTION = re.compile(r"question|query|goal", re.I)
+_PATH = re.compile(r"(?:^|_)(?:file|path|source)s?(?:_|$)", re.I)
+_SAMPLES = {
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T12:00:00Z",
+    "email": "name@example.com",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
 
 
-class OfflineProvider:
-    """The :class:`~agentflow.core.ports.ProviderAdapter` that extracts its answers.
+class OfflineProvider(ScriptedProvider):
+    """The :class:`~agentflow.core.ports.ProviderAdapter` whose script is an extractor: it needs no replies.
 
-    It calls a tool only if ``tool_choice`` requires one; the arguments are filled from the text like any schema (except
-    ``pattern`` and ``format``). Usage is estimated at four characters a token. Raises nothing.
+    It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a
+    JSON schema from them, and says in the answer's metadata what it is. The same prompt always gives the same answer.
+    It calls a tool only if ``tool_choice`` requires one. Raises ConfigurationError for an invalid schema.
     """
 
     def __init__(self) -> None:
-        self._ranker = LexicalSentenceRanker()
+        super().__init__(self._reply, name="offline")
 
-    def profile(self, model: str) -> ModelProfile:
-        """The same profile for every name: no context window, no limits."""
-        return ModelProfile("offline", model or "offline", "offline", native_json_schema=True, takes_effort=True)
+    async def _reply(self, request: ModelRequest) -> dict[str, Any]:
+        self.requests.clear()  # only tests of a script read them
+        return {**await asyncio.to_thread(_answer, request), "metadata": _METADATA, "cost_usd": 0.0}
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Answer word by word; the last delta holds the whole response."""
-        tokens = estimate_tokens(request)
-        part = await asyncio.to_thread(self._answer, request) if tokens > _THREADED_FROM else self._answer(request)
-        stop: StopReason = "end"
-        if isinstance(part, ToolCallPart):
-            stop, text = "tool_calls", to_json(part.arguments)
-            yield ModelDelta(tool_call_id=part.id, tool_name=part.name)
-            yield ModelDelta(tool_call_id=part.id, arguments=text)
+
+def _answer(request: ModelRequest) -> dict[str, Any]:
+    """The answer as a scripted reply: extracted text, a value of the schema, or a call of the required tool."""
+    messages, schema = request.messages, request.output_schema
+    asked = max((i for i, m in enumerate(messages) if m.role == "user" and m.text.strip()), default=-1)
+    results = [part.text for m in messages[asked + 1 :] for part in m.parts if isinstance(part, ToolResultPart)]
+    prompt = messages[asked].text if asked >= 0 else ""
+    extract = Extract(prompt, "\n\n".join(results))
+    required = [tool for tool in request.tools if request.tool_choice in ("required", tool.name)]
+    if required and not any(isinstance(part, ToolResultPart) for part in messages[-1].parts):
+        arguments = _Filler({"type": "object", **required[0].input_schema}, extract).value
+        return {"tool_calls": [{"name": required[0].name, "arguments": arguments}]}
+    if schema is None and "JSON" in prompt:
+        schema = {"type": "object", "required": ["answer", "files"]}
+    text = extract.text() if schema is None else to_json(_Filler(schema, extract).value)
+    cut = text[: 4 * request.max_output_tokens - 1] if request.max_output_tokens else text
+    return {"text": cut, "stop_reason": "end" if cut == text else "max_tokens"}
+
+
+class _Filler:
+    """Fills a JSON Schema from an extract; of its keywords only ``pattern``, ``not`` and conditions may be missed."""
+
+    def __init__(self, schema: Mapping[str, Any], extract: Extract) -> None:
+        self._root, self._question = schema, extract.question
+        self.value = self._value(schema, "", extract.passages, 0)
+
+    def _value(self, schema: Mapping[str, Any], name: str, passages: list[Passage], depth: int) -> Any:
+        schema = self._joined(schema)
+        if "const" in schema or "default" in schema:
+            return schema.get("const", schema.get("default"))
+        if (kind := _type(schema, name)) == "array":
+            return self._array(schema, name, passages, depth)
+        if kind == "object":
+            properties = record(schema.get("properties"))
+            names = [*(properties if depth < _DEPTH else ()), *schema.get("required", ())] if depth < 4 * _DEPTH else ()
+            return {key: self._value(properties.get(key, {}), key, passages, depth + 1) for key in dict.fromkeys(names)}
+        candidates = self._candidates(schema, kind, name, passages)
+        valid = Schema({key: schema[key] for key in schema if not key.startswith("$")})
+        return next((value for value in candidates if not valid.check(value)), candidates[0])
+
+    def _array(self, schema: Mapping[str, Any], name: str, passages: list[Passage], depth: int) -> list[Any]:
+        first, rest = records(schema.get("prefixItems")), record(schema.get("items"))
+        paths = dict.fromkeys(passage.path for passage in passages if passage.path and passage.score > 0)
+        if _PATH.search(name) or (paths and _type(self._joined(rest)) == "object"):
+            groups = [[passage for passage in passages if passage.path == path] for path in paths]
         else:
-            text, limit = part.text, request.max_output_tokens
-            if limit is not None and len(text) > limit * _CHARS_PER_TOKEN:
-                stop, text = "max_tokens", text[: limit * _CHARS_PER_TOKEN]
-                part = TextPart(text)
-            for word in _WORD.findall(text):
-                yield ModelDelta(word)
-                await asyncio.sleep(0)
-        usage = Usage(tokens, -(-len(text) // _CHARS_PER_TOKEN), requests=1)
-        yield ModelDelta(
-            response=ModelResponse(
-                (part,), stop, usage, "offline", provider="offline", cost_usd=0.0, metadata=dict(METADATA)
-            )
-        )
+            groups = [[passage] for passage in best(passages, 5)]
+        groups = groups[: schema.get("maxItems", 8)] if depth < _DEPTH else []
+        groups += [passages] * (schema.get("minItems", 0) - len(groups))
+        items = [*first, *[rest] * len(groups)]
+        return [self._value(items[i], name.removesuffix("s"), group, depth + 1) for i, group in enumerate(groups)]
 
-    async def count_tokens(self, request: ModelRequest) -> int:
-        """Estimated input tokens."""
-        return estimate_tokens(request)
+    def _candidates(self, schema: Mapping[str, Any], kind: str, name: str, passages: list[Passage]) -> list[Any]:
+        """Values without parts, the best first."""
+        score, text = passages[0].score if passages else 0.0, " ".join(passage.text for passage in best(passages, 3))
+        if "enum" in schema:
+            return sorted(schema["enum"], key=lambda option: str(option).lower() not in text.lower())
+        if kind in ("integer", "number"):
+            low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+            high = schema.get("maximum", schema.get("exclusiveMaximum", low + 1))
+            step = schema.get("multipleOf", 1)
+            stated = [low + (high - low) * score] if _RATING.search(name) else map(float, _NUMBER.findall(text))
+            numbers = *stated, *((low // step + n) * step for n in range(3)), (low + high) / 2, high
+            return [int(number) if kind == "integer" else round(number, 3) for number in numbers]
+        if kind != "string":
+            return [score >= 0.5 if kind == "boolean" else None]
+        text = self._question if _QUESTION.search(name) else text
+        text = next((passage.path for passage in passages if passage.path), "") if _PATH.search(name) else text
+        text = _SAMPLES.get(schema.get("format", ""), text or name or "text")
+        return [text[: schema.get("maxLength")].ljust(schema.get("minLength", 0), ".")]
 
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-    def _answer(self, request: ModelRequest) -> TextPart | ToolCallPart:
-        prompt, results = _last_exchange(request)
-        extract = Extract(prompt, results, self._ranker)
-        tool = _required_tool(request)
-        if tool is not None:
-            arguments = extract.value({"type": "object", **tool.input_schema})
-            return ToolCallPart(f"offline-{len(request.messages)}", tool.name, arguments)
-        schema = request.output_schema
-        if schema is None and "JSON" in prompt:
-            schema = {"type": "object", "required": ["answer", "files"]}
-        return TextPart(extract.text() if schema is None else to_json(extract.value(schema)))
-
-
-def _last_exchange(request: ModelRequest) -> tuple[str, str]:
-    """The last user message, and the tool results after it."""
-    messages = request.messages
-    last = max((i for i, m in enumerate(messages) if m.role == "user" and m.text.strip()), default=-1)
-    results = [part.text for m in messages[last + 1 :] for part in m.parts if isinstance(part, ToolResultPart)]
-    return messages[last].text if last >= 0 else "", "\n\n".join(results)
+    def _joined(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """``schema`` with its reference, its ``allOf``, and its first alternative that is not null."""
+        joined = dict(schema)
+        for _ in range(2 * _DEPTH):
+            options = records(joined.pop("anyOf", None)) + records(joined.pop("oneOf", None))
+            parts = [option for option in options if option.get("type") != "null"][:1] or options[:1]
+            parts += records(joined.pop("allOf", None))
+            if "$ref" in joined:
+                parts.append(dict(follow_references({"$ref": joined.pop("$ref")}, self._root)))
+            for part in parts:
+                required = [*joined.get("required", ()), *part.get("required", ())]
+                properties = record(joined.get("properties")) | record(part.get("properties"))
+                joined |= part | ({"required": required, "properties": properties} if required or properties else {})
+        return joined
 
 
-def _required_tool(request: ModelRequest) -> ToolSpec | None:
-    """The tool that must be called now: a required one without a result yet."""
-    answered: tuple[Part, ...] = request.messages[-1].parts if request.messages else ()
-    if request.tool_choice in ("auto", "none") or any(isinstance(part, ToolResultPart) for part in answered):
-        return None
-    return next((tool for tool in request.tools if request.tool_choice in ("required", tool.name)), None)
+def _type(schema: Mapping[str, Any], name: str = "") -> str:
+    untyped = "object" if schema.keys() & {"properties", "required"} else "string"
+    kinds = schema.get("type", "array" if "items" in schema or name == "files" else untyped)
+    return kinds if isinstance(kinds, str) else next((kind for kind in kinds if kind != "null"), "null")
