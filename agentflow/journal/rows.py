@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from struct import Struct
+from struct import error as StructError
 from typing import Any
 from zlib import crc32
 
@@ -110,30 +112,47 @@ def parse(text: str) -> Any:
 
 def effect_values(run: str, row: EffectRow, blobs: Blobs) -> tuple[Any, ...]:
     """The values of :data:`PUT` for a record."""
+    name = row.name
     fields = (
         row.path,
         row.leaf,
         row.kind,
-        row.name.encode("utf-8", "backslashreplace").decode("utf-8"),
+        name if name.isascii() else name.encode("utf-8", "backslashreplace").decode("utf-8"),
         row.content,
         int(row.state),
         dump(row.value, blobs),
         dump(row.turns, blobs),
         None if row.usage is None else _ENCODE(row.usage),
-        _real(row.cost),
-        _real(row.started),
-        _real(row.ended),
+        row.cost,
+        row.started,
+        row.ended,
     )
-    return (run, row.key, *fields, checksum(fields))
+    return (run, row.key, *fields, effect_checksum(fields))
 
 
-def _real(number: float | None) -> float | None:
-    return None if number is None else float(number)  # as the column has it, for the checksum
+_REALS = Struct("<3d").pack
+
+
+def effect_checksum(fields: Sequence[Any]) -> int:
+    """The checksum of a record's columns: what :func:`checksum` is for, in half its time, for there are thousands."""
+    path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended = fields
+    text = f"{path} {kind} {name} {state} {value} {turns} {usage}".encode("utf-8", "surrogatepass")
+    reals = _REALS(
+        -1.0 if cost is None else cost, -1.0 if started is None else started, -1.0 if ended is None else ended
+    )
+    return crc32(text, crc32(reals, crc32(content, crc32(leaf or b""))))
+
+
+def _is_whole(fields: Sequence[Any]) -> bool:
+    try:
+        return effect_checksum(fields[:-1]) == fields[-1]
+    except (TypeError, StructError):  # a column of another type
+        return False
 
 
 def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
     """The record whose columns are :data:`EFFECT`. Raises JournalError (``durable/corrupt``)."""
-    if checksum(fields[:-1]) != fields[-1]:
+    if not _is_whole(fields):
         raise corrupt("the record of an effect is damaged")
     path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended, _ = fields
     return EffectRow(

@@ -37,12 +37,13 @@ from agentflow.journal.rows import (
     VERSION,
     Blobs,
     change_run,
-    checksum,
     corrupt,
     dump,
+    effect_checksum,
     effect_of,
     effect_values,
     keep_blobs,
+    parse,
     run_of,
     run_values,
 )
@@ -155,7 +156,7 @@ class SqliteJournal:
             keep_blobs(db, blobs)
             db.execute(
                 "update af_effect set state = ?, value = ?, t1 = ?, sum = ? where run = ? and key = ?",
-                (int(state), fields[6], now, checksum(fields), run, key),
+                (int(state), fields[6], now, effect_checksum(fields), run, key),
             )
             change_run(db, run, now, seq=row.seq + 1, status="queued" if row.status == "waiting" else row.status)
             return True
@@ -369,13 +370,11 @@ def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
 
 
 def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
-    usage: list[int] = []
-    cost: float | None = 0.0
-    for text, price in db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)):
-        counted = [int(tokens) for tokens in text.strip("[]").split(",")]
-        usage = [sum(pair) for pair in zip_longest(usage, counted, fillvalue=0)]  # an older version had fewer counts
-        cost = None if price is None or cost is None else cost + price
-    return {"usage": tuple(usage), "cost": cost}
+    rows = db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)).fetchall()
+    counts = parse(f"[{','.join([usage for usage, _ in rows])}]")
+    costs = [cost for _, cost in rows]
+    usage = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # an older version had fewer counts
+    return {"usage": tuple(usage), "cost": None if None in costs else sum(costs, 0.0)}
 
 
 def _unusable(path: Path, error: Exception) -> JournalError:

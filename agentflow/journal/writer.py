@@ -1,7 +1,8 @@
 """The one thread that uses the database: whatever was queued while it was busy is one transaction.
 
-What a loop submits in one turn of it is handed over at once. Handed over one by one, the first of a hundred records would
-wake the thread, and loop and thread would take the interpreter from each other a hundred times.
+What a loop submits is handed over when a turn of it adds nothing more, after a few turns at the latest. Handed over one by
+one, the first of a hundred records would wake the thread, and loop and thread would take the interpreter from each other a
+hundred times; a record that comes alone waits for one turn.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ LONGEST_WAIT_S = 2.0
 """Seconds between two attempts to write to a database that cannot be written to."""
 MAX_BATCH = 2_000
 """Number of jobs in a transaction from which on no more are added."""
+GATHERED_TURNS = 8
+"""Turns of an event loop that its first job waits for others at most."""
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _AWAY = frozenset(
@@ -124,9 +127,17 @@ class Writer:
         pending = self._pending.get(loop)
         if pending is None:
             self._pending[loop] = [job]
-            loop.call_soon(self._hand_over, loop)
+            loop.call_soon(self._gather, loop, 1, GATHERED_TURNS)
         else:
             pending.append(job)
+
+    def _gather(self, loop: asyncio.AbstractEventLoop, before: int, turns: int) -> None:
+        """Hand over what is pending, of which ``before`` jobs were there a turn ago; ``turns`` more it may wait."""
+        count = len(self._pending.get(loop, ()))
+        if before < count < MAX_BATCH and turns:
+            loop.call_soon(self._gather, loop, count, turns - 1)
+        else:
+            self._hand_over(loop)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = self._pending.pop(loop, None)

@@ -55,6 +55,23 @@ def holds_secret(value: object, redactor: Redactor) -> bool:
     return _look([value], seen, redactor, _WHOLE, None)
 
 
+def redacted_json(data: T, redactor: Redactor) -> T:
+    """What :func:`redacted` gives for JSON data, whose lists and dicts nobody else holds: in less than half the time."""
+    clean, finds = redactor.clean, redactor.finds
+    pending: list[Any] = [data]
+    for item in pending:
+        kind: Any = type(item)  # pyright: ignore[reportUnknownVariableType]
+        if kind is str:
+            if len(item) >= MIN_SECRET and item not in clean and finds(item):
+                return finish(_copied(data, redactor))
+        elif kind is dict:
+            pending += item
+            pending += item.values()
+        elif kind is list or kind is tuple:
+            pending += item
+    return data
+
+
 def examination(value: object, redactor: Redactor) -> Work[None]:
     """Search ``value`` in slices, shortly before the event that shows it; the next event that is shown makes use of that.
 

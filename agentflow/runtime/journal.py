@@ -24,7 +24,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session, Unread
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import holds_secret, redacted
+from agentflow.lib.redacted_copy import holds_secret, redacted_json
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
@@ -263,7 +263,8 @@ class RunJournal:
     ) -> EffectRow:
         """A record that has ended, without the secrets in it."""
         if self.redactor is not None:
-            data, turns = redacted(data, self.redactor), redacted(turns, self.redactor)
+            data = redacted_json(data, self.redactor)
+            turns = None if turns is None else redacted_json(turns, self.redactor)
         return EffectRow(
             path=call.path,
             kind=kind,

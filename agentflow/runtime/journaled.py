@@ -47,7 +47,7 @@ class Journaled:
                 return effect.text
             return await self.runner.perform(effect, call)
         kind, name, arguments = asked
-        digest = fingerprint(kind, name, [arguments, self.runner.definition(effect, call)])
+        digest = fingerprint(kind, name, arguments, self.runner.definition(effect, call))
         row = await journal.find(kind, name, digest, call)
         if row is None:
             return await journal.record(kind, name, digest, call, partial(self.runner.perform, effect, call))

@@ -20,7 +20,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
 from agentflow.core.store_ports import ResultStore
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import redacted
+from agentflow.lib.redacted_copy import redacted_json
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
 from agentflow.runtime.journal import RunJournal
@@ -103,7 +103,7 @@ class Reuse:
         except NotData:
             return value, None
         if self._redactor is not None:
-            data, turns = redacted(data, self._redactor), redacted(turns, self._redactor)
+            data, turns = redacted_json(data, self._redactor), redacted_json(turns, self._redactor)
         usage, cost = run.meter.usage, run.meter.cost
         return value, StoredResult(
             kind=kind, name=name, value=data, turns=turns, usage=usage, cost=cost, at=time.time()

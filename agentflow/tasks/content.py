@@ -50,11 +50,11 @@ def content_of(
     ]
 
 
-def definition_of(compiled: CompiledTemplate, find: Find) -> list[Any]:
-    """Digests of a template and of the templates that its texts call, in whatever order they are called."""
+def definition_of(compiled: CompiledTemplate, find: Find) -> str | list[Any]:
+    """The digest of a template, and of the templates that its texts call, in whatever order they are called."""
     digest, called = _own(compiled)
     if not called:
-        return [[compiled.name, digest]]
+        return digest
     seen: dict[str, CompiledTemplate | None] = {compiled.name: compiled}
     pending = [compiled]
     while pending:

@@ -16,7 +16,7 @@ from agentflow.core.source import Source
 from agentflow.core.values import Symbol, to_json
 from agentflow.core.walk import MAX_DEPTH
 from agentflow.lib.redact import MARK, Redactor, Secret
-from agentflow.lib.redacted_copy import holds_secret, redacted
+from agentflow.lib.redacted_copy import holds_secret, redacted, redacted_json
 
 SECRET = "tomato-harbour-71-violet"
 REDACTOR = Redactor([SECRET])
@@ -133,3 +133,15 @@ def test_positions_in_a_program_hold() -> None:
     shown = redacted(source.span(len(source.text) - 2, len(source.text) - 1), REDACTOR)
     assert shown.text == "x" and (shown.line, shown.column) == (2, 3)
     assert shown.source.text == source.text.replace(SECRET, "*" * len(SECRET)) and shown.source.digest == source.digest
+
+
+@pytest.mark.parametrize("where", [0, 1, 2, 3])
+def test_json_data_is_searched_like_any_value(where: int) -> None:
+    """A secret in a text, a key, a list or below a dict of JSON data is found, and data without one stays the same object."""
+    texts = ["plain", "a longer text without any", "key-with-letters", "the last one of these"]
+    clean = {texts[2]: [texts[0], {"n": [1, None, True, texts[1]]}], "x": (texts[3],)}
+    assert redacted_json(clean, REDACTOR) is clean
+    texts[where] = f"it is {SECRET}"
+    data = {texts[2]: [texts[0], {"n": [1, None, True, texts[1]]}], "x": (texts[3],)}
+    shown = redacted_json(data, REDACTOR)
+    assert shown == redacted(data, REDACTOR) and SECRET in repr(data) and SECRET not in repr(shown)

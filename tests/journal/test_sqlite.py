@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
+from agentflow.journal.writer import Put, Writer
 
 EFFECTS = 150
 NEW = NewRun(program="(f)", digest="d", input={"bindings": {}})
@@ -174,6 +179,7 @@ async def test_closing_ends_the_wait_for_a_database_that_does_not_come_back(tmp_
 _FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
+from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
 from tests.journal.test_sqlite import NEW, row
 
@@ -208,6 +214,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
 _KILLED = """
 import asyncio, sys
 from pathlib import Path
+from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
 from tests.journal.test_sqlite import NEW, row
 
@@ -247,3 +254,60 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         values = asyncio.run(stored())
         assert acknowledged and {f"0/{at}.0" for at in acknowledged} <= values.keys()
         assert all(value == f"value {path.split('/')[1][:-2]}" * 50 for path, value in values.items())
+
+
+async def test_a_record_whose_column_was_changed_is_damaged(tmp_path: Path) -> None:
+    """Whatever column of a record holds another value, or one of another type, the run is not taken up."""
+    await filled(tmp_path / "whole.db")
+    for column in rows.EFFECT.split(", "):
+        path = Path(shutil.copy(tmp_path / "whole.db", tmp_path / f"{column}.db"))
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+            wrong = 7.5 if column in ("leaf", "content") else b"\xff"
+            db.execute(f"update af_effect set {column} = ? where path = '0/3.0'", (wrong,))
+        assert await code_of_opening(path) in ("durable/corrupt", "durable/database"), column
+
+
+class Memory:
+    """A :class:`~agentflow.journal.writer.Database` in memory that says how many records each transaction had."""
+
+    def __init__(self) -> None:
+        self.transactions: list[int] = []
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+    def connection(self) -> sqlite3.Connection:
+        return self._db
+
+    def put(self, db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
+        self.transactions.append(sum([len(job.rows) for job in jobs]))
+
+    def close(self) -> None:
+        self._db.close()
+
+
+async def test_records_of_a_few_turns_are_one_transaction() -> None:
+    """What branches record that start in turns of the loop that follow each other is committed once; and no record waits
+    for others for ever."""
+    database = Memory()
+    writer = Writer(database, "memory")
+    futures: list[asyncio.Future[None]] = []
+
+    async def submit(turns: int, each: int) -> None:
+        for _ in range(turns):
+            for _ in range(each):
+                futures.append(asyncio.get_running_loop().create_future())
+                writer.submit(Put(futures[-1], run="r", rows=[row(1)]))
+            await asyncio.sleep(0)
+
+    await submit(5, 10)
+    await asyncio.gather(*futures)
+    assert database.transactions == [50]
+    await submit(1, 1)
+    await futures[-1]
+    assert database.transactions == [50, 1]
+    first = len(futures)
+    await submit(1, 2)
+    while not futures[first].done():
+        await submit(1, 2)
+    await asyncio.gather(*futures)
+    assert len(database.transactions) > 3 and sum(database.transactions) == len(futures)
+    await writer.aclose()
