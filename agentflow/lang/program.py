@@ -254,6 +254,29 @@ def check_program(
     return [each.error for each in found if each.severity == "error"]
 
 
+def analyse(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    allowance: Allowance | None = None,
+) -> tuple[Analyzer, Seq]:
+    """What a program text becomes before code is written for it, and its analysis. Parameters as for :func:`compile_program`.
+
+    Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
+    """
+    source, limits = as_source(source), limits or Limits()
+    granted = frozenset(allow) if allow is not None else None
+    describe = describer(names, frozenset(env_names))
+    forms = read(source, limits=limits)
+    analyzer, tree = _analyse(source, forms, describe, limits, granted, port=names, allowance=allowance)
+    if analyzer.errors:
+        raise min(analyzer.errors, key=_start)
+    return analyzer, tree
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """A mistake in a program text. A ``warning`` is one that does not make the program fail: it is caught there."""

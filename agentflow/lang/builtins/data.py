@@ -56,7 +56,7 @@ def _parsed(source: str) -> Work[Any]:
         ) from None
 
 
-@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), sliced=True)
+@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), sliced=True, size="text")
 def to_json(rt: Bounded, value: Any, indent: Any = None) -> str:
     """The value as JSON text, on one line or indented by that many spaces.
 

@@ -11,7 +11,7 @@ from agentflow.lang.charging import Bounded
 from agentflow.lang.equality import compared
 
 
-@primitive("eq?", usage="(eq? a b)", arity=(2, 2), sliced=True, aliases=("equal?",))
+@primitive("eq?", usage="(eq? a b)", arity=(2, 2), sliced=True, aliases=("equal?",), size="plain")
 def is_equal(rt: Bounded, a: Any, b: Any) -> Any:
     """Whether two values are equal: lists and dicts by their elements, symbols and strings by their text.
 
@@ -21,43 +21,43 @@ def is_equal(rt: Bounded, a: Any, b: Any) -> Any:
     return compared(a, b)
 
 
-@primitive("null?", usage="(null? value)", arity=(1, 1), aliases=("nil?",))
+@primitive("null?", usage="(null? value)", arity=(1, 1), aliases=("nil?",), size="plain")
 def is_null(value: Any) -> bool:
     """Whether the value is the empty list or none."""
     return value is None or (isinstance(value, list | tuple | SharedList) and not value)
 
 
-@primitive("not", usage="(not value)", arity=(1, 1))
+@primitive("not", usage="(not value)", arity=(1, 1), size="plain")
 def negate(value: Any) -> bool:
     """Whether the value is false: ``false``, ``0``, ``0.0``, ``""``, ``()``, ``{}`` or none."""
     return not value
 
 
-@primitive("identity", usage="(identity value)", arity=(1, 1))
+@primitive("identity", usage="(identity value)", arity=(1, 1), size="same")
 def identity(value: Any) -> Any:
     """The value itself."""
     return value
 
 
-@primitive("symbol?", usage="(symbol? value)", arity=(1, 1))
+@primitive("symbol?", usage="(symbol? value)", arity=(1, 1), size="plain")
 def is_symbol(value: Any) -> bool:
     """Whether the value is a symbol. A string is not."""
     return isinstance(value, Symbol)
 
 
-@primitive("boolean?", usage="(boolean? value)", arity=(1, 1))
+@primitive("boolean?", usage="(boolean? value)", arity=(1, 1), size="plain")
 def is_boolean(value: Any) -> bool:
     """Whether the value is true or false."""
     return isinstance(value, bool)
 
 
-@primitive("procedure?", usage="(procedure? value)", arity=(1, 1))
+@primitive("procedure?", usage="(procedure? value)", arity=(1, 1), size="plain")
 def is_procedure(value: Any) -> bool:
     """Whether the value can be called: a closure, a primitive or a callable of the host."""
     return type_name(value) == "procedure"
 
 
-@primitive("type-of", usage="(type-of value)", arity=(1, 1))
+@primitive("type-of", usage="(type-of value)", arity=(1, 1), size="text")
 def type_of(value: Any) -> Symbol:
     """The type of the value, as a symbol.
 

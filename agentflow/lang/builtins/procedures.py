@@ -212,7 +212,7 @@ async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> 
     return runs[0] if runs else []
 
 
-@primitive("gensym", usage="(gensym [stem])", arity=(0, 1), needs_rt=True)
+@primitive("gensym", usage="(gensym [stem])", arity=(0, 1), needs_rt=True, size="text")
 def gensym(rt: Runtime, *stem: Any) -> Symbol:
     """A new symbol, unlike any in the program: for the variables that a macro's template binds. `stem` is how it begins."""
     name = name_of(stem[0]) if stem else "g"
@@ -221,7 +221,7 @@ def gensym(rt: Runtime, *stem: Any) -> Symbol:
     return Symbol(rt.fresh_name(name))
 
 
-@primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True)
+@primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True, size="text")
 async def log_message(rt: Runtime, d: int, *values: Any) -> str:
     """Publishes the values, as text separated by spaces, in the run's log and logger `agentflow.program`; returns the text."""
     texts = [each if isinstance(each, str) else await rt.work(_text(rt, each)) for each in values]

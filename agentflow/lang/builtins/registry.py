@@ -33,6 +33,8 @@ class Primitive:
     limits. Without, it takes about the same time whatever it is called with. With ``is_async`` it is
     ``async def f(rt, d, *arguments)`` and may call procedures; with ``sliced``, and for many operands, it may give
     :class:`~agentflow.lang.calling.Sliced` work in place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
+    ``size`` is a word of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments;
+    without one, nothing is known of it before it runs.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -48,6 +50,7 @@ class Primitive:
     topic: str = ""
     canonical: str = ""
     tails: bool = False
+    size: str = ""
 
     def accepts(self, count: int) -> bool:
         """Whether it can be called with ``count`` arguments."""
@@ -87,6 +90,7 @@ def primitive(
     sliced: bool = False,
     aliases: tuple[str, ...] = (),
     tails: bool = False,
+    size: str = "",
 ) -> Callable[[F], F]:
     """Declare the decorated function as the primitive ``name``, with ``aliases``.
 
@@ -111,6 +115,7 @@ def primitive(
                 topic=topic,
                 canonical=name,
                 tails=tails,
+                size=size,
             )
             for each in (name, *aliases)
         ]

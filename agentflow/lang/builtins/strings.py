@@ -57,40 +57,40 @@ def _both(rt: Bounded, who: str, a: Any, b: Any) -> tuple[str, str]:
     return left, right
 
 
-@primitive("string=?", usage="(string=? a b)", arity=(2, 2), needs_rt=True)
+@primitive("string=?", usage="(string=? a b)", arity=(2, 2), needs_rt=True, size="plain")
 def string_equal(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether two strings are equal. Use ``equal?`` for other values."""
     left, right = _both(rt, "string=?", a, b)
     return left == right
 
 
-@primitive("string<?", usage="(string<? a b)", arity=(2, 2), needs_rt=True)
+@primitive("string<?", usage="(string<? a b)", arity=(2, 2), needs_rt=True, size="plain")
 def string_less(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether the first string comes before the second, by code point; the order of ``sort``."""
     left, right = _both(rt, "string<?", a, b)
     return left < right
 
 
-@primitive("string>?", usage="(string>? a b)", arity=(2, 2), needs_rt=True)
+@primitive("string>?", usage="(string>? a b)", arity=(2, 2), needs_rt=True, size="plain")
 def string_greater(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether the first string comes after the second, by code point."""
     left, right = _both(rt, "string>?", a, b)
     return left > right
 
 
-@primitive("string-length", usage="(string-length string)", arity=(1, 1))
+@primitive("string-length", usage="(string-length string)", arity=(1, 1), size="length")
 def string_length(value: Any) -> int:
     """The number of characters."""
     return len(string("string-length", 1, value))
 
 
-@primitive("string?", usage="(string? value)", arity=(1, 1))
+@primitive("string?", usage="(string? value)", arity=(1, 1), size="plain")
 def is_string(value: Any) -> bool:
     """Whether the value is a string. A symbol is not."""
     return isinstance(value, str)
 
 
-@primitive("string-append", usage="(string-append string ...)", arity=(0, None), needs_rt=True)
+@primitive("string-append", usage="(string-append string ...)", arity=(0, None), needs_rt=True, size="text")
 def string_append(rt: Bounded, *strings: Any) -> str:
     """The strings concatenated. Use ``format`` for other values."""
     if len(strings) >= MANY_OPERANDS:
@@ -111,7 +111,7 @@ def _appended(rt: Bounded, strings: tuple[Any, ...]) -> Work[str]:
     return (yield from _concatenated(parts, ""))
 
 
-@primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), sliced=True)
+@primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), sliced=True, size="text")
 def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> Any:
     """The strings of a list joined by the separator (default: one space)."""
     hint = "the list comes first, then the separator"
@@ -203,7 +203,7 @@ def _empty(who: str, what: str) -> SexpEvaluationError:
     return SexpEvaluationError(f"{who}: the {what} is empty", code="string/empty", hint="give at least one character")
 
 
-@primitive("string-replace", usage="(string-replace string old new)", arity=(3, 3), needs_rt=True)
+@primitive("string-replace", usage="(string-replace string old new)", arity=(3, 3), needs_rt=True, size="text")
 def string_replace(rt: Bounded, text: Any, old: Any, new: Any) -> str:
     """The string with every ``old`` replaced by ``new``. Both are plain text, not patterns."""
     source, before, after = (string("string-replace", at, each) for at, each in enumerate((text, old, new), 1))
@@ -214,7 +214,7 @@ def string_replace(rt: Bounded, text: Any, old: Any, new: Any) -> str:
     return source.replace(before, after)
 
 
-@primitive("string-trim", usage="(string-trim string)", arity=(1, 1), needs_rt=True)
+@primitive("string-trim", usage="(string-trim string)", arity=(1, 1), needs_rt=True, size="text")
 def string_trim(rt: Bounded, text: Any) -> str:
     """The string without leading and trailing white space."""
     source = string("string-trim", 1, text)
@@ -233,7 +233,7 @@ def _recased(source: str, change: Callable[[str], str]) -> Work[str]:
     return "".join(out)
 
 
-@primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), sliced=True)
+@primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), sliced=True, size="text")
 def string_upcase(rt: Bounded, text: Any) -> Any:
     """The string in upper case."""
     source = string("string-upcase", 1, text)
@@ -241,7 +241,7 @@ def string_upcase(rt: Bounded, text: Any) -> Any:
     return begun(_recased(source, str.upper))
 
 
-@primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), sliced=True)
+@primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), sliced=True, size="text")
 def string_downcase(rt: Bounded, text: Any) -> Any:
     """The string in lower case."""
     source = string("string-downcase", 1, text)
@@ -249,7 +249,7 @@ def string_downcase(rt: Bounded, text: Any) -> Any:
     return begun(_recased(source, str.lower))
 
 
-@primitive("substring", usage="(substring string start [end])", arity=(2, 3), needs_rt=True)
+@primitive("substring", usage="(substring string start [end])", arity=(2, 3), needs_rt=True, size="text")
 def substring(rt: Bounded, text: Any, start: Any, end: Any = None) -> str:
     """The characters from start up to, not including, end (default: the string's end). Outside: ``string/index``."""
     source = string("substring", 1, text)
@@ -265,7 +265,7 @@ def substring(rt: Bounded, text: Any, start: Any, end: Any = None) -> str:
     return source[first:last]
 
 
-@primitive("string-contains?", usage="(string-contains? string part)", arity=(2, 2), needs_rt=True)
+@primitive("string-contains?", usage="(string-contains? string part)", arity=(2, 2), needs_rt=True, size="plain")
 def string_contains(rt: Bounded, text: Any, part: Any) -> bool:
     """Whether the part occurs in the string. Case matters."""
     sought, source = string("string-contains?", 2, part), string("string-contains?", 1, text)
@@ -273,7 +273,7 @@ def string_contains(rt: Bounded, text: Any, part: Any) -> bool:
     return sought in source
 
 
-@primitive("number->string", usage="(number->string number)", arity=(1, 1), needs_rt=True)
+@primitive("number->string", usage="(number->string number)", arity=(1, 1), needs_rt=True, size="text")
 def number_to_string(rt: Bounded, value: Any) -> str:
     """The number as text that reads as the same number. More than 4,300 digits are refused."""
     exact = number("number->string", 1, value)
@@ -281,7 +281,7 @@ def number_to_string(rt: Bounded, value: Any) -> str:
     return write_number(exact)
 
 
-@primitive("string->number", usage="(string->number string)", arity=(1, 1), needs_rt=True)
+@primitive("string->number", usage="(string->number string)", arity=(1, 1), needs_rt=True, size="number")
 def string_to_number(rt: Bounded, text: Any) -> Any:
     """The number that a text denotes, ignoring surrounding white space; false if none. At most 4,300 digits."""
     source = string("string->number", 1, text)
@@ -313,7 +313,7 @@ def _too_many_digits(count: int) -> LimitExceeded:
     )
 
 
-@primitive("symbol->string", usage="(symbol->string symbol)", arity=(1, 1))
+@primitive("symbol->string", usage="(symbol->string symbol)", arity=(1, 1), size="text")
 def symbol_to_string(value: Any) -> str:
     """The symbol's name as a string."""
     if isinstance(value, Symbol):
@@ -321,7 +321,7 @@ def symbol_to_string(value: Any) -> str:
     wrong_type("symbol->string", 1, "a symbol", value)
 
 
-@primitive("string->symbol", usage="(string->symbol string)", arity=(1, 1))
+@primitive("string->symbol", usage="(string->symbol string)", arity=(1, 1), size="text")
 def string_to_symbol(text: Any) -> Symbol:
     """The symbol of that name."""
     return Symbol(string("string->symbol", 1, text))
@@ -350,7 +350,7 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACE_NAME = re.compile(r"[^\s.\[\]!:{}]+")
 
 
-@primitive("format", usage="(format template value ... [dict])", arity=(1, None), sliced=True)
+@primitive("format", usage="(format template value ... [dict])", arity=(1, None), sliced=True, size="text")
 def format_text(rt: Bounded, template: Any, *values: Any) -> Any:
     """The template with its slots filled in.
 

@@ -13,13 +13,13 @@ _LONGEST_S = 1e9
 _LARGEST = 1 << 60
 
 
-@primitive("now", usage="(now)", arity=(0, 0), is_async=True)
+@primitive("now", usage="(now)", arity=(0, 0), is_async=True, size="number")
 async def now(rt: Runtime, d: int) -> float:
     """The time, in seconds since 1970 began (UTC), as a float."""
     return await rt.perform(Draw("now"), None)
 
 
-@primitive("random", usage="(random [n])", arity=(0, 1), is_async=True)
+@primitive("random", usage="(random [n])", arity=(0, 1), is_async=True, size="number")
 async def random(rt: Runtime, d: int, *below: Any) -> float | int:
     """A random float from 0 up to, but not including, 1; with `n`, a random integer from 0 up to, but not including, n."""
     limit = below[0] if below else None
@@ -28,13 +28,13 @@ async def random(rt: Runtime, d: int, *below: Any) -> float | int:
     return await rt.perform(Draw("random", limit), None)
 
 
-@primitive("uuid", usage="(uuid)", arity=(0, 0), is_async=True)
+@primitive("uuid", usage="(uuid)", arity=(0, 0), is_async=True, size="text")
 async def uuid(rt: Runtime, d: int) -> str:
     """A random UUID (version 4) as text: a name that nothing else has."""
     return await rt.perform(Draw("uuid"), None)
 
 
-@primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True)
+@primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True, size="nil")
 async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     """Waits so many seconds, and returns nil. A durable run that has nothing else to do takes up no memory meanwhile."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST_S:

@@ -1,0 +1,112 @@
+"""The most that a program may do, worked out from its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from agentflow.core.frozen import frozen
+from agentflow.core.source import Span
+from agentflow.lang import ir
+from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, Scope, TooLong
+from agentflow.lang.bounds.nodes import RULES
+from agentflow.lang.bounds.operations import HIGHER, OPERATIONS, defined_name
+from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.values import FOREIGN, Value, constant
+from agentflow.lang.checks import children
+
+Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | None]
+"""What one effect counts as: by its kind, its name and the templates that the program itself gives that name.
+
+Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask`` and ``any``, which is a call of a name that is data. The keys
+of the answer are the caller's own; None says that nothing bounds what it does.
+"""
+
+
+@frozen
+class Unbounded:
+    """A part of a program that may have any number of effects, and the reason."""
+
+    span: Span
+    reason: str
+
+
+@frozen
+class Analysis:
+    """The most effects of a program. ``counts`` by ``kind:name`` and by the caller's own keys, ``width`` those at once;
+    ``unbounded`` every part without a bound; ``reaches`` the effects, by kind and name; ``by_data`` where data may say
+    what is called."""
+
+    counts: Mapping[str, Bound]
+    unbounded: Sequence[Unbounded]
+    reaches: frozenset[tuple[str, str]]
+    by_data: Sequence[Span]
+
+    def bound(self, key: str) -> Bound:
+        """The bound of a key."""
+        return UNBOUNDED if ANYTHING in self.counts else self.counts.get(key, ZERO)
+
+
+def analyse_bounds(
+    analyzer: Analyzer,
+    tree: ir.Seq,
+    weights: Weights,
+    *,
+    bindings: Mapping[str, Any] | None = None,
+    sources: Iterable[str] = (),
+    visits: int = MOST_VISITS,
+) -> Analysis:
+    """Follow an analysed program. ``bindings`` are values that it is given, ``sources`` names of bindings whose value is
+    not known: their sizes are named after them. Any other variable may be anything."""
+    defined: dict[str, int] = {}
+    templates: dict[str, list[Any]] = {}
+    top = set(map(id, tree.items))
+    for node in _nodes(tree):
+        if isinstance(node, ir.DefineGlobal):
+            defined[node.name] = defined.get(node.name, 0) + (1 if id(node) in top else 2)
+        elif isinstance(node, ir.SetGlobal):
+            defined[node.name] = 2
+        elif isinstance(node, ir.RuntimeCall) and node.op == "define-task":
+            templates.setdefault(defined_name(node), []).append(node.constants[0])
+    variables: dict[str, Value] = {name: Value(foreign=True, texts=None, source=name) for name in sources}
+    variables |= {name: constant(value) for name, value in (bindings or {}).items()}
+    variables = {name: value for name, value in variables.items() if name not in defined}
+
+    def kind(name: str) -> str:
+        return "task" if name in templates else analyzer.describe(name).kind
+
+    interpreter = Interpreter(
+        lambda kind, name: weights(kind, name, templates.get(name, ())),
+        variables,
+        kind,
+        frozenset(name for name, times in defined.items() if times == 1),
+        rules=RULES,
+        operations=OPERATIONS,
+        higher=HIGHER,
+        visits=visits,
+    )
+    reach = interpreter.reach
+    try:
+        _, cost = interpreter.follow(tree, Scope(None))
+        counts = cost.total.counts
+    except TooLong:
+        span = analyzer.span(tree.at)
+        unbounded = [
+            Unbounded(span, "the analysis took too long: the program is too large, or calls itself in too many ways")
+        ]
+        return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(reach.effects), [])
+    unbounded = [Unbounded(analyzer.span(each.at), each.reason) for each in reach.loose]
+    by_data = [analyzer.span(node) for node in reach.any_name.values()]
+    return Analysis(counts, unbounded, frozenset(reach.effects), by_data)
+
+
+def _nodes(tree: ir.IR) -> Iterator[Any]:
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(children(node))
+
+
+__all__ = ["FOREIGN", "Analysis", "Unbounded", "Weights", "analyse_bounds"]

@@ -1,0 +1,130 @@
+"""The effects of a part of a program, apart for paths on which procedures call themselves again and paths on which not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from agentflow.core.frozen import frozen
+from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, ZERO, Bound
+
+Again: TypeAlias = tuple[tuple[int, int], ...]
+"""How often which calls that are being followed are made again on a path: their numbers, each with 1, or 2 for more."""
+
+WIDTH = "width"
+"""The key of how many effects run at once; all other keys are counts."""
+_MANY = 2
+
+
+@frozen
+class Effects:
+    """The most effects of each key."""
+
+    counts: Mapping[str, Bound]
+
+    def plus(self, other: Effects, *, beside: bool = False) -> Effects:
+        """These and then those; or ``beside`` them, at the same time."""
+        if not other.counts:
+            return self
+        if not self.counts:
+            return other
+        counts = dict(self.counts)
+        for key, bound in other.counts.items():
+            before = counts.get(key, ZERO)
+            counts[key] = before.join(bound) if key == WIDTH and not beside else before + bound
+        return Effects(counts)
+
+    def join(self, other: Effects) -> Effects:
+        """At least the greater of both, key by key."""
+        if self is other or not other.counts:
+            return self
+        counts = dict(self.counts)
+        for key, bound in other.counts.items():
+            counts[key] = counts.get(key, ZERO).join(bound)
+        return Effects(counts)
+
+    def times(self, count: Bound, wide: Bound = ONE) -> Effects:
+        """``count`` times these, ``wide`` of them at once."""
+        if not self.counts or count == ONE:
+            return self
+        return Effects({key: bound * (wide if key == WIDTH else count) for key, bound in self.counts.items()})
+
+
+NONE = Effects({})
+
+
+@frozen
+class Cost:
+    """The effects of all paths through a part, by which calls are made again on them."""
+
+    paths: Mapping[Again, Effects]
+
+    @property
+    def free(self) -> bool:
+        """Whether it has no effect, nor makes any call again."""
+        return not any(self.paths) and not self.total.counts
+
+    @property
+    def total(self) -> Effects:
+        """The effects of whichever path has most."""
+        whole = NONE
+        for effects in self.paths.values():
+            whole = whole.join(effects)
+        return whole
+
+    def then(self, other: Cost, *, beside: bool = False) -> Cost:
+        """This and then that; or ``beside`` it, at the same time."""
+        if other is FREE:
+            return self
+        if self is FREE:
+            return other
+        paths: dict[Again, Effects] = {}
+        for left, a in self.paths.items():
+            for right, b in other.paths.items():
+                key = _added(left, right)
+                both = a.plus(b, beside=beside)
+                paths[key] = paths[key].join(both) if key in paths else both
+        return Cost(paths)
+
+    def otherwise(self, other: Cost) -> Cost:
+        """Either of both."""
+        if self is other:
+            return self
+        paths = dict(self.paths)
+        for key, effects in other.paths.items():
+            paths[key] = paths[key].join(effects) if key in paths else effects
+        return Cost(paths)
+
+    def times(self, count: Bound | None, wide: Bound = ONE) -> Cost:
+        """It ``count`` times (None: nobody knows how often), ``wide`` of them at once."""
+        if self is FREE or self.free:
+            return FREE
+        if count == ONE:
+            return self
+        often = UNBOUNDED if count is None else count
+        paths: dict[Again, Effects] = {}
+        for key, effects in self.paths.items():
+            more = tuple((call, _MANY) for call, _ in key)
+            scaled = effects.times(often, wide)
+            paths[more] = paths[more].join(scaled) if more in paths else scaled
+        return Cost(paths)
+
+
+FREE = Cost({(): NONE})
+
+
+def _added(left: Again, right: Again) -> Again:
+    if not left or not right:
+        return left or right
+    counts = dict(left)
+    for call, times in right:
+        counts[call] = min(_MANY, counts.get(call, 0) + times)
+    return tuple(sorted(counts.items()))
+
+
+def again(call: int) -> Cost:
+    """A call that is being followed, made again."""
+    return Cost({((call, 1),): NONE})
+
+
+__all__ = ["FREE", "NONE", "WIDTH", "Again", "Cost", "Effects", "again"]

@@ -1,0 +1,95 @@
+"""What a test says of the parameters that it looks at, where it is true and where it is false."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+from agentflow.core.frozen import frozen
+from agentflow.lang import ir
+from agentflow.lang.bounds.values import Mark, Parameter, Value, constant
+from agentflow.lang.ir import IR, Var
+
+Relation: TypeAlias = Literal["longer", "above", "least", "below", "most", "not"]
+"""Of a list: it has elements. Of a number: it is above, at least, below, at most, or not the bound."""
+
+
+@frozen
+class Guard:
+    """What is true of values that came from parameters.
+
+    ``steady`` are the variables that the bound is worked out from, None if it may be another one at each look.
+    """
+
+    relation: Relation
+    marks: Mapping[Parameter, Mark]
+    bound: Value
+    steady: frozenset[Var] | None = None
+
+
+Guards: TypeAlias = "tuple[list[Guard], list[Guard]]"
+Peek: TypeAlias = Callable[[IR], Value]
+
+_ZERO = constant(0)
+_OPPOSITE: Mapping[str, str] = {"<": ">=", ">": "<=", "<=": ">", ">=": "<"}
+_MIRRORED: Mapping[str, str] = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "="}
+_RELATIONS: Mapping[str, Relation] = {"<": "below", ">": "above", "<=": "most", ">=": "least"}
+
+
+def guards_of(test: IR, peek: Peek) -> Guards:
+    """What a test that is true says, and what one that is false."""
+    if isinstance(test, ir.Logic):
+        parts = [guards_of(each, peek) for each in test.items]
+        every = [guard for part in parts for guard in part[0 if test.every else 1]]
+        return (every, []) if test.every else ([], every)
+    if not isinstance(test, ir.PrimCall):
+        return [], []
+    name, arguments = test.primitive.canonical, test.args
+    if name == "not" and len(arguments) == 1:
+        if_true, if_false = guards_of(arguments[0], peek)
+        return if_false, if_true
+    if name in ("null?", "pair?") and len(arguments) == 1:
+        filled = [Guard("longer", peek(arguments[0]).marks, _ZERO)]
+        return ([], filled) if name == "null?" else (filled, [])
+    if name in ("zero?", "positive?", "negative?") and len(arguments) == 1:
+        operator = {"zero?": "=", "positive?": ">", "negative?": "<"}[name]
+        return _compared(operator, peek(arguments[0]), _ZERO, frozenset())
+    if name in _MIRRORED and len(arguments) == 2:
+        left, right = arguments
+        a, b = peek(left), peek(right)
+        one, other = _compared(name, a, b, _read(right)), _compared(_MIRRORED[name], b, a, _read(left))
+        return one[0] + other[0], one[1] + other[1]
+    return [], []
+
+
+def _compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] | None) -> Guards:
+    if value.length_of and bound.low is not None and bound.low >= 0:
+        filled = [Guard("longer", value.length_of, _ZERO)]
+        if operator == ">" or (operator == ">=" and bound.low >= 1):
+            return filled, []
+        if (operator == "=" and bound.exactly == 0) or (operator == "<=") or (operator == "<" and bound.low >= 1):
+            return [], filled
+    if not value.marks:
+        return [], []
+    if operator == "=":
+        return [], [Guard("not", value.marks, bound, steady)]
+    return (
+        [Guard(_RELATIONS[operator], value.marks, bound, steady)],
+        [Guard(_RELATIONS[_OPPOSITE[operator]], value.marks, bound, steady)],
+    )
+
+
+def _read(node: IR) -> frozenset[Var] | None:
+    """The variables that an expression without effects is worked out from; None for any other."""
+    if isinstance(node, ir.Const | ir.Global):  # a variable that is set is not known at all
+        return frozenset()
+    if isinstance(node, ir.Local):
+        return None if node.var.mutated else frozenset({node.var})
+    if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
+        parts = [_read(each) for each in node.args]
+        known = [each for each in parts if each is not None]
+        return frozenset[Var]().union(*known) if len(known) == len(parts) else None
+    return None
+
+
+__all__ = ["Guard", "Relation", "guards_of"]

@@ -1,0 +1,360 @@
+"""A program followed without running it: what its parts may give, and the most effects that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from agentflow.core.frozen import frozen
+from agentflow.lang import ir
+from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
+from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
+from agentflow.lang.bounds.primitives import given
+from agentflow.lang.bounds.recursion import Frame, Recursion, parameter_values
+from agentflow.lang.bounds.values import (
+    DATA,
+    FOREIGN,
+    NEVER,
+    Value,
+)
+from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.ir import IR, Lambda, Var
+from agentflow.lang.stack import on_fresh_stack
+from agentflow.lang.syntax import Node
+
+MOST_VISITS = 60_000
+"""Nodes of the program that are visited before the analysis gives up."""
+_LEVELS = 80
+"""Levels of nesting followed on one stack."""
+_DEEPEST = 150
+"""Calls of procedures that are followed within one another."""
+_SAME_CODE = 6
+"""Calls of the same code, in other environments, within one another."""
+
+ANYTHING = "anything"
+"""The key that counts code which cannot be seen: it may have any effect."""
+_UNSEEN = Cost({(): Effects({ANYTHING: ONE, WIDTH: ONE})})
+
+Weigh: TypeAlias = Callable[[str, str], Mapping[str, float] | None]
+"""What a call costs besides itself, by the kind of effect and the name: keys and how many of each; None for no bound."""
+Outcome: TypeAlias = tuple[Value, Cost]
+
+Rule: TypeAlias = "Callable[[Interpreter, Any, Scope], Outcome]"
+"""Follows one kind of node."""
+Operator: TypeAlias = "Callable[[Interpreter, ir.RuntimeCall, Scope], Outcome]"
+"""Follows an operation of the runtime."""
+Higher: TypeAlias = "Callable[[Interpreter, list[Value], Node], Outcome]"
+"""Follows a primitive that calls procedures."""
+
+
+class TooLong(Exception):
+    """The analysis took more visits than it may."""
+
+
+class Scope:
+    """The variables of a part of the program that is being followed."""
+
+    __slots__ = ("_outer", "_values")
+
+    def __init__(self, outer: Scope | None) -> None:
+        self._outer = outer
+        self._values: dict[Var, Value] = {}
+
+    def bind(self, var: Var, value: Value) -> None:
+        """Give a variable of this scope its value. One that changes may be anything."""
+        self._values[var] = FOREIGN if var.mutated else value
+
+    def define(self, var: Var, value: Value) -> None:
+        """Give a variable the value of its definition, where it was declared."""
+        at: Scope | None = self
+        while at is not None and var not in at._values:
+            at = at._outer
+        (at or self).bind(var, value)
+
+    def value(self, var: Var) -> Value:
+        """What a variable may be; never anything before it has its value."""
+        at: Scope | None = self
+        while at is not None:
+            if var in at._values:
+                return at._values[var]
+            at = at._outer
+        return NEVER
+
+    def has(self, var: Var) -> bool:
+        """Whether a variable was bound here, or around here."""
+        at: Scope | None = self
+        while at is not None and var not in at._values:
+            at = at._outer
+        return at is not None
+
+    def inside(self, outer: Scope) -> bool:
+        """Whether this scope is within ``outer``."""
+        at: Scope | None = self
+        while at is not None and at is not outer:
+            at = at._outer
+        return at is outer
+
+
+class Closure:
+    """A procedure of the text in the scope it was created in. Equal to another of the same code and scope."""
+
+    __slots__ = ("code", "scope")
+
+    def __init__(self, code: Lambda, scope: Scope) -> None:
+        self.code = code
+        self.scope = scope
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Closure) and other.code is self.code and other.scope is self.scope
+
+    def __hash__(self) -> int:
+        return hash((id(self.code), id(self.scope)))
+
+
+@frozen
+class Loose:
+    """A part of a program whose number of effects has no bound, and the reason."""
+
+    at: Node
+    reason: str
+
+
+@dataclass(slots=True)
+class Reach:
+    """What a program can reach: effects by kind and name, and where a name that is data may be called."""
+
+    effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    loose: list[Loose] = field(default_factory=list[Loose])
+    any_name: dict[int, Node] = field(default_factory=dict[int, Node])
+
+    def noted(self) -> int:
+        """How many reasons there are now."""
+        return len(self.loose)
+
+    def forget(self, count: int) -> None:
+        """Drop the reasons after the first ``count``: of a look at a part that is looked at again."""
+        del self.loose[count:]
+
+
+class Interpreter:
+    """One analysis of one program.
+
+    ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
+    is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets;
+    ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
+    """
+
+    def __init__(
+        self,
+        weigh: Weigh,
+        variables: Mapping[str, Value],
+        kind: Callable[[str], str],
+        fixed: frozenset[str],
+        *,
+        rules: Mapping[type[Any], Rule],
+        operations: Mapping[str, Operator],
+        higher: Mapping[str, Higher],
+        visits: int = MOST_VISITS,
+    ) -> None:
+        self.operations = operations
+        self._rules = rules
+        self._higher = higher
+        self.reach = Reach()
+        self.guards: list[Guard] = []
+        self.frames: list[Frame] = []
+        self._weigh = weigh
+        self._kind = kind
+        self._fixed = fixed
+        self._globals = dict(variables)
+        self._visits = visits
+        self._level = 0
+        self._numbers = 0
+
+    # -- expressions ----------------------------------------------------------------------------------------------
+
+    def follow(self, node: IR, scope: Scope) -> Outcome:
+        """What an expression may give, and its effects."""
+        self._visits -= 1
+        if self._visits < 0:
+            raise TooLong
+        self._level += 1
+        try:
+            if self._level % _LEVELS:
+                return self._rules[type(node)](self, node, scope)
+            return on_fresh_stack(lambda: self._rules[type(node)](self, node, scope))
+        finally:
+            self._level -= 1
+
+    def in_order(self, nodes: Sequence[IR], scope: Scope) -> tuple[list[Value], Cost]:
+        """The values of expressions, and their effects one after the other."""
+        values: list[Value] = []
+        cost = FREE
+        for node in nodes:
+            value, more = self.follow(node, scope)
+            values.append(value)
+            cost = cost.then(more)
+        return values, cost
+
+    def peek(self, node: IR, scope: Scope) -> Value:
+        """What an expression without effects may give; nothing is known of any other."""
+        if isinstance(node, ir.Const | ir.Quote | ir.Local | ir.Global):
+            return self.follow(node, scope)[0]
+        if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
+            return given(node.primitive.size, [self.peek(each, scope) for each in node.args])
+        return FOREIGN
+
+    def loose(self, at: Node, reason: str, cost: Cost) -> Cost:
+        """``cost`` any number of times, and why that has no bound; without effects it needs none."""
+        if not cost.free and not any(each.at is at and each.reason == reason for each in self.reach.loose):
+            self.reach.loose.append(Loose(at, reason))
+        return cost.times(None)
+
+    def anything(self, at: Node, reason: str) -> Cost:
+        """The cost of code that cannot be seen."""
+        return self.loose(at, reason, _UNSEEN)
+
+    @property
+    def notes(self) -> Reach:
+        """Where the reasons are kept."""
+        return self.reach
+
+    def next_number(self) -> int:
+        """The number of a call that is being followed: greater than those of the calls around it."""
+        self._numbers += 1
+        return self._numbers
+
+    # -- effects --------------------------------------------------------------------------------------------------
+
+    def effect(self, kind: str, name: str, at: Node) -> Outcome:
+        """A call of a task, a tool or another effect."""
+        self.reach.effects.add((kind, name))
+        weights = self._weigh(kind, name)
+        source = f"{name}" if kind != "context" else "context"
+        value = Value(foreign=kind not in ("task", "context"), texts=None, source=source)
+        if weights is None:
+            return value, self.loose(at, f"nothing bounds what {kind} '{name}' does", _UNSEEN)
+        counts = {f"{kind}:{name}": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
+        return value, Cost({(): Effects(counts)})
+
+    def named(self, name: str, at: Node) -> Outcome:
+        """A call of what has this name, if it is a task or tool."""
+        kind = self._kind(name)
+        if kind in ("task", "tool"):
+            return self.effect(kind, name, at)
+        if name in ("get_context", "get-context-items"):
+            return self.effect("context", name, at)
+        return FOREIGN, self.anything(at, f"nothing is known of '{name}'")
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
+        """A call of whatever ``operator`` may be."""
+        if operator.never:
+            return NEVER, FREE
+        outcomes: list[Outcome] = []
+        for procedure in sorted(operator.procedures, key=position):
+            if isinstance(procedure, Primitive):
+                outcomes.append(self.primitive(procedure, arguments, at))
+            else:
+                outcomes.append(self.closure(cast(Closure, procedure), arguments, at))
+        if operator.foreign:
+            outcomes.append((FOREIGN, self.anything(at, "the procedure that is called here comes from elsewhere")))
+        elif operator.texts is None and operator.size is None:
+            self.reach.any_name[at.start] = at
+            outcomes.append(self._any(at))
+        for name in sorted(operator.texts or ()):
+            outcomes.append(self.named(name, at))
+        if not outcomes:
+            return NEVER, FREE
+        value, cost = outcomes[0]
+        for other, more in outcomes[1:]:
+            value, cost = value.join(other), cost.otherwise(more)
+        return value, cost
+
+    def _any(self, at: Node) -> Outcome:
+        weights = self._weigh("any", "")
+        if weights is None:
+            return FOREIGN, self.anything(at, "what is called here is named by data")
+        counts = {"any:": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
+        return FOREIGN, Cost({(): Effects(counts)})
+
+    def closure(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
+        """A call of a procedure of the text."""
+        code = procedure.code
+        for frame in reversed(self.frames):
+            if frame.code is code and frame.scope is procedure.scope:
+                return frame.called_again(arguments, self.guards), again(frame.number)
+        if sum(frame.code is code for frame in self.frames) >= _SAME_CODE or len(self.frames) >= _DEEPEST:
+            return FOREIGN, self.anything(
+                at, f"'{code.name or 'a procedure'}' calls procedures that it creates, without end"
+            )
+        values = parameter_values(code, arguments)
+        if values is None:
+            return NEVER, FREE
+
+        def body(bound: list[Value]) -> Outcome:
+            inner = Scope(procedure.scope)
+            variables = [*code.params, *([code.rest] if code.rest is not None else [])]
+            for var, value in zip(variables, bound, strict=True):
+                inner.bind(var, value)
+            return self.follow(code.body, inner)
+
+        return Recursion(self, at, code, procedure.scope, code.name, body).outcome(values)
+
+    def primitive(self, primitive: Primitive, arguments: list[Value], at: Node) -> Outcome:
+        """A call of a primitive with these arguments."""
+        if any(each.never for each in arguments) or not primitive.accepts(len(arguments)):
+            return NEVER, FREE
+        higher = self._higher.get(primitive.canonical)
+        if higher is not None:
+            return higher(self, arguments, at)
+        if primitive.canonical == "ask-human":
+            return DATA, self.effect("ask", "ask-human", at)[1]
+        return given(primitive.size, arguments), FREE
+
+    def each(
+        self, procedure: Value, arguments: list[Value], count: Bound | None, at: Node, wide: Bound = ONE
+    ) -> Outcome:
+        """``count`` calls of ``procedure``, ``wide`` of them at once; the value is what any of them gives."""
+        if count == ZERO:
+            return NEVER, FREE
+        value, cost = self.call(procedure, arguments, at)
+        if count is None or count.terms is None:
+            return value, self.loose(at, "how often this is done depends on a length that is not known", cost)
+        return value, cost.times(count, wide)
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def read_global(self, name: str) -> Value:
+        """What a variable of the environment may be."""
+        return self._globals.get(name, NEVER if name in self._fixed else FOREIGN)
+
+    def define_global(self, name: str, value: Value) -> None:
+        """A definition at top level."""
+        self._globals[name] = value if name in self._fixed else FOREIGN
+
+
+def position(procedure: Any) -> tuple[int, str]:
+    if isinstance(procedure, Primitive):
+        return -1, procedure.name
+    return procedure.code.at.start, ""
+
+
+__all__ = [
+    "ANYTHING",
+    "MOST_VISITS",
+    "Closure",
+    "Higher",
+    "Interpreter",
+    "Loose",
+    "Operator",
+    "Outcome",
+    "Reach",
+    "Rule",
+    "Scope",
+    "TooLong",
+    "Weigh",
+    "position",
+]

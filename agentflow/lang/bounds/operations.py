@@ -1,0 +1,226 @@
+"""Operations of the runtime, and primitives that call procedures, followed without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, cast
+
+from agentflow.core.names import Template
+from agentflow.lang import ir
+from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.interpret import Closure, Higher, Interpreter, Operator, Outcome, Scope, position
+from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
+from agentflow.lang.bounds.primitives import like, shortest
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined, number, sequence, text
+from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.syntax import Node
+
+
+def _branches(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    listed = node.args[0]
+    assert isinstance(listed, ir.ThunkList)
+    values: list[Value] = []
+    cost = FREE
+    for item in listed.items:
+        value, more = i.follow(item, scope)
+        values.append(value)
+        cost = cost.then(more, beside=True)
+    whole = joined(values)
+    return (whole if node.op == "race" else sequence(len(values), whole)), cost
+
+
+def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    (procedure, listed, *limit), cost = i.in_order(node.args, scope)
+    count = shortest([listed])
+    wide = count if count is not None else None
+    if limit and limit[0].high is not None and limit[0].high.number:
+        most = limit[0].high.number
+        wide = Bound.of(min(most, wide.number)) if wide is not None and wide.number is not None else Bound.of(most)
+    if listed.never or procedure.never:
+        return NEVER, cost
+    value, more = i.each(procedure, [listed.element()], count, node.at, wide if wide is not None else ONE)
+    return like(listed, listed.length, value), cost.then(more)
+
+
+def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    values, cost = i.in_order(node.args, scope)
+    return values[-1], cost
+
+
+def _retry(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    tries, cost = i.follow(node.args[0], scope)
+    value, body = i.follow(node.args[1], scope)
+    if tries.high is None:
+        return value, cost.then(i.loose(node.at, "how often 'retry' tries is not known", body))
+    return value, cost.then(body.times(tries.high.join(ONE)))
+
+
+def _raise(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    return NEVER, i.in_order(node.args, scope)[1]
+
+
+def _define_task(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    _, cost = i.in_order(node.args, scope)
+    return text(defined_name(node)), cost
+
+
+def defined_name(node: ir.RuntimeCall) -> str:
+    """The name of the task that a definition defines."""
+    template: Template | dict[str, Any] = node.constants[0]
+    return str(template["name"]) if isinstance(template, dict) else template.name
+
+
+def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    _, cost = i.in_order(node.args, scope)
+    return FOREIGN, cost.then(_written(i, node, "'eval-program' runs a program that is not known before it runs"))
+
+
+def _solve(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    _, cost = i.in_order(node.args, scope)
+    return FOREIGN, cost.then(_written(i, node, "'solve' runs a program that a model is yet to write"))
+
+
+def _written(i: Interpreter, node: ir.RuntimeCall, reason: str) -> Cost:
+    for name in node.constants[0]:
+        i.named(name, node.at)
+    return i.anything(node.at, reason)
+
+
+def _director(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    values, cost = i.in_order(node.args, scope)
+    clauses = dict(zip(node.constants[0], values, strict=True))
+    turn = number(1, None, whole=True)
+    plan, planned = i.call(clauses["director"], [FOREIGN, turn], node.at)
+    result, executed = i.call(clauses["executor"], [plan, turn], node.at)
+    judged, evaluated = i.call(clauses["evaluator"], [result, plan, turn], node.at)
+    decided, controlled = i.call(clauses["controller"], [judged, plan, result, turn], node.at)
+    rounds = planned.then(executed).then(evaluated).then(controlled)
+    most = clauses["max-iterations"].high
+    value = joined([result, decided.element()])
+    if most is None:
+        return value, cost.then(i.loose(node.at, "the number of iterations is not known", rounds))
+    return value, cost.then(rounds.times(most))
+
+
+# -- primitives that call procedures ------------------------------------------------------------------------------
+
+
+def _map(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+    procedure, *lists = arguments
+    count = shortest(lists)
+    value, cost = i.each(procedure, [each.element() for each in lists], count, at)
+    return like(lists[0], count, value), cost
+
+
+def _for_each(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+    return NIL, _map(i, arguments, at)[1]
+
+
+def _filter(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+    procedure, listed = arguments
+    cost = i.each(procedure, [listed.element()], shortest([listed]), at)[1]
+    return like(listed, listed.length, joined([]) if listed.size == ZERO else listed.element()), cost
+
+
+def _reduce(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+    procedure, listed = arguments[0], arguments[-1]
+    element = listed.element()
+    total = arguments[1] if len(arguments) == 3 else element
+    count = shortest([listed])
+    notes = i.reach.noted()
+    for _ in range(2):
+        value, _ = i.each(procedure, [total, element], count, at)
+        total = _widened(total, value)
+    i.reach.forget(notes)
+    value, cost = i.each(procedure, [total, element], count, at)
+    if _widened(total, value) != total:
+        total = FOREIGN
+        value, cost = i.each(procedure, [total, element], count, at)
+    return total.join(value), cost
+
+
+def _widened(before: Value, value: Value) -> Value:
+    """What both may be, without sizes that grow from one to the other."""
+    after = before.join(value)
+    if after == before:
+        return before
+    return replace(after.plain(), item=FOREIGN if after.holds_procedures else DATA)
+
+
+def _apply(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+    procedure, *first, last = arguments
+    number_of = last.size.number if last.size is not None else None
+    outcomes: list[Outcome] = []
+    value, cost = NEVER, FREE
+    for each in sorted(procedure.procedures, key=position):
+        least, most = _arity(each)
+        most_given = most if most is not None else len(first) + int(number_of or 0)
+        counts = range(max(least, len(first)), max(most_given, len(first), least) + 1)
+        if most is None and number_of is None:
+            counts = range(max(least, len(first)), max(least, len(first)) + 1)
+        for count in list(counts)[:8]:
+            operator = Value(procedures=frozenset({each}))
+            outcomes.append(i.call(operator, [*first, *[last.element()] * (count - len(first))], at))
+        if most is None:
+            outcomes.append((FOREIGN if _hold_procedures(*arguments) else DATA, FREE))
+    rest = replace(procedure, procedures=frozenset[Any]())
+    if rest.foreign or rest.texts is None or rest.texts:
+        outcomes.append(i.call(rest, [FOREIGN], at))
+    for each, more in outcomes:
+        value, cost = value.join(each), cost.otherwise(more)
+    return value, cost
+
+
+def _hold_procedures(*values: Value) -> bool:
+    return any(each.holds_procedures for each in values)
+
+
+def _arity(procedure: Any) -> tuple[int, int | None]:
+    if isinstance(procedure, Primitive):
+        return procedure.arity
+    code = cast(Closure, procedure).code
+    return len(code.params), None if code.rest is not None else len(code.params)
+
+
+def _sort(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+    listed = arguments[0]
+    result = like(listed, listed.length, joined([]) if listed.size == ZERO else listed.element())
+    if len(arguments) == 1:
+        return result, FREE
+    length = shortest([listed])
+    count = None if length is None else length * length
+    element = listed.element()
+    return result, i.each(arguments[1], [element, element], count, at)[1]
+
+
+HIGHER: Mapping[str, Higher] = MappingProxyType(
+    {
+        "apply": _apply,
+        "filter": _filter,
+        "for-each": _for_each,
+        "map": _map,
+        "reduce": _reduce,
+        "sort": _sort,
+    }
+)
+"""By the name of a primitive, what it does with the procedures it is given."""
+OPERATIONS: Mapping[str, Operator] = MappingProxyType(
+    {
+        "define-task": _define_task,
+        "director-loop": _director,
+        "error": _raise,
+        "eval-program": _eval_program,
+        "parallel": _branches,
+        "pmap": _pmap,
+        "race": _branches,
+        "raise": _raise,
+        "retry": _retry,
+        "solve": _solve,
+        "timeout": _timeout,
+    }
+)
+"""By operation, what it does."""
+
+__all__ = ["HIGHER", "OPERATIONS", "defined_name"]

@@ -1,0 +1,394 @@
+"""Procedures and loops that call themselves: how often, and how what they are called with changes on the way.
+
+A parameter that loses an element with each call, or a number that goes towards what the test of the call bounds it by, gives
+the number of rounds. The effects are then those of the paths that go round, times the rounds, and those of the path that
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
+
+from agentflow.core.frozen import frozen
+from agentflow.lang.bounds.cost import FREE, NONE, Cost, Effects
+from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Mark, Parameter, Value, joined, sequence
+from agentflow.lang.ir import Lambda, Var
+from agentflow.lang.syntax import Node
+
+Body: TypeAlias = "Callable[[list[Value]], tuple[Value, Cost]]"
+_PASSES = 4
+_DEEPEST = 8
+
+
+class Scope(Protocol):
+    """The variables that a procedure was created among."""
+
+    def has(self, var: Var) -> bool:
+        """Whether a variable was bound here, or around here."""
+        ...
+
+    def inside(self, outer: Any) -> bool:
+        """Whether this scope is within ``outer``."""
+        ...
+
+
+class Notes(Protocol):
+    """The reasons for which parts have no bound."""
+
+    def noted(self) -> int: ...
+    def forget(self, count: int) -> None: ...
+
+
+class Follower(Protocol):
+    """The analysis that a call is part of."""
+
+    frames: list[Frame]
+    guards: list[Guard]
+
+    @property
+    def notes(self) -> Notes: ...
+    def next_number(self) -> int: ...
+    def loose(self, at: Node, reason: str, cost: Cost) -> Cost: ...
+
+
+@frozen
+class AgainCall:
+    """A call of a procedure from within: what it is called with, and what the tests on the way there say."""
+
+    arguments: Sequence[Value]
+    guards: Sequence[Guard]
+
+
+class Frame:
+    """A procedure that is being followed. ``number`` is its own; ``result`` what calls from within are taken to give."""
+
+    def __init__(self, number: int, code: Lambda, scope: Scope, guards: int) -> None:
+        self.number = number
+        self.code = code
+        self.scope = scope
+        self.result = NEVER
+        self.calls: list[AgainCall] = []
+        self._guards = guards
+
+    def called_again(self, arguments: list[Value], guards: Sequence[Guard]) -> Value:
+        """Note a call from within; gives what it gives."""
+        values = parameter_values(self.code, arguments)
+        if values is None or any(each.never for each in values):
+            return NEVER
+        self.calls.append(AgainCall(values, tuple(guards[self._guards :])))
+        return self.result
+
+
+def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None:
+    """The values of a procedure's parameters, the rest as one list; None if it does not take so many."""
+    count = len(code.params)
+    if code.rest is None:
+        return arguments if len(arguments) == count else None
+    if len(arguments) < count:
+        return None
+    rest = arguments[count:]
+    return [*arguments[:count], sequence(len(rest), joined(rest))]
+
+
+@frozen
+class Rounds:
+    """How often a procedure calls itself at most. ``sure``: in the last round, it takes a path on which it does not."""
+
+    count: Bound
+    sure: bool
+
+
+class Recursion:
+    """A call of a procedure, or of a loop, that may call itself."""
+
+    def __init__(
+        self, interpreter: Follower, at: Node, code: Lambda, scope: Scope, name: str | None, body: Body
+    ) -> None:
+        self._i = interpreter
+        self._at = at
+        self._name = name
+        self._body = body
+        self._frame = Frame(interpreter.next_number(), code, scope, len(interpreter.guards))
+
+    def outcome(self, values: list[Value]) -> tuple[Value, Cost]:
+        """What it gives when called with ``values``, and its effects."""
+        notes = self._i.notes.noted()
+        value, cost = self._pass(values, NEVER)
+        if not self._frame.calls:
+            return value, cost
+        self._i.notes.forget(notes)
+        settled = self._settled(values, value)
+        if settled is None:
+            _, cost = self._pass([FOREIGN] * len(values), FOREIGN)
+            return FOREIGN, self._cost(cost, None)
+        final, result, rounds = settled
+        _, cost = self._pass(final, result)
+        return result, self._cost(cost, rounds)
+
+    # -- passes over the body -------------------------------------------------------------------------------------
+
+    def _pass(self, values: Sequence[Value], result: Value) -> tuple[Value, Cost]:
+        frame = self._frame
+        frame.calls = []
+        frame.result = result
+        self._i.frames.append(frame)
+        try:
+            marked = [
+                replace(each, marks={**each.marks, (frame.number, at): Mark()}) if not each.never else each
+                for at, each in enumerate(values)
+            ]
+            return self._body(marked)
+        finally:
+            self._i.frames.pop()
+
+    def _settled(self, values: list[Value], first: Value) -> tuple[list[Value], Value, Rounds | None] | None:
+        """The parameters and the result over all rounds, and how many those are; None if they do not come to rest.
+
+        Reasons found on the way are dropped.
+        """
+        notes = self._i.notes.noted()
+        result = self._clean(first)
+        general = list(values)
+        value = first
+        for _ in range(_PASSES):
+            before = general, result
+            general = [self._general(at, initial) for at, initial in enumerate(values)]
+            result = self._clean(result.join(value))
+            value, _ = self._pass(general, self._symbolic(result))
+            if before == (general, result):
+                break
+        else:
+            self._i.notes.forget(notes)
+            return None
+        rounds = self._rounds(values)
+        final = [self._final(at, initial, rounds) for at, initial in enumerate(values)]
+        size = self._result_size(first, value, rounds, final)
+        self._i.notes.forget(notes)
+        return final, replace(self._sized(self._clean(result.join(value)), size), source=None), rounds
+
+    def _size_name(self, at: int | str) -> str:
+        return f"\0{self._frame.number}.{at}"
+
+    def _own(self, bound: Bound | None) -> bool:
+        """Whether a bound speaks of sizes of this call."""
+        return bound is not None and any(name.startswith(f"\0{self._frame.number}.") for name in bound.sizes)
+
+    def _unchanged(self, at: int) -> bool:
+        parameter = (self._frame.number, at)
+        return all(call.arguments[at].marks.get(parameter) == Mark() for call in self._frame.calls)
+
+    def _passed(self, at: int) -> list[Value]:
+        return [self._clean(call.arguments[at]) for call in self._frame.calls]
+
+    def _general(self, at: int, initial: Value) -> Value:
+        """A parameter in any round, its size by a name."""
+        if self._unchanged(at):
+            return initial
+        value = joined([initial, *self._passed(at)])
+        size = Bound.size(self._size_name(at)) if initial.length is not None else None
+        whole = initial.whole and all(each.whole for each in self._passed(at))
+        return replace(self._sized(value, size), low=None, high=None, exactly=None, whole=whole)
+
+    def _symbolic(self, result: Value) -> Value:
+        size = Bound.size(self._size_name("result")) if result.length is not None else None
+        return replace(self._sized(result, size), low=None, high=None, exactly=None)
+
+    def _sized(self, value: Value, size: Bound | None) -> Value:
+        if self._own(value.size) or value.size is not None or value.source is not None or size is not None:
+            return replace(value, size=size)
+        return value
+
+    def _final(self, at: int, initial: Value, rounds: Rounds | None) -> Value:
+        """A parameter in any round, its size and range as they are at most."""
+        if self._unchanged(at):
+            return initial
+        general = self._general(at, initial)
+        size = self._grown(initial.length, [each.length for each in self._passed(at)], self._size_name(at), rounds)
+        value = replace(self._sized(general, size), source=initial.source if size is None else general.source)
+        deltas = [self._delta(call, at) for call in self._frame.calls]
+        known = [each for each in deltas if each is not None]
+        if len(known) < len(deltas) or (not initial.whole and initial.high is None):
+            return value
+        low, high = initial.low, initial.high
+        if min(known) < 0:
+            low = None
+        if max(known) > 0:
+            high = high + rounds.count * Bound.of(max(known)) if high is not None and rounds is not None else None
+        return replace(value, low=low, high=high)
+
+    def _grown(
+        self, initial: Bound | None, sizes: Sequence[Bound | None], name: str, rounds: Rounds | None
+    ) -> Bound | None:
+        """How large something gets that is ``initial`` at first and, from a round to the next, what ``sizes`` say of ``name``."""
+        if initial is None:
+            return None
+        growth, other = ZERO, initial
+        for size in sizes:
+            parts = None if size is None else size.without(name)
+            if parts is None or self._own(parts[1]):
+                return None
+            factor, rest = parts
+            if factor == ONE:
+                growth = growth.join(rest)
+            elif factor == ZERO:
+                other = other.join(rest)
+            else:
+                return None
+        if growth == ZERO:
+            return other
+        return None if rounds is None else other + rounds.count * growth
+
+    def _result_size(self, first: Value, value: Value, rounds: Rounds | None, final: Sequence[Value]) -> Bound | None:
+        base = first.length
+        if base is None or self._own(base):
+            return None
+        replaced = {self._size_name(at): each.length for at, each in enumerate(final) if each.length is not None}
+        size = value.length
+        if size is not None:
+            size = size.replaced(replaced)
+        return self._grown(base, [size], self._size_name("result"), rounds)
+
+    def _clean(self, value: Value, depth: int = 0) -> Value:
+        """``value`` for another round: without where it came from, and without procedures that see this round's variables."""
+        inside = frozenset(each for each in value.procedures if _sees(each, self._frame.scope))
+        if depth > _DEEPEST:
+            return FOREIGN if value.holds_procedures else DATA
+        return replace(
+            value,
+            procedures=value.procedures - inside,
+            foreign=value.foreign or bool(inside),
+            item=None if value.item is None else self._clean(value.item, depth + 1),
+            fields=None
+            if value.fields is None
+            else {key: self._clean(each, depth + 1) for key, each in value.fields.items()},
+            marks={key: mark for key, mark in value.marks.items() if depth == 0 and key[0] < self._frame.number},
+            length_of={},
+        )
+
+    # -- rounds ---------------------------------------------------------------------------------------------------
+
+    def _delta(self, call: AgainCall, at: int) -> int | None:
+        mark = call.arguments[at].marks.get((self._frame.number, at))
+        return None if mark is None else mark.delta
+
+    def _rounds(self, values: Sequence[Value]) -> Rounds | None:
+        """How often it calls itself, by the first parameter that tells, or one that gives a number."""
+        calls = self._frame.calls
+        if not calls:
+            return Rounds(ZERO, sure=True)
+        known = [each for at, initial in enumerate(values) if (each := self._measure(at, initial)) is not None]
+        numbers = [each for each in known if each.count.number is not None]
+        return (numbers or known or [None])[0]
+
+    def _measure(self, at: int, initial: Value) -> Rounds | None:
+        calls, parameter = self._frame.calls, (self._frame.number, at)
+        marks = [call.arguments[at].marks.get(parameter) for call in calls]
+        known = [mark for mark in marks if mark is not None]
+        if len(known) < len(marks):
+            return None
+        if all(mark.drop >= 1 for mark in known):
+            length = initial.length
+            if length is None or length.terms is None:
+                return None
+            return Rounds(length, sure=all(_has_elements(call, parameter) for call in calls))
+        deltas = [mark.delta for mark in known if mark.delta is not None]
+        if len(deltas) < len(known):
+            return None
+        if max(deltas) < 0 or min(deltas) > 0:
+            step = min(map(abs, deltas))
+            counts = [self._towards(call, parameter, initial, deltas) for call in calls]
+            found = [each for each in counts if each is not None]
+            if len(found) < len(counts):
+                return None
+            most = found[0]
+            for each in found[1:]:
+                most = most.join(each)
+            if most.number is not None and step > 1:
+                most = Bound.of(-(-most.number // step))
+            return None if self._own(most) or most.terms is None else Rounds(most, sure=True)
+        return None
+
+    def _towards(self, call: AgainCall, parameter: Parameter, initial: Value, deltas: Sequence[int]) -> Bound | None:
+        """How many rounds a counter has until the test before a call is false."""
+        down = deltas[0] < 0
+        for guard in call.guards:
+            mark = guard.marks.get(parameter)
+            if mark is None or mark.delta is None:
+                continue
+            bound, ahead = guard.bound, mark.delta
+            if down and guard.relation in ("above", "least") and bound.low is not None:
+                if initial.high is not None:
+                    distance = _distance(initial.high, bound.low - ahead)
+                    return distance + (ONE if guard.relation == "least" else ZERO)
+            elif not down and guard.relation in ("below", "most") and bound.high is not None:
+                if initial.low is not None and not self._own(bound.high):
+                    distance = _distance(bound.high, initial.low + ahead)
+                    return distance + (ONE if guard.relation == "most" else ZERO)
+            elif guard.relation == "not" and {*deltas} in ({1}, {-1}) and initial.whole and self._steady(guard):
+                start, end = (bound, initial) if down else (initial, bound)
+                ordered = _surely_below(bound, initial, ahead) if down else _surely_below(initial, bound, -ahead)
+                known = bound.whole and ordered and start.low is not None and end.high is not None
+                if known and start.low is not None and end.high is not None and not self._own(end.high):
+                    return _distance(end.high, start.low + (-ahead if down else ahead))
+        return None
+
+    def _steady(self, guard: Guard) -> bool:
+        """Whether the bound of a guard is the same in all rounds."""
+        if guard.steady is None:
+            return False
+        positions = {var: at for at, var in enumerate(self._frame.code.params)}
+        return all(
+            self._unchanged(positions[var]) if var in positions else self._frame.scope.has(var) for var in guard.steady
+        )
+
+    # -- cost -----------------------------------------------------------------------------------------------------
+
+    def _cost(self, cost: Cost, rounds: Rounds | None) -> Cost:
+        once: dict[Any, Effects] = {}
+        round_: dict[Any, Effects] = {}
+        many = NONE
+        for key, effects in cost.paths.items():
+            times = dict(key).get(self._frame.number, 0)
+            rest = tuple(each for each in key if each[0] != self._frame.number)
+            if times > 1:
+                many = many.join(effects)
+            where = once if times == 0 else round_
+            where[rest] = where[rest].join(effects) if rest in where else effects
+        last = Cost(once) if once else FREE
+        going = Cost(round_) if round_ else FREE
+        who = f"'{self._name}'" if self._name else "the loop"
+        if any(dict(key).get(self._frame.number, 0) > 1 for key in cost.paths):
+            reason = f"{who} calls itself more than once on its way"
+            return self._i.loose(self._at, reason, last.otherwise(going))
+        if rounds is None:
+            reason = f"{who} calls itself, and nothing that it is called with gets smaller"
+            return self._i.loose(self._at, reason, going).then(last)
+        return going.times(rounds.count).then(last if rounds.sure else last.otherwise(going))
+
+
+def _has_elements(call: AgainCall, parameter: Parameter) -> bool:
+    return any(guard.relation == "longer" and parameter in guard.marks for guard in call.guards)
+
+
+def _distance(high: Bound, low: float) -> Bound:
+    if low < 0:
+        return high + Bound.of(-low)
+    return Bound.of(max(0, high.number - low)) if high.number is not None else high
+
+
+def _surely_below(a: Value, b: Value, by: int) -> bool:
+    """Whether ``a`` is at most ``b + by``."""
+    return a.high is not None and a.high.number is not None and b.low is not None and a.high.number <= b.low + by
+
+
+def _sees(procedure: Any, outer: Scope) -> bool:
+    """Whether a procedure was created within a call of one that was created in ``outer``."""
+    scope = getattr(procedure, "scope", None)
+    return scope is not None and scope is not outer and scope.inside(outer)
+
+
+__all__ = ["Frame", "Recursion", "parameter_values"]

@@ -1,0 +1,253 @@
+"""What is known of a value before a program runs: the procedures it may be, how long, how large, which texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from typing import Any, Protocol, TypeAlias, cast
+
+from agentflow.core.frozen import frozen
+from agentflow.core.records import is_dict
+from agentflow.core.shared_list import as_list
+from agentflow.core.values import Symbol
+from agentflow.lang.bounds.polynomial import ZERO, Bound
+
+Parameter: TypeAlias = tuple[int, int]
+"""A parameter of a procedure that is being followed: the number of the call, and its position."""
+
+_MOST_PROCEDURES = 12
+_MOST_TEXTS = 24
+_DEEPEST = 8
+
+
+class Procedure(Protocol):
+    """A procedure that a value may be."""
+
+
+@frozen
+class Mark:
+    """How a value came from a parameter: a list without its first ``drop`` elements, or a number and ``delta`` more."""
+
+    drop: int = 0
+    delta: int | None = 0
+
+
+@frozen
+class Value:
+    """What a value may be.
+
+    ``procedures`` are those of this text that it may be; ``foreign``: it may be or hold procedures from elsewhere. ``texts``
+    are the strings and symbols that it may be, None for any. ``size`` is the most elements of a list, None if unknown;
+    ``item`` what its elements may be; ``fields`` those of a dict whose keys are constants. A number is from ``low`` to
+    ``high``, and has no fraction if it is ``whole``; ``exactly`` is an integer that is written out. ``source`` names data that comes from outside, after which the
+    sizes of its parts are called. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
+    """
+
+    procedures: frozenset[Any] = frozenset()
+    foreign: bool = False
+    texts: frozenset[str] | None = frozenset()
+    size: Bound | None = None
+    item: Value | None = None
+    fields: Mapping[str, Value] | None = None
+    low: float | None = None
+    high: Bound | None = None
+    whole: bool = False
+    exactly: int | None = None
+    source: str | None = None
+    marks: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
+    length_of: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
+    never: bool = False
+
+    @property
+    def length(self) -> Bound | None:
+        """The most elements it has, by the name of where it comes from if need be."""
+        if self.size is not None or self.source is None:
+            return self.size
+        return Bound.size(f"len({self.source})")
+
+    @property
+    def holds_procedures(self) -> bool:
+        """Whether it is, or has within it, any procedure."""
+        if self.foreign or self.procedures:
+            return True
+        parts = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
+        return any(part.holds_procedures for part in parts)
+
+    def element(self) -> Value:
+        """What its elements may be, or the values of its keys."""
+        within = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
+        if within:
+            return joined(within)
+        source = f"{self.source}.*" if self.source is not None else None
+        return Value(foreign=self.foreign, texts=None, source=source)
+
+    def part(self, key: str) -> Value:
+        """What the value of ``key`` may be; nil if it may be missing."""
+        if self.fields is not None:
+            return self.fields.get(key, NIL)
+        if self.item is not None:
+            return self.item.join(NIL)
+        source = f"{self.source}.{key}" if self.source is not None else None
+        return Value(foreign=self.foreign, texts=None, source=source)
+
+    def plain(self) -> Value:
+        """The same without what is said of its form: only which procedures and texts are in it."""
+        whole = self if not (self.fields or self.item) else joined([self.shapeless(), self.element().plain()])
+        return whole.shapeless()
+
+    def shapeless(self) -> Value:
+        """The same without its parts and sizes."""
+        return Value(procedures=self.procedures, foreign=self.foreign, texts=self.texts)
+
+    def unmarked(self) -> Value:
+        """The same without where it came from."""
+        return replace(self, marks={}, length_of={}) if self.marks or self.length_of else self
+
+    def join(self, other: Value, depth: int = 0) -> Value:
+        """What either of both may be."""
+        if self is other or other.never:
+            return self
+        if self.never:
+            return other
+        procedures = self.procedures | other.procedures
+        foreign = self.foreign or other.foreign
+        if len(procedures) > _MOST_PROCEDURES or (depth > _DEEPEST and _any_procedures(self, other)):
+            procedures, foreign = frozenset[Any](), True
+        texts = None if self.texts is None or other.texts is None else self.texts | other.texts
+        if texts is not None and len(texts) > _MOST_TEXTS:
+            texts = None
+        left, right = self.length, other.length
+        size = left.join(right) if left is not None and right is not None else None
+        item, fields = (None, None) if depth > _DEEPEST else _parts(self, other, depth + 1)
+        number = self.high is not None and other.high is not None
+        return Value(
+            procedures=procedures,
+            foreign=foreign,
+            texts=texts,
+            size=size,
+            item=item,
+            fields=fields,
+            low=None if self.low is None or other.low is None else min(self.low, other.low),
+            high=self.high.join(other.high) if number and self.high and other.high else None,
+            whole=self.whole and other.whole,
+            exactly=self.exactly if self.exactly == other.exactly else None,
+            source=self.source if self.source == other.source else None,
+            marks=_common(self.marks, other.marks),
+            length_of=_common(self.length_of, other.length_of),
+        )
+
+
+def _any_procedures(*values: Value) -> bool:
+    return any(each.holds_procedures for each in values)
+
+
+def _parts(a: Value, b: Value, depth: int) -> tuple[Value | None, Mapping[str, Value] | None]:
+    if a.fields is not None and b.fields is not None:
+        keys = a.fields.keys() | b.fields.keys()
+        return None, {key: a.fields.get(key, NIL).join(b.fields.get(key, NIL), depth) for key in sorted(keys)}
+    empty = [each for each in (a, b) if each.size == ZERO]
+    if empty:
+        other = b if empty[0] is a else a
+        return other.item, other.fields
+    known = (a.item is not None or a.fields is not None, b.item is not None or b.fields is not None)
+    if known == (False, False):
+        return None, None
+    if all(known) or _any_procedures(a, b):
+        return a.element().join(b.element(), depth), None
+    return None, None
+
+
+def _common(a: Mapping[Parameter, Mark], b: Mapping[Parameter, Mark]) -> Mapping[Parameter, Mark]:
+    if not a or not b:
+        return {}
+    return {
+        key: Mark(min(mark.drop, b[key].drop), mark.delta if mark.delta == b[key].delta else None)
+        for key, mark in a.items()
+        if key in b
+    }
+
+
+def joined(values: Iterable[Value]) -> Value:
+    """What any of ``values`` may be; never anything if there are none."""
+    whole = NEVER
+    for each in values:
+        whole = whole.join(each)
+    return whole
+
+
+def constant(value: Any, depth: int = 0) -> Value:
+    """What is known of a value that is there."""
+    if isinstance(value, bool) or value is None:
+        return PLAIN
+    if isinstance(value, int | float):
+        whole = isinstance(value, int)
+        if value != value:
+            return Value()
+        return Value(low=value, high=Bound.of(value), whole=whole, exactly=value if isinstance(value, int) else None)
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, Symbol):
+        return text(value.name)
+    if depth > _DEEPEST:
+        return FOREIGN
+    elements = as_list(value)
+    if elements is not None:
+        items = joined(constant(each, depth + 1) for each in elements[:_SAMPLE])
+        more = len(elements) > _SAMPLE
+        return sequence(len(elements), FOREIGN if more else items)
+    if is_dict(value) and all(isinstance(key, str) for key in value):
+        entries = cast("Mapping[str, Any]", value)
+        return Value(
+            size=Bound.of(len(entries)), fields={key: constant(each, depth + 1) for key, each in entries.items()}
+        )
+    return FOREIGN
+
+
+_SAMPLE = 200
+"""Elements of a list among the bindings that are looked at; of a longer one, any element may be anything."""
+
+
+def text(*texts: str) -> Value:
+    """One of ``texts``."""
+    return Value(texts=frozenset(texts))
+
+
+def sequence(size: float | Bound | None, item: Value) -> Value:
+    """A list of at most ``size`` elements."""
+    return Value(size=Bound.of(size) if isinstance(size, int | float) else size, item=item)
+
+
+def number(low: float | None, high: Bound | None, *, whole: bool) -> Value:
+    """A number between both, None for no bound."""
+    return Value(low=low, high=high, whole=whole)
+
+
+NEVER = Value(never=True)
+"""Of an expression that does not come back."""
+PLAIN = Value()
+"""A value that is neither a text nor a list nor a procedure."""
+NIL = Value(size=ZERO)
+TEXT = Value(texts=None)
+"""Any text."""
+DATA = Value(texts=None)
+"""Data without procedures, of any form."""
+FOREIGN = Value(foreign=True, texts=None)
+"""Anything at all, procedures from elsewhere too."""
+
+__all__ = [
+    "DATA",
+    "FOREIGN",
+    "NEVER",
+    "NIL",
+    "PLAIN",
+    "TEXT",
+    "Mark",
+    "Parameter",
+    "Procedure",
+    "Value",
+    "constant",
+    "joined",
+    "number",
+    "sequence",
+    "text",
+]

@@ -1,0 +1,114 @@
+"""Made-up programs with many effects: what runs is never more than what was said before it ran.
+
+    python tests/lang/bounds_fuzz.py --count 100000
+
+Each program is made from its number, so a failure is repeated with ``--first N --count 1``. Programs run over lists of
+several lengths; a run that fails or meets its limits counts with the effects it had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from agentflow.core.effects import ToolCall
+from agentflow.core.errors import AgentflowError
+from agentflow.core.limits import Limits
+from agentflow.core.results import TaskResult
+from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import analyse
+from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
+from tests.support.world import World
+
+LIMITS = Limits(steps=4_000, wall_s=2.0, depth=300, collection=2_000, string=20_000, branches=200, effects=300)
+SIZES = ((0, 0), (1, 3), (4, 2))
+"""The lengths of the two lists, run by run."""
+ANSWERS = 3
+"""How many numbers a tool answers with."""
+
+
+def _weights(kind: str, name: str, templates: Any) -> dict[str, float]:
+    return {"calls": 1} if kind in ("tool", "any") else {}
+
+
+def _answer(arguments: dict[str, Any]) -> TaskResult:
+    return TaskResult.of("numbers", parsed_content=list(range(ANSWERS)))
+
+
+def bounds(text: str) -> Analysis:
+    """What is said of a program before it runs."""
+    world = World(dict.fromkeys(TOOLS, _answer))
+    analyzer, tree = analyse(text, names=world, limits=LIMITS, env_names=LISTS)
+    return analyse_bounds(analyzer, tree, _weights, sources=LISTS)
+
+
+async def effects(text: str, lengths: tuple[int, int]) -> int:
+    """How many tools a run calls, however it ends."""
+    world = World(dict.fromkeys(TOOLS, _answer))
+    env = SexpEnvironment({name: list(range(length)) for name, length in zip(LISTS, lengths, strict=True)})
+    with contextlib.suppress(AgentflowError):
+        await world.run(text, env, limits=LIMITS)
+    return sum(isinstance(each, ToolCall) for each in world.effects)
+
+
+async def check(number: int) -> tuple[str, str | None]:
+    """How the bound of a program compares with its runs (``exact``, ``over`` or ``unbounded``), and what is wrong."""
+    text = effectful_program(random.Random(number))
+    try:
+        said = bounds(text)
+    except AgentflowError:
+        return "refused", None
+    outcome = "exact"
+    most = said.bound("calls")
+    for lengths in SIZES:
+        sizes = {name: ANSWERS for name in most.sizes}
+        sizes |= {f"len({name})": length for name, length in zip(LISTS, lengths, strict=True)}
+        bound = most.at(sizes)
+        if bound is None:
+            return (
+                "unbounded" if said.unbounded else "no reason",
+                None if said.unbounded else f"#{number} gives no reason",
+            )
+        ran = await effects(text, lengths)
+        if ran > bound:
+            return "below", f"#{number}: {ran} calls, and at most {bound} ({most}) were said, lengths {lengths}\n{text}"
+        if ran < bound:
+            outcome = "over"
+    return outcome, None
+
+
+async def _main(first: int, count: int) -> int:
+    outcomes: collections.Counter[str] = collections.Counter()
+    broken = 0
+    began = time.process_time()
+    for number in range(first, first + count):
+        try:
+            outcome, wrong = await asyncio.wait_for(check(number), 20)
+        except Exception as error:
+            outcome, wrong = "crashed", f"#{number}: {type(error).__name__}: {error}"
+        outcomes[outcome] += 1
+        if wrong is not None:
+            broken += 1
+            print(wrong)
+            if broken >= 10:
+                break
+    print(dict(outcomes), f"{broken} broken, {time.process_time() - began:.1f} s")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=2_000)
+    options = parser.parse_args()
+    sys.exit(asyncio.run(_main(options.first, options.count)))

@@ -1,0 +1,264 @@
+"""What is said of programs before they run is never less than what they do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.names import NameInfo
+from agentflow.core.values import Symbol
+from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
+from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.primitives import RULES, given
+from agentflow.lang.bounds.values import Value, constant
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.program import analyse
+from agentflow.tasks.registry import CompiledTemplate, prepare_definition
+from tests.lang.bounds_fuzz import check
+from tests.support.world import World
+
+_TASKS = ("ask", "grade", "plan")
+_GIVEN = ("files", "other", "n", "f")
+
+
+class _Names:
+    def describe(self, name: str) -> NameInfo | None:
+        kind = "task" if name in _TASKS else "tool" if name == "look" else None
+        return None if kind is None else NameInfo(kind, None, open=True)
+
+    def prepare(self, fields: Any) -> CompiledTemplate:
+        return prepare_definition(fields)
+
+    def known_names(self) -> list[str]:
+        return [*_TASKS, "look"]
+
+
+def _weights(kind: str, name: str, templates: Any) -> dict[str, float]:
+    return {"task": {"calls": 1.0}, "tool": {"tools": 1.0}, "any": {"calls": 1.0, "tools": 1.0}}.get(kind, {})
+
+
+def said(text: str, **bindings: Any) -> Analysis:
+    """The analysis of a text in a world of three tasks and a tool."""
+    analyzer, tree = analyse(text, names=_Names(), env_names=_GIVEN)
+    return analyse_bounds(analyzer, tree, _weights, sources=_GIVEN, bindings=bindings)
+
+
+EXACT = [
+    ("(ask (x 1))", "1"),
+    ("(list (ask (x 1)) (ask (x 2)))", "2"),
+    ("(map (lambda (f) (ask (x f))) files)", "len(files)"),
+    ("(pmap (lambda (f) (begin (ask (x f)) (grade (x f)))) files 4)", "2*len(files)"),
+    ("(map (lambda (f) (map (lambda (g) (ask (x g))) other)) files)", "len(files)*len(other)"),
+    ("(if (look (x 1)) (ask (x 1)) (list (ask (x 1)) (ask (x 2))))", "2"),
+    ("(cond ((look (x 1)) (ask (x 1))) ((ask (x 2)) 1) (else (grade (x 1))))", "2"),
+    ("(retry 3 (ask (x 1)))", "3"),
+    ("(loop 4 (ask (x 1)))", "4"),
+    ("(try (ask (x 1)) (catch (e) (ask (x 2))) (finally (ask (x 3))))", "3"),
+    ("(reduce (lambda (a x) (ask (x x))) 0 files)", "len(files)"),
+    ("(filter (lambda (x) (ask (x x))) (append files files (list 1)))", "1 + 2*len(files)"),
+    ("(map (lambda (s) (ask (x s))) (get-field (value-of (plan (x 1))) 'steps))", "1 + len(plan.steps)"),
+    ("(define (c f g) (lambda (x) (f (g x)))) ((c (lambda (x) (ask (x x))) (lambda (x) (grade (x x)))) 1)", "2"),
+    ('((get {"a" (lambda (x) (ask (x x))) "b" (lambda (x) 1)} "a") 1)', "1"),
+    ("(define (go xs) (if (null? xs) 0 (begin (ask (x 1)) (go (rest xs))))) (go files)", "len(files)"),
+    (
+        "(define (go xs) (if (pair? xs) (cons (ask (x 1)) (go (rest xs))) (list))) (map (lambda (r) (ask (x r))) (go '(1 2)))",
+        "4",
+    ),
+    ("(let go ((i 0) (acc (list))) (if (< i 5) (go (+ i 1) (cons i acc)) (map (lambda (r) (ask (x r))) acc)))", "5"),
+    ("(let go ((i 0)) (if (= i (length files)) 1 (begin (ask (x i)) (go (+ i 1)))))", "len(files)"),
+    ("(define (down n) (if (> n 0) (begin (ask (x n)) (down (- n 2))) 0)) (down 9)", "5"),
+    ("(do ((i 0 (+ i 1))) ((>= i 7) 3) (ask (x i)))", "7"),
+    ("(let go ((i 0)) (unless (> i (min n 3)) (ask (x i)) (go (+ i 1))))", "4"),
+    (
+        "(define (a xs) (if (null? xs) 0 (b (rest xs)))) (define (b xs) (begin (ask (x 1)) (a xs))) (a files)",
+        "len(files)",
+    ),
+    ("(apply (lambda (a b) (ask (x a))) (list 1 2))", "1"),
+    ("(define f2 (case-lambda ((a) (ask (x a))) ((a b) (ask (x b))))) (f2 1)", "1"),
+    (
+        "(director-evaluator-loop (max-iterations 3) (initial-director-input 1) (director (lambda (i n) (plan (x i))))"
+        " (executor (lambda (p i) (ask (x p)))) (evaluator (lambda (r p i) (grade (x r))))"
+        " (controller (lambda (f p r i) (list 'continue 1))))",
+        "9",
+    ),
+    ("(define (spin n) (spin n)) 1", "0"),
+    ("(let spin ((i 0)) (spin (+ i 1)))", "0"),
+]
+
+
+@pytest.mark.parametrize(("text", "bound"), EXACT)
+def test_task_shaped_programs_are_bounded_exactly(text: str, bound: str) -> None:
+    """Sequences, choices, maps, loops and recursion over lists and counters have the bound that one would write down."""
+    assert str(said(text).bound("calls")) == bound
+
+
+UNSEEN = [
+    ("(f 1)", "a binding that is a procedure"),
+    ("(map f files)", "a binding given to a primitive"),
+    ("((first files) 1)", "a procedure in a binding"),
+    ("(try (raise f) (catch (e) ((get-field e 'value) 1)))", "the value of a caught error"),
+    ('((eval-program "(lambda (x) x)") 1)', "a value of eval-program"),
+    ('((get-field (solve "write") \'parsedContent) 1)', "a value of solve"),
+    ("((value-of (call-workflow other)) 1)", "a value of a workflow"),
+    ("((value-of (look (x 1))) 1)", "a value of a tool"),
+    ("(define g (lambda (x) 1)) (set! g f) (g 1)", "a variable that is set"),
+    ("(let ((g (lambda (x) 1))) (set! g f) (g 1))", "a local variable that is set"),
+    ("(define g (lambda (x) 1)) (if f (define g f)) (g 1)", "a variable that is defined twice"),
+]
+
+
+@pytest.mark.parametrize(("text", "way"), UNSEEN)
+def test_a_procedure_from_elsewhere_has_no_bound(text: str, way: str) -> None:
+    """Whatever way a procedure comes in by that is not of the text: a call of it counts as unbounded, and says where."""
+    analysis = said(text)
+    assert analysis.bound("calls") == UNBOUNDED, way
+    assert analysis.unbounded
+    assert all(each.span.end > each.span.start for each in analysis.unbounded)
+
+
+ENDLESS = [
+    "(define (go x) (if (value-of (ask (x 1))) 1 (go x))) (go 1)",
+    "(define (go xs) (begin (ask (x 1)) (go (cons 1 xs)))) (go files)",
+    "(define (go n) (if (= n 0) 0 (begin (ask (x 1)) (go (- n 1))))) (go 2.5)",
+    "(define (go n) (if (= n 0) 0 (begin (ask (x 1)) (go (- n 2))))) (go 9)",
+    "(let go ((i 0)) (if (= i (random 9)) 0 (begin (ask (x 1)) (go (+ i 1)))))",
+    "(let go ((i 0) (m 9)) (if (< i m) (begin (ask (x 1)) (go (+ i 1) (+ m 1)))))",
+    "(define (go xs k) (if (null? xs) 0 (begin (ask (x 1)) (go (k) (lambda () xs))))) (go '(1) (lambda () '(1)))",
+    "(while (ask (x 1)) 1)",
+    "(define (both n) (if (> n 0) (list (ask (x 1)) (both (- n 1)) (both (- n 1))))) (both 5)",
+    "(loop (value-of (ask (x 1))) (grade (x 1)))",
+    "((lambda (y) (y y)) (lambda (y) (begin (ask (x 1)) (y y))))",
+]
+
+
+@pytest.mark.parametrize("text", ENDLESS)
+def test_what_may_go_on_for_ever_has_no_bound(text: str) -> None:
+    """Recursion without a measure, a counter that may step over its end, a bound that runs away: none is bounded."""
+    analysis = said(text)
+    assert analysis.bound("calls") == UNBOUNDED
+    assert analysis.unbounded
+
+
+def test_a_name_that_data_gives_is_one_call_of_anything() -> None:
+    """An operator computed from an answer may name anything granted: that is one call, and its span is told."""
+    analysis = said("(let ((g (value-of (ask (x 1))))) (g (x 1)))")
+    assert (str(analysis.bound("calls")), str(analysis.bound("tools"))) == ("2", "1")
+    assert len(analysis.by_data) == 1
+
+
+def test_bindings_that_are_there_are_looked_at() -> None:
+    """The length of a list among the bindings is a number; what is written in it is known."""
+    text = "(map (lambda (f) (ask (x f))) files)"
+    assert str(said(text, files=["a", "b"]).bound("calls")) == "2"
+    assert said("(map (lambda (g) (g (x 1))) files)", files=["ask", "look"]).reaches == {
+        ("task", "ask"),
+        ("tool", "look"),
+    }
+
+
+def test_width_is_what_runs_at_once() -> None:
+    """Branches side by side add up, one after the other they do not, and a limit of pmap holds."""
+    widths = {
+        "(list (ask (x 1)) (ask (x 2)))": "1",
+        "(parallel (ask (x 1)) (list (ask (x 2)) (ask (x 3))))": "2",
+        "(pmap (lambda (f) (parallel (ask (x 1)) (ask (x f)))) files 4)": "8",
+        "(pmap (lambda (f) (ask (x f))) files)": "len(files)",
+    }
+    assert {text: str(said(text).bound("width")) for text in widths} == widths
+
+
+def test_a_hostile_text_ends_the_analysis() -> None:
+    """A text that would be followed for ever is given up, and says so."""
+    levels = " ".join(f"(define (g{i} x) (list (g{i + 1} x) (g{i + 1} x) (g{i + 1} x)))" for i in range(60))
+    analysis = said(f"{levels} (define (g60 x) (ask (x x))) (g0 1)")
+    assert analysis.bound("calls") == UNBOUNDED
+    assert "took too long" in analysis.unbounded[0].reason
+
+
+def test_every_word_of_a_primitive_has_its_rule() -> None:
+    """A primitive's size is a word that is known, and each word is some primitive's."""
+    words = {each.size for each in PRIMITIVES.values() if each.size}
+    assert words == set(RULES)
+
+
+def _covers(said: Value, value: Any) -> bool:
+    """Whether ``value`` is one of what ``said`` says."""
+    if said.never:
+        return False
+    if isinstance(value, str | Symbol):
+        return said.texts is None or str(value) in said.texts
+    if isinstance(value, bool) or value is None:
+        return True
+    if isinstance(value, int | float):
+        above = said.low is None or value >= said.low
+        below = said.high is None or said.high.number is None or value <= max(said.high.number, 0)
+        return above and below and (not said.whole or isinstance(value, int))
+    length = said.length
+    if length is not None and length.number is not None and len(value) > length.number:
+        return False
+    if isinstance(value, dict):
+        return all(_covers(said.part(str(key)), each) for key, each in value.items())
+    return all(_covers(said.element(), each) for each in value)
+
+
+async def test_what_is_said_of_a_primitive_covers_what_it_gives() -> None:
+    """For every primitive without procedures: its result is among what is said of it, whatever its arguments."""
+    rng, world, seen = random.Random(3), World({}), set[str]()
+    values = [
+        "0",
+        "1",
+        "3",
+        "-2",
+        "2.5",
+        "'()",
+        "'(1 2 3)",
+        "'((1 2) (3 4))",
+        '"a"',
+        '"b,c"',
+        '{"a" 1}',
+        '{"b" (list 1)}',
+        "'b",
+    ]
+    pure = [each for each in PRIMITIVES.values() if each.size and not each.is_async and each.name != "gensym"]
+    for _ in range(40 * len(pure)):
+        primitive = rng.choice(pure)
+        least, most = primitive.arity
+        count = rng.randint(least, least + 2 if most is None else most)
+        texts = [rng.choice(values) for _ in range(count)]
+        try:
+            result = await world.run(f"({primitive.name} {' '.join(texts)})")
+            given_values = [constant(await world.run(text)) for text in texts]
+        except AgentflowError:
+            continue
+        seen.add(primitive.size)
+        assert _covers(given(primitive.size, given_values), result), (primitive.name, texts, result)
+    assert len(seen) > 25
+
+
+def test_polynomials() -> None:
+    """Sums and products are exact, a join is above both, sizes are filled in, and text is readable."""
+    files, other = Bound.size("len(files)"), Bound.size("len(other)")
+    assert str((files + Bound.of(2)) * files) == "2*len(files) + len(files)^2"
+    assert (files * Bound.of(3)).join(files + other).terms == {("len(files)",): 3, ("len(other)",): 1}
+    assert (files * other + Bound.of(1)).at({"len(files)": 2, "len(other)": 5}) == 11
+    assert ZERO * UNBOUNDED == ZERO
+    assert (files + UNBOUNDED).at({"len(files)": 1}) is None
+    assert str(Bound.of(1200) * files + Bound.of(0.25)) == "0.25 + 1,200*len(files)"
+
+
+async def test_made_up_programs_never_do_more_than_was_said() -> None:
+    """Of random programs with loops, recursion, closures, errors, set! and eval-program none calls more tools than said."""
+    outcomes = [await check(number) for number in range(150)]
+    assert not [wrong for _, wrong in outcomes if wrong is not None]
+    assert sum(outcome == "exact" for outcome, _ in outcomes) > 50
+
+
+@pytest.mark.slow
+async def test_many_made_up_programs_never_do_more_than_was_said() -> None:
+    """The same of two thousand others."""
+    for number in range(1_000_000, 1_002_000):
+        _, wrong = await check(number)
+        assert wrong is None
