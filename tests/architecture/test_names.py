@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import agentflow
 import agentflow.errors
@@ -19,6 +21,17 @@ def test_public_names_are_sorted_few_and_real() -> None:
         value = getattr(agentflow, name)
         if name != "Event":
             assert value.__doc__, f"{name} has no docstring"
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """The stub beside ``agentflow/__init__.py`` imports each public name from where it is loaded, and no other."""
+    stub = ast.parse(Path(agentflow.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    stated = {alias.asname: (node.module, alias.name) for node in imports for alias in node.names}
+    loaded = {
+        name: (f"agentflow.{module}", name) for module, names in agentflow._NAMES.items() for name in names.split()
+    }
+    assert stated == loaded and sorted(loaded) == agentflow.__all__
 
 
 def test_every_event_is_public() -> None:
@@ -41,9 +54,11 @@ def test_the_fixed_names_are_there() -> None:
 def test_importing_agentflow_is_light() -> None:
     """`import agentflow` loads no SDK, no terminal library and takes under 200 ms of CPU."""
     code = (
-        "import sys, time; t = time.process_time(); import agentflow; spent = time.process_time() - t\n"
+        "import sys, time; before = set(sys.modules)\n"
+        "t = time.process_time(); import agentflow; spent = time.process_time() - t\n"
         "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp'} & set(sys.modules)\n"
         "assert not heavy, heavy\nassert spent < 0.2, spent\n"
+        "assert not {'typing', 'asyncio'} & (set(sys.modules) - before)\n"
         "from agentflow import AgentFlow\n"
         "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
