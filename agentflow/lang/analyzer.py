@@ -94,6 +94,11 @@ class Analyzer(Naming):
             self.globals_defined.setdefault(name, 0)
         if DEFINE in self.source.text:
             self.own.update(defined_tasks(forms))
+        return self.forms_of_program(forms, scope)
+
+    def forms_of_program(self, forms: Sequence[Node], scope: Scope | None = None) -> ir.Seq:
+        """Forms of a program whose definitions have been noted."""
+        scope = scope or Scope(None, self.main)
         items: list[IR] = []
         try:
             for form in forms:
@@ -105,7 +110,7 @@ class Analyzer(Naming):
             self.finish()
         except TooManyErrors:
             pass
-        return ir.Seq(forms[-1], items)
+        return ir.Seq(forms[-1] if forms else Form([], 0, 0), items)
 
     # -- expressions ----------------------------------------------------------------------------------------------
 
@@ -406,9 +411,9 @@ class Analyzer(Naming):
         required, rest = self.parameters(params)
         made = ir.Lambda(node, name, [], None, ir.Const(node, None), function, self_var)
         self.lambdas.append(made)
-        made.params = [self.var(each.name, inner) for each in required]
+        made.params = [self.var(each.name, inner, each) for each in required]
         if rest is not None:
-            made.rest = self.var(rest.name, inner)
+            made.rest = self.var(rest.name, inner, rest)
         if self_var is not None:
             self_var.value = made
         if self_global is not None:

@@ -8,8 +8,9 @@ are not written out are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 from agentflow.core.context import CONTEXT_KEYS
@@ -38,63 +39,124 @@ class Finding:
     caught: bool
 
 
+@dataclass(slots=True)
+class Suspects:
+    """What there is to judge in a program or a part of one, each with whether the program may go on if it fails."""
+
+    names: list[tuple[Node, str, bool, bool]] = field(default_factory=list[tuple[Node, str, bool, bool]])
+    """Free names, and whether they are operators."""
+    primitives: list[tuple[ir.PrimCall, bool]] = field(default_factory=list[tuple[ir.PrimCall, bool]])
+    effects: list[tuple[ir.EffectCall, bool]] = field(default_factory=list[tuple[ir.EffectCall, bool]])
+    calls: list[tuple[ir.Call, bool]] = field(default_factory=list[tuple[ir.Call, bool]])
+    assigned: list[tuple[ir.SetGlobal, bool]] = field(default_factory=list[tuple[ir.SetGlobal, bool]])
+
+
+def suspects(tree: IR) -> Suspects:
+    """Visit all that may run; an operand that would be read in two ways only as the one that is sure."""
+    found = Suspects()
+    pending: list[tuple[Any, bool]] = [(tree, False)]
+    while pending:
+        node, caught = pending.pop()
+        if isinstance(node, ir.Call):
+            found.calls.append((node, caught))
+            if isinstance(node.operator, ir.Unknown):
+                found.names.append((node.operator.at, node.operator.name, caught, True))
+            else:
+                pending.append((node.operator, caught))
+            pending.extend((each.value, caught) for each in node.pairs or ())
+            pending.extend((each, caught) for each in node.args)
+            continue
+        if isinstance(node, ir.PrimCall):
+            if not node.primitive.accepts(len(node.args)):
+                found.primitives.append((node, caught))
+        elif isinstance(node, ir.EffectCall):
+            found.effects.append((node, caught))
+        elif isinstance(node, ir.Unknown):
+            found.names.append((node.at, node.name, caught, False))
+        elif isinstance(node, ir.SetGlobal):
+            found.assigned.append((node, caught))
+        elif isinstance(node, ir.Try):
+            pending.append((node.body, caught or node.handler is not None))
+            pending.extend((each, caught) for each in (node.handler, node.final) if each is not None)
+            continue
+        elif isinstance(node, ir.ThunkList):
+            pending.extend((each, caught) for each in node.items)
+            continue
+        elif isinstance(node, ir.RuntimeCall) and node.op == "race":
+            caught = True
+        pending.extend((each, caught) for each in children(node))
+    return found
+
+
 def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[Finding]:
     """All that is certain to fail in an analysed program.
 
     ``closed`` says that the names known now are all there will be: then a name that nothing binds is a failure too.
     Otherwise one that is nearly a name in sight is a finding that does not count as a failure.
     """
-    checks = _Checks(analyzer, closed)
-    checks.walk(tree)
-    checks.suspicious_names()
-    return checks.findings
+    return failures_of_parts([(analyzer, suspects(tree))], names_in_sight([analyzer]), closed=closed)[0]
+
+
+def failures_of_parts(
+    parts: Sequence[tuple[Analyzer, Suspects]], in_sight: Iterable[str], *, closed: bool
+) -> list[list[Finding]]:
+    """The same of the parts of one program, which have been told of each other's definitions, for each part.
+
+    ``in_sight`` are the names of the program and the language, asked for when there is one to suggest.
+    """
+    assigned = {node.name for _, part in parts for node, _ in part.assigned}
+    doubtful: set[str] = set()
+    listed: list[list[Finding]] = []
+    for analyzer, part in parts:
+        checks = _Checks(analyzer, in_sight, closed=closed)
+        checks.judge(part, assigned)
+        checks.suspicious_names(doubtful)
+        listed.append(checks.findings)
+    return listed
+
+
+def names_in_sight(analyzers: Iterable[Analyzer]) -> Iterable[str]:
+    """The names of a program and of the language, gathered when they are looked at first."""
+    return _InSight(analyzers)
+
+
+class _InSight:
+    def __init__(self, analyzers: Iterable[Analyzer]) -> None:
+        self._analyzers = analyzers
+        self._names: set[str] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        if self._names is None:
+            self._names = {*PRIMITIVES}
+            for a in self._analyzers:
+                self._names.update(
+                    a.forms, a.globals_defined, a.own, (var.name for var in a.vars if var.name[0] != " ")
+                )
+                self._names.update(a.port.known_names() if a.port is not None else ())
+        return iter(self._names)
 
 
 class _Checks:
-    def __init__(self, analyzer: Analyzer, closed: bool) -> None:
+    def __init__(self, analyzer: Analyzer, in_sight: Iterable[str], *, closed: bool) -> None:
         self.a = analyzer
+        self.in_sight = in_sight
         self.closed = closed
         self.findings: list[Finding] = []
         self.reported: set[tuple[str, int]] = set()
         self.doubtful: dict[str, Node] = {}
 
-    def walk(self, tree: IR) -> None:
-        """Visit all that may run; an operand that would be read in two ways only as the one that is sure."""
-        pending: list[tuple[Any, bool]] = [(tree, False)]
-        assigned: set[str] = set()
-        calls: list[tuple[ir.Call, bool]] = []
-        while pending:
-            node, caught = pending.pop()
-            if isinstance(node, ir.Call):
-                calls.append((node, caught))
-                if isinstance(node.operator, ir.Unknown):
-                    self.unbound(node.operator.at, node.operator.name, caught, operator=True)
-                else:
-                    pending.append((node.operator, caught))
-                pending.extend((each.value, caught) for each in node.pairs or ())
-                pending.extend((each, caught) for each in node.args)
-                continue
-            if isinstance(node, ir.PrimCall):
-                self.primitive(node, caught)
-            elif isinstance(node, ir.EffectCall):
-                self.effect(node, caught)
-            elif isinstance(node, ir.Unknown):
-                self.unbound(node.at, node.name, caught)
-            elif isinstance(node, ir.SetGlobal):
-                assigned.add(node.name)
-                if node.name not in self.a.globals_defined:
-                    self.unbound(node.at, node.name, caught)
-            elif isinstance(node, ir.Try):
-                pending.append((node.body, caught or node.handler is not None))
-                pending.extend((each, caught) for each in (node.handler, node.final) if each is not None)
-                continue
-            elif isinstance(node, ir.ThunkList):
-                pending.extend((each, caught) for each in node.items)
-                continue
-            elif isinstance(node, ir.RuntimeCall) and node.op == "race":
-                caught = True
-            pending.extend((each, caught) for each in children(node))
-        for call, caught in calls:
+    def judge(self, part: Suspects, assigned: set[str]) -> None:
+        """Keep what is certain to fail; ``assigned`` are the variables that the whole program changes."""
+        for node, name, caught, operator in part.names:
+            self.unbound(node, name, caught, operator=operator)
+        for primitive, caught in part.primitives:
+            self.primitive(primitive, caught)
+        for effect, caught in part.effects:
+            self.effect(effect, caught)
+        for write, caught in part.assigned:
+            if write.name not in self.a.globals_defined:
+                self.unbound(write.at, write.name, caught)
+        for call, caught in part.calls:
             self.procedure(call, assigned, caught)
 
     def report(self, node: Node, caught: bool, code: str, message: str, hint: str | None = None) -> None:
@@ -118,34 +180,32 @@ class _Checks:
             first = self.doubtful.get(name)
             self.doubtful[name] = node if first is None or node.start < first.start else first
             return
-        hint = name_hint(name, self.in_sight())
+        hint = name_hint(name, self.in_sight)
         if operator:
             self.report(node, caught, "name/unknown-operator", f"'{name}' is nothing that can be called here", hint)
         else:
             self.report(node, caught, "name/unbound", f"'{name}' is not bound", hint or "bind it first, with define")
 
-    def in_sight(self) -> Iterable[str]:
-        """The names of the program and the language."""
-        own = (var.name for var in self.a.vars if var.name != " value")
-        outside = self.a.port.known_names() if self.a.port is not None else ()
-        return {*PRIMITIVES, *self.a.forms, *self.a.globals_defined, *self.a.own, *own, *outside}
-
-    def suspicious_names(self) -> None:
-        """Names the host may bind that are nearly names in sight, each where it first stands."""
+    def suspicious_names(self, seen: set[str]) -> None:
+        """Names the host may bind that are nearly names in sight, each where it first stands; ``seen`` stood before."""
         for name, node in self.doubtful.items():
-            names = {each for each in self.in_sight() if each.rstrip("s") != name.rstrip("s") or each == name}
-            near = did_you_mean(name, names) if len(name) >= SHORTEST_MISSPELLING and name not in names else None
+            if name in seen:
+                continue
+            seen.add(name)
+            if len(name) < SHORTEST_MISSPELLING:
+                continue
+            names = {each for each in self.in_sight if each.rstrip("s") != name.rstrip("s") or each == name}
+            near = did_you_mean(name, names) if name not in names else None
             if near is not None:
                 self.report(node, True, "name/suspicious", f"nothing here binds '{name}'", near)
 
     # -- numbers of arguments -------------------------------------------------------------------------------------
 
     def primitive(self, node: ir.PrimCall, caught: bool) -> None:
-        primitive, count = node.primitive, len(node.args)
-        if not primitive.accepts(count):
-            wanted = describe_arity(primitive.arity)
-            message = f"{primitive.name} takes {wanted}, and is given {count}"
-            self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
+        primitive = node.primitive
+        wanted = describe_arity(primitive.arity)
+        message = f"{primitive.name} takes {wanted}, and is given {len(node.args)}"
+        self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
 
     def procedure(self, node: ir.Call, assigned: set[str], caught: bool) -> None:
         callee = self.lambda_of(node.operator, assigned)
@@ -240,19 +300,27 @@ def _pair_name(node: Any) -> str:
 
 def children(node: Any) -> list[Any]:
     """The parts of a node that are code."""
+    kind = cast("type[Any]", type(node))
     parts: list[Any] = []
-    for field in getattr(cast(object, node), "__dataclass_fields__", ()):
-        if field in ("at", "self_var"):
-            continue
-        value = getattr(node, field)
+    for name in _fields(kind):
+        value = getattr(node, name)
         for each in cast("list[Any]", value) if isinstance(value, list | tuple) else (value,):
             if isinstance(each, tuple):
-                parts.extend(part for part in cast("tuple[Any, ...]", each) if _is_code(part))
-            elif _is_code(each):
+                parts.extend(part for part in cast("tuple[Any, ...]", each) if type(part) in _CODE)
+            elif type(each) in _CODE:
                 parts.append(each)
     return parts
 
 
-def _is_code(value: Any) -> bool:
-    kind = cast("type[Any]", type(value))
-    return kind.__module__ == ir.__name__ and hasattr(kind, "__dataclass_fields__")
+_CODE = frozenset(
+    kind
+    for kind in cast("Iterable[type[Any]]", vars(ir).values())
+    if getattr(kind, "__module__", None) == ir.__name__ and hasattr(kind, "__dataclass_fields__")
+)
+"""The kinds of node of a program."""
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a kind of node that may hold code."""
+    return tuple(name for name in getattr(kind, "__dataclass_fields__", ()) if name not in ("at", "self_var"))

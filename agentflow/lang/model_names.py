@@ -6,6 +6,8 @@ hold it. Procedures are opaque: a value that went through one is not followed, s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.lang import ir
@@ -14,23 +16,69 @@ from agentflow.lang.checks import Finding, children
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Node
 
+_STEPS = (
+    ir.Let, ir.Define, ir.SetLocal, ir.DefineGlobal, ir.SetGlobal, ir.Call, ir.RuntimeCall, ir.PrimCall
+)  # fmt: skip
+"""The nodes that bind a value to a variable, or call one."""
 _ELEMENTWISE = frozenset({"map", "for-each", "filter", "pmap"})
+
+
+@dataclass(slots=True)
+class Trail:
+    """What values go through in a program or a part of one: the nodes that bind or call, and the variables it reads.
+
+    ``starts`` says that an answer begins here. ``followed`` keeps what became of answers in certain variables.
+    """
+
+    nodes: list[Any] = field(default_factory=list[Any])
+    reads: set[str] = field(default_factory=set[str])
+    starts: bool = False
+    followed: dict[frozenset[str], tuple[frozenset[str], list[Node]]] = field(
+        default_factory=dict[frozenset[str], tuple[frozenset[str], "list[Node]"]]
+    )
+
+    def follow(self, variables: frozenset[str]) -> tuple[frozenset[str], list[Node]]:
+        """The variables of the environment that hold answers when these do, and the calls of such values."""
+        if not self.starts and not variables:
+            return variables, []
+        if variables not in self.followed:
+            answers = _Answers(self.nodes, variables)
+            held = frozenset(each for each in answers.variables if isinstance(each, str))
+            self.followed[variables] = held, [node.at for node in self.nodes if answers.holds(_callee(node))]
+        return self.followed[variables]
+
+
+def trail(tree: IR) -> Trail:
+    """Visit all of an analysed program."""
+    found = Trail()
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        pending.extend(children(node))
+        if isinstance(node, ir.Call):
+            pending.extend(pair.value for pair in node.pairs or ())
+        if isinstance(node, ir.Global):
+            found.reads.add(node.name)
+        elif isinstance(node, _STEPS):
+            found.nodes.append(node)
+        found.starts = found.starts or _is_answer(node)
+    return found
 
 
 def called_answers(analyzer: Analyzer, tree: IR) -> list[Finding]:
     """The calls of an analysed program whose operator comes from a model's answer; none of them need fail."""
-    nodes: list[Any] = []
-    pending: list[Any] = [tree]
-    while pending:
-        node = pending.pop()
-        nodes.append(node)
-        pending.extend(children(node))
-        if isinstance(node, ir.Call):
-            pending.extend(pair.value for pair in node.pairs or ())
-    if not any(_is_answer(node) for node in nodes):
-        return []
-    answers = _Answers(nodes)
-    return [_finding(analyzer, node.at) for node in nodes if answers.holds(_callee(node))]
+    return answers_of_parts([(analyzer, trail(tree))])[0]
+
+
+def answers_of_parts(parts: Sequence[tuple[Analyzer, Trail]]) -> list[list[Finding]]:
+    """The same of the parts of one program, for each part: variables of the environment lead from one to another."""
+    held: frozenset[str] = frozenset()
+    while True:
+        followed = [part.follow(held & part.reads) for _, part in parts]
+        more = held.union(*(variables for variables, _ in followed))
+        if more == held:
+            return [[_finding(a, at) for at in calls] for (a, _), (_, calls) in zip(parts, followed, strict=True)]
+        held = more
 
 
 def _callee(node: Any) -> Any:
@@ -60,8 +108,8 @@ def _is_elementwise(node: ir.RuntimeCall | ir.PrimCall) -> bool:
 class _Answers:
     """The variables that may hold a part of an answer, found by going round until there are no more."""
 
-    def __init__(self, nodes: list[Any]) -> None:
-        self.variables: set[object] = set()
+    def __init__(self, nodes: list[Any], variables: frozenset[str]) -> None:
+        self.variables: set[object] = set(variables)
         size = -1
         while size != len(self.variables):
             size = len(self.variables)

@@ -14,7 +14,7 @@ from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.names import DEFINE, NameInfo, NameKind
 from agentflow.core.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.ir import Function, Lambda, Var
+from agentflow.lang.ir import IR, Function, Lambda, Var
 from agentflow.lang.syntax import Form, Name, Node, head_name
 from agentflow.lib.suggest import did_you_mean
 
@@ -22,7 +22,8 @@ Describe: TypeAlias = Callable[[str], NameInfo]
 """Says what a free name is where the program will run."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
-_MAX_ERRORS = 50
+MAX_ERRORS = 50
+"""Mistakes after which an analysis gives up."""
 
 
 class Scope:
@@ -100,7 +101,7 @@ class Naming:
     def collect(self, error: AgentflowError) -> None:
         """Keep an error and go on; past fifty, give up."""
         self.errors.append(error)
-        if len(self.errors) > _MAX_ERRORS:
+        if len(self.errors) > MAX_ERRORS:
             raise TooManyErrors
 
     def shared_set(self, node: Node, name: str) -> SexpEvaluationError:
@@ -114,8 +115,12 @@ class Naming:
 
     # -- variables ----------------------------------------------------------------------------------------------------
 
-    def var(self, name: str, scope: Scope) -> Var:
-        """A new variable of ``scope``, with a Python name that is unique in the program."""
+    def var(self, name: str, scope: Scope, at: Node | None = None, within: Node | None = None) -> Var:
+        """A new variable of ``scope``, with a Python name that is unique in the program.
+
+        For those who list names: ``at`` is the name in the text (None: it is in none, or a definition will say), ``within``
+        the syntax it is in force in, where that is less than the form around it.
+        """
         py = f"{_UNSAFE.sub('_', name)[:40]}_{len(self.vars)}"
         if py[0].isdigit():
             py = "_" + py
@@ -220,6 +225,23 @@ class Naming:
                 f"'{name}' is nothing this program may call",
                 hint or f"the names it may call: {', '.join(sorted(self.allow)[:20]) or 'none'}",
             )
+
+    # -- for those who list names: an analysis for compiling is told, and keeps nothing ----------------------------------
+
+    def defined(self, name: Name, node: Node, var: Var | None, value: IR) -> None:
+        """``node`` binds ``name`` to ``value``; at file level where ``var`` is None."""
+
+    def defined_task(self, name: Name, node: Form, options: Mapping[str, Form]) -> None:
+        """``node`` defines a task by these options."""
+
+    def written(self, name: Name, scope: Scope) -> None:
+        """The variable ``name`` is assigned."""
+
+    def mentioned(self, name: Node) -> None:
+        """``name`` names a task, tool or workflow that is not called here."""
+
+    def opaque(self, node: Node, name: Name | None = None) -> None:
+        """The names in ``node`` are data of a macro, which it defines if ``name`` is given."""
 
 
 def defined_tasks(forms: Sequence[Node]) -> set[str]:

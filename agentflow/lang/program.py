@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -33,8 +31,9 @@ from agentflow.lang.parts import Part, in_order, nodes_of, split
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
 from agentflow.lang.syntax import Form, Node
-from agentflow.lang.trace import CodeInfo, stamp
+from agentflow.lang.trace import CodeInfo, show_lines, stamp
 
+A = TypeVar("A", bound=Analyzer)
 EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules whose functions write code for the nodes of a program; importing them is what declares them."""
 _TEXT = "<string>"
@@ -349,7 +348,7 @@ def _compile(
     allowance: Allowance | None = None,
 ) -> Program:
     program = assemble(source, forms, describe, limits, allow, port=port, strict=strict, allowance=allowance)
-    _show_lines(program)
+    show_lines(program, filename=program.filename, text=program.text)
     return program
 
 
@@ -435,7 +434,22 @@ def _analyse(
     port: Names | None = None,
     allowance: Allowance | None = None,
 ) -> tuple[Analyzer, Seq]:
-    analyzer = Analyzer(
+    analyzer = new_analyzer(Analyzer, source, describe, limits, allow, port, allowance)
+    analyzer.macros.update(macros or {})
+    return analyzer, analyzer.program(forms)
+
+
+def new_analyzer(
+    kind: type[A],
+    source: Source,
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
+    allowance: Allowance | None = None,
+) -> A:
+    """An analyzer of this kind, for one program or a part of one."""
+    return kind(
         source,
         describe,
         limits,
@@ -445,8 +459,6 @@ def _analyse(
         compile_template=_compile_template,
         allowance=Allowance(limits.steps) if allowance is None else allowance,
     )
-    analyzer.macros.update(macros or {})
-    return analyzer, analyzer.program(forms)
 
 
 def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:
@@ -492,21 +504,6 @@ def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
     ast.copy_location(link, main)
     link.type_params = []  # type: ignore[attr-defined]
     return link
-
-
-def _show_lines(program: Program) -> None:
-    """Let tracebacks, debuggers and profilers show the program's own lines, for as long as the program lives."""
-    filename = program.filename
-    text = program.source.text
-    lines = text.splitlines(keepends=True)
-    linecache.cache[filename] = (len(text), None, lines, filename)
-    weakref.finalize(program, _forget_lines, filename, lines)
-
-
-def _forget_lines(filename: str, lines: list[str]) -> None:
-    entry = linecache.cache.get(filename)
-    if entry is not None and len(entry) > 2 and entry[2] is lines:
-        linecache.cache.pop(filename, None)
 
 
 __all__ = ["Program", "ProgramCache", "SexpEvaluationError", "check_program", "compile_program"]

@@ -6,7 +6,9 @@ constants; when an error passes a boundary, its traceback is read once.
 
 from __future__ import annotations
 
+import linecache
 import re
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -194,3 +196,16 @@ def too_early(name: str) -> UnboundSymbolError:
         "move its define up, or the use of it into a procedure that is called later",
         "binding/uninitialised",
     )
+
+
+def show_lines(program: object, *, filename: str, text: str) -> None:
+    """Let tracebacks, debuggers and profilers show the program's own lines, for as long as the program lives."""
+    lines = text.splitlines(keepends=True)
+    linecache.cache[filename] = (len(text), None, lines, filename)
+    weakref.finalize(program, _forget_lines, filename, lines)
+
+
+def _forget_lines(filename: str, lines: list[str]) -> None:
+    entry = linecache.cache.get(filename)
+    if entry is not None and len(entry) > 2 and entry[2] is lines:
+        linecache.cache.pop(filename, None)

@@ -35,7 +35,7 @@ def let(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     inner = _scope(scope)
     inits: list[tuple[Var, IR]] = []
     for (name, _), value in zip(pairs, values, strict=True):
-        var = a.var(name.name, inner)
+        var = a.var(name.name, inner, name)
         if isinstance(value, ir.Lambda):
             value.name = value.name or name.name
             var.value = value
@@ -53,7 +53,7 @@ def let_star(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     for name, value in bindings(a, items[0], "let*"):
         init = a.expr(value, inner)
         inner = _scope(inner)
-        var = a.var(name.name, inner)
+        var = a.var(name.name, inner, name)
         if isinstance(init, ir.Lambda):
             init.name = init.name or name.name
             var.value = init
@@ -72,7 +72,7 @@ def letrec(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     pairs = bindings(a, parts[0], "letrec")
     distinct(a, [name for name, _ in pairs], "letrec")
     inner = _scope(scope)
-    variables = [a.var(name.name, inner) for name, _ in pairs]
+    variables = [a.var(name.name, inner, name) for name, _ in pairs]
     for var in variables:
         var.defined = False
     items: list[IR] = []
@@ -101,11 +101,11 @@ def _named_let(a: Analyzer, node: Form, name: Name, rest: list[Node], scope: Sco
     distinct(a, [each for each, _ in pairs], "let")
     inits = [a.expr(value, scope) for _, value in pairs]
     outer = _scope(scope)
-    loop = a.var(name.name, outer)
+    loop = a.var(name.name, outer, name)
     loop.arity = len(pairs)
     function = Function("lambda", scope.function)
     inner = type(scope)(outer, function)
-    params = [a.var(each.name, inner) for each, _ in pairs]
+    params = [a.var(each.name, inner, each) for each, _ in pairs]
     expansions = a.expansions
     body = a.block(rest[1:], inner, loop, node)
     if loop.looping:
@@ -153,7 +153,7 @@ def let_values(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         names += bound
         for index, name in enumerate(bound):
             position: list[IR] = [ir.Local(name, whole), ir.Const(name, index)]
-            elements.append((a.var(name.name, inner), ir.PrimCall(name, PRIMITIVES["nth"], position)))
+            elements.append((a.var(name.name, inner, name), ir.PrimCall(name, PRIMITIVES["nth"], position)))
     distinct(a, names, "let-values")
     body = a.block(parts[1:], inner, tail, node)
     inits = [*lists, *elements]
@@ -243,6 +243,7 @@ def define(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     var.defined = True
     if scope.function is not var.function:
         var.readers.add(scope.function)
+    a.defined(name, node, var, value)
     return ir.Define(node, var, value)
 
 
@@ -272,6 +273,7 @@ def _define_global(a: Analyzer, node: Form, name: Name, scope: Scope, *, procedu
         result = a.lambda_(value, value.items[1], value.items[2:], scope, name.name, None, fixed)
     else:
         result = a.expr(value, scope)
+    a.defined(name, node, None, result)
     return ir.DefineGlobal(node, name.name, result)
 
 
@@ -292,6 +294,7 @@ def set_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     if type(name) is not Name:
         raise a.error(name, "form/set", "what 'set!' changes is a name", "write (set! name value)")
     analysed = a.expr(value, scope)
+    a.written(name, scope)
     var = scope.find(name.name)
     if var is not None:
         var.mutated = True

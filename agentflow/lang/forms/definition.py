@@ -28,8 +28,9 @@ _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "
 reach what no grant names, nor going before others."""
 _FIELDS = {"context": "context_management"}
 """Options whose field of the template has another name."""
-_SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-_IDENTIFIER = re.compile(r"[^\s.(){}]+")
+SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+"""A slot of instructions or a system prompt; its group is a parameter, or a call of a task with parameters."""
+IDENTIFIER = re.compile(r"[^\s.(){}]+")
 _UNKNOWN_TEXT = "text"
 """Stands for a text that the program has yet to compute, while the rest of a definition is checked."""
 
@@ -215,10 +216,10 @@ def _check_slots(a: Analyzer, definition: Definition) -> None:
     """Check that every ``{{x}}`` of instructions and system prompt is a parameter; function calls are checked elsewhere."""
     params = definition.fields["params"]
     for key in ("instructions", "system"):
-        for slot in _SLOT.finditer(definition.fields.get(key, "")):
+        for slot in SLOT.finditer(definition.fields.get(key, "")):
             if "(" in slot[1]:
                 continue
-            first = _IDENTIFIER.match(slot[1])
+            first = IDENTIFIER.match(slot[1])
             name = first[0] if first else slot[1]
             if name not in params:
                 raise a.error(

@@ -42,7 +42,7 @@ def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     if type(names) is not Form or len(names.items) != 1 or type(names.items[0]) is not Name:
         raise a.error(handler, "form/try", "'catch' names one variable for the error", f"write {_TRY}")
     inner = type(scope)(scope, scope.function)
-    var = a.var(names.items[0].name, inner)
+    var = a.var(names.items[0].name, inner, names.items[0], handler)
     handled = a.block(handler.items[2:], inner, None, handler)
     return ir.Try(node, body, var, handled, final)
 
@@ -63,7 +63,7 @@ def guard(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     name = spec.items[0]
     body = a.block(parts[1:], scope, None, node)
     inner = type(scope)(scope, scope.function)
-    var = a.var(name.name, inner)
+    var = a.var(name.name, inner, name)
     raised_on = ir.RuntimeCall(node, "raise", [a.expr(name, inner)])
     return ir.Try(node, body, var, cond_clauses(a, node, spec.items[1:], inner, None, raised_on), None)
 

@@ -57,7 +57,7 @@ def do(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     function = Function("lambda", scope.function)
     function.merged = True
     inner = type(scope)(outer, function)
-    params = [a.var(name.name, inner) for name in names]
+    params = [a.var(name.name, inner, name) for name in names]
     test = a.expr(exit_.items[0], inner)
     result = a.body(exit_.items[1:], inner, None, exit_)
     position = (node.start, node.end)

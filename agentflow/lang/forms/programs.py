@@ -41,5 +41,6 @@ def defmacro(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     if scope.parent is not None:
         raise a.error(node, "macro/place", "macros are defined at top level", "move it out of the form around it")
     a.parameters(params)
+    a.opaque(node, name)
     a.macros[name.name] = Macro.define(a, node, name, params, parts[2:])
     return ir.Quote(node, [])

@@ -33,6 +33,7 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     check_name(a, name)
     definition = read_definition(a, node, name, parts[1:], scope)
     a.own.add(name.name)
+    a.defined_task(name, node, definition.options)
     template = prepare(a, definition)
     computed = tuple((key, span) for key, span, _ in definition.computed)
     values = [value for _, _, value in definition.computed]
@@ -82,6 +83,7 @@ def call_workflow(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     if not isinstance(text, str):
         raise a.error(name, "form/clause", "the name of a workflow is a symbol or string", "write (call-workflow name)")
     a.granted(text, name)
+    a.mentioned(name)
     pairs = a.named_arguments(parts[1:], "call-workflow")
     return ir.EffectCall(node, "workflow", text, [p for p, _ in pairs], [a.expr(v, scope) for _, v in pairs])
 
@@ -127,5 +129,6 @@ def _names(a: Analyzer, nodes: list[Node], name: str, who: str) -> tuple[list[st
         value = each.name if type(each) is Name else each.value if type(each) is Atom else None
         if not isinstance(value, str):
             raise a.error(each, "form/clause", f"'{name}' lists names", f"write ({name} name ...)")
+        a.mentioned(each)
         names.append(value)
     return names, [node for node in nodes if node is not listing]
