@@ -18,6 +18,7 @@ from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer, Describe
+from agentflow.lang.answers import answering
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import certain_failures
 from agentflow.lang.codegen import RETURN, Generator
@@ -313,6 +314,18 @@ def diagnose(
     wrong = [Diagnostic(error, "error") for error in analyzer.errors]
     wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]
     return sorted(wrong, key=lambda each: _start(each.error))
+
+
+def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
+    """Where in a program's text the calls stand of which one gives its value; see :func:`~agentflow.lang.answers.answering`.
+
+    ``names`` are those that it was compiled with.
+    """
+    describe = describer(names, frozenset(name for name, info in program.free.items() if info.kind == "variable"))
+    with collector_paused():
+        forms = read(program.source, limits=program.limits)
+        _, tree = _analyse(program.source, forms, describe, program.limits, program.allow, port=names)
+    return frozenset(answering(tree))
 
 
 def _start(error: AgentflowError) -> int:

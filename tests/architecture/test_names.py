@@ -56,11 +56,11 @@ def test_importing_agentflow_is_light() -> None:
     code = (
         "import sys, time; before = set(sys.modules)\n"
         "t = time.process_time(); import agentflow; spent = time.process_time() - t\n"
-        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp'} & set(sys.modules)\n"
+        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)\n"
         "assert not heavy, heavy\nassert spent < 0.2, spent\n"
         "assert not {'typing', 'asyncio'} & (set(sys.modules) - before)\n"
         "from agentflow import AgentFlow\n"
-        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp'} & set(sys.modules)\n"
+        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,0 +1,11 @@
+"""Serving a flow over HTTP: an endpoint for OpenAI's clients, runs that are watched and answered, and a live page.
+
+``app(flow, exports)`` gives an ASGI application; ``agentflow serve`` runs one. Needs the extra ``serve``.
+"""
+
+from agentflow.serve.exports import Export
+from agentflow.serve.keys import Key, KeyRules, Keys, read_keys
+from agentflow.serve.server import FlowServer
+from agentflow.serve.server import FlowServer as app
+
+__all__ = ["Export", "FlowServer", "Key", "KeyRules", "Keys", "app", "read_keys"]

@@ -1,0 +1,62 @@
+"""What of a run's events is its answer: the words of the call in tail position. All other models say something on the way."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from agentflow.core.events import Event, ModelStarted, RunStarted, TaskStarted, TextDelta, ThinkingDelta
+from agentflow.core.results import TaskResult
+from agentflow.core.values import as_text, plain
+from agentflow.serve.exports import Offer
+
+Said: TypeAlias = Literal["text", "thinking"]
+
+
+class Piece(NamedTuple):
+    """A piece of the answer, or of the thinking before it, of the model call that began with event ``model``."""
+
+    kind: Said
+    text: str
+    model: int
+
+
+class AnswerReader:
+    """Picks the answer out of the events of a run. ``said`` tells whether any of it has come."""
+
+    def __init__(self, offer: Offer | None) -> None:
+        self._offer = offer
+        self._run: int | None = None
+        self._tasks: set[int] = set()
+        self._models: set[int] = set()
+        self._last: int | None = None
+        self.said = False
+
+    def take(self, event: Event) -> Piece | None:
+        """The piece of the answer that an event is; None for every other event."""
+        if isinstance(event, TextDelta | ThinkingDelta):
+            if event.parent is None or event.parent not in self._models or not event.text:
+                return None
+            if isinstance(event, ThinkingDelta):
+                return Piece("thinking", event.text, event.parent)
+            between = "\n\n" if self.said and event.parent != self._last else ""
+            self.said, self._last = True, event.parent
+            return Piece("text", between + event.text, event.parent)
+        if isinstance(event, ModelStarted):
+            if event.parent in self._tasks:
+                self._models.add(event.seq)
+        elif isinstance(event, TaskStarted):
+            if event.parent == self._run and self._offer is not None and self._offer.answers_at(event.span):
+                self._tasks.add(event.seq)
+        elif isinstance(event, RunStarted) and event.parent is None:
+            self._run = event.seq
+        return None
+
+
+def text_of(value: Any) -> str:
+    """A run's value as an answer: the content of a result, a text as it is, other data as JSON."""
+    if isinstance(value, TaskResult):
+        return value.content
+    return as_text(plain(value))
+
+
+__all__ = ["AnswerReader", "Piece", "text_of"]

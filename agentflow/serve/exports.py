@@ -1,0 +1,245 @@
+"""Exports: the programs, tasks and Python workflows that a server offers, each under a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from agentflow.app import AgentFlow
+from agentflow.core.errors import ConfigurationError, DataError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source, Span
+from agentflow.core.templates import Parameter
+from agentflow.lang.program import Program, answer_spans, diagnose
+from agentflow.lib.suggest import did_you_mean
+from agentflow.runtime.functions import TaskFunction, WorkflowFunction
+from agentflow.runtime.program_files import ProgramLike, source_of
+from agentflow.tasks.inputs import required, resolve_inputs
+from agentflow.tasks.workflows import MAGIC, parse_workflow
+
+MESSAGE = "message"
+"""The parameter that takes what a chat client says, unless an export has one text parameter or names another."""
+_TEXT = ("any", "string")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What a server offers under one name.
+
+    ``program`` is a program (text, a Path, a Source), the name of a task or tool of the flow, or a function that
+    ``@flow.workflow`` or ``@flow.task`` made one. ``parameters`` are what it is called with, as a template declares them
+    (default: those of the task, tool or saved workflow; of another program one text, ``message``). ``message`` names the
+    one that takes what a chat client says. ``bindings`` are variables that the server sets. ``allow`` runs it as an untrusted
+    program that may call these names only; ``limits`` are those of its runs.
+    """
+
+    program: ProgramLike | Callable[..., Any]
+    parameters: Mapping[str, Parameter | Mapping[str, Any] | str] | None = None
+    message: str | None = None
+    description: str = ""
+    bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    allow: Iterable[str] | None = None
+    limits: Limits | None = None
+
+
+Exportable: TypeAlias = Export | ProgramLike | Callable[..., Any]
+"""What may be exported; all but an Export with everything by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An export that is ready: ``program`` is run with ``bindings`` and the values of ``parameters``.
+
+    ``callee`` is a task or tool that is called with the values instead. ``answering`` are the places in the text whose calls
+    give the value.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Parameter]
+    message: str | None
+    program: Program | None
+    callee: str | None
+    bindings: Mapping[str, Any]
+    allow: frozenset[str] | None
+    limits: Limits | None
+    answering: frozenset[tuple[int, int]]
+
+    def work(self, given: Mapping[str, Any]) -> tuple[Program | Source, dict[str, Any]]:
+        """The program to run for these values, and its bindings.
+
+        Raises DataError (``serve/bindings``) for one that is no parameter, TaskError for those that are missing or wrong.
+        """
+        values, undeclared = resolve_inputs(self.name, self.parameters, given)
+        if undeclared:
+            hint = did_you_mean(undeclared[0], self.parameters) or f"it has {', '.join(self.parameters) or 'none'}"
+            raise DataError(
+                f"the export '{self.name}' has no parameter '{undeclared[0][:100]}'", code="serve/bindings", hint=hint
+            )
+        if self.program is not None:
+            return self.program, {**values, **self.bindings}
+        named = {name: value for name, value in values.items() if name in given}
+        return self.call(named), named
+
+    def call(self, named: Iterable[str]) -> Source:
+        """The text that calls the task or tool with variables of these names."""
+        return Source(self.name, f"({' '.join([str(self.callee), *[f'({each} {each})' for each in named]])})")
+
+    def answers_at(self, span: Span | None) -> bool:
+        """Whether the call at ``span`` of the program gives its value."""
+        if span is None:
+            return False
+        if self.program is None:
+            return span.start == 0
+        return (span.start, span.end) in self.answering and span.source.digest == self.program.source.digest
+
+
+def offers_of(flow: AgentFlow, exports: Mapping[str, Exportable] | Iterable[Exportable]) -> dict[str, Offer]:
+    """Every export, checked and compiled, by name. Blocking, for when a server starts.
+
+    An export without a name of its own is called after its function or its file. Raises ConfigurationError (``serve/export``),
+    and for a program what :meth:`AgentFlow.compile` raises.
+    """
+    if isinstance(exports, Mapping):
+        named = list(cast("Mapping[str, Exportable]", exports).items())
+    else:
+        named = [(_own_name(each), each) for each in exports]
+    offers: dict[str, Offer] = {}
+    for name, each in named:
+        if name in offers:
+            raise _wrong(f"there are two exports called '{name}'", "give them names: {'first': ..., 'second': ...}")
+        offers[name] = _offer(flow, name, each if isinstance(each, Export) else Export(program=each))
+    return offers
+
+
+def files_in(path: Path) -> list[Path]:
+    """The programs that are exported of a path: the file itself, or all ``.sexp`` files of a directory. Blocking."""
+    if path.is_dir():
+        files = sorted(path.glob("*.sexp"))
+        if not files:
+            raise _wrong(f"there is no .sexp file in {path}", "each program of the directory is an export")
+        return files
+    return [path]
+
+
+def _own_name(export: Exportable) -> str:
+    what = export.program if isinstance(export, Export) else export
+    if isinstance(what, Path):
+        return what.stem
+    if isinstance(what, TaskFunction | WorkflowFunction):
+        return str(cast(Any, what).name)
+    if isinstance(what, str) and "(" not in what:
+        return what
+    raise _wrong(
+        f"an export has no name: {str(what)[:80]!r}", "give exports as {'name': program}, a file, a function or a name"
+    )
+
+
+def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
+    what = export.program
+    if isinstance(what, TaskFunction | WorkflowFunction):
+        what = str(cast(Any, what).name)
+    if isinstance(what, str) and "(" not in what:
+        return _called(flow, name, what, export)
+    if not isinstance(what, str | Path | Source | Program):
+        raise _wrong(f"the export '{name}' is no program, task or workflow, but {what!r}"[:300])
+    source = source_of(what)
+    if isinstance(source, str):
+        source = Source(name, source)
+    elif isinstance(source, Program):
+        source = source.source
+    declared, description, allow = export.parameters, export.description, export.allow
+    if source.text.removeprefix("\ufeff").startswith(MAGIC):
+        saved = parse_workflow(source.text, source.name)
+        declared = saved.params if declared is None else declared
+        description = description or saved.description
+        if saved.allow is not None:
+            allow = set(saved.allow) if allow is None else set(saved.allow) & set(allow)
+    if declared is None:
+        declared = {export.message or MESSAGE: Parameter(type="string")}
+    parameters = {key: _parameter(name, key, value) for key, value in declared.items()}
+    variables = {*parameters, *export.bindings}
+    grants = None if allow is None else frozenset(allow)
+    names = flow.engine.names()
+    limits = export.limits or flow.limits
+    wrong = diagnose(source, names=names, limits=limits, allow=grants, env_names=variables, closed=True)
+    for each in wrong:
+        if each.severity == "error":
+            raise each.error
+    program = flow.engine.compile(source, bindings=variables, grants=grants, limits=limits)
+    return Offer(
+        name=name,
+        description=description,
+        parameters=parameters,
+        message=_message(name, export, parameters),
+        program=program,
+        callee=None,
+        bindings=dict(export.bindings),
+        allow=grants,
+        limits=export.limits,
+        answering=answer_spans(program, names),
+    )
+
+
+def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
+    info = flow.engine.names().describe(callee)
+    if info is None or info.parameters is None:
+        hint = did_you_mean(callee, flow.engine.names().known_names())
+        raise _wrong(f"the flow has no task or tool '{callee[:100]}'", hint or "a program is a Path, or text")
+    given = export.parameters or {
+        key: Parameter(required=each.required, json_schema=dict(each.schema) or None)
+        for key, each in info.parameters.items()
+    }
+    parameters = {key: _parameter(name, key, value) for key, value in given.items()}
+    if export.bindings:
+        raise _wrong(
+            f"the export '{name}' sets variables, which '{callee}' has none of", "export a program that calls it"
+        )
+    return Offer(
+        name=name,
+        description=export.description,
+        parameters=parameters,
+        message=_message(name, export, parameters),
+        program=None,
+        callee=callee,
+        bindings={},
+        allow=None if export.allow is None else frozenset(export.allow),
+        limits=export.limits,
+        answering=frozenset(),
+    )
+
+
+def _parameter(name: str, key: str, value: Parameter | Mapping[str, Any] | str) -> Parameter:
+    if isinstance(value, Parameter):
+        return value
+    try:
+        return Parameter(type=value) if isinstance(value, str) else Parameter.model_validate(dict(value))
+    except ValueError as error:
+        raise _wrong(f"the export '{name}': its parameter '{key}' is none: {error}") from error
+
+
+def _message(name: str, export: Export, parameters: Mapping[str, Parameter]) -> str | None:
+    """The parameter that takes what a chat client says; None for an export that is none for chats."""
+    if export.message is not None:
+        if export.message not in parameters:
+            raise _wrong(f"the export '{name}' has no parameter '{export.message}' for messages")
+        return export.message
+    if MESSAGE in parameters:
+        return MESSAGE
+    needed = [key for key, each in parameters.items() if required(each)]
+    texts = [key for key in needed if _is_text(parameters[key])]
+    return texts[0] if len(texts) == 1 and len(needed) == 1 else None
+
+
+def _is_text(parameter: Parameter) -> bool:
+    schema = parameter.json_schema
+    return (parameter.type in _TEXT) if schema is None else schema.get("type") == "string"
+
+
+def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
+    return ConfigurationError(message, code="serve/export", hint=hint)
+
+
+__all__ = ["Export", "Exportable", "Offer", "files_in", "offers_of"]

@@ -1,0 +1,129 @@
+"""Faults of requests, and every error as an HTTP status with a body of OpenAI's shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from starlette.responses import JSONResponse
+
+from agentflow.core import provider_errors as providers
+from agentflow.core.errors import (
+    AgentflowError,
+    ConfigurationError,
+    DataError,
+    LimitExceeded,
+    ProviderError,
+    SessionBusy,
+    SexpEvaluationError,
+    SexpSyntaxError,
+    TaskError,
+)
+
+_TIMEOUTS = (providers.FirstByteTimeout, providers.IdleTimeout, providers.CallTimeout, providers.ConnectTimeout)
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_REASONS = {"input_validation_failure": 400, "execution_timeout": 504, "llm_error": 502, "connection_error": 502}
+
+
+class RequestError(AgentflowError):
+    """A request that is refused.
+
+    ``status`` is that of the answer, ``param`` the field at fault; ``retry_after`` the seconds after which it may be tried
+    again.
+    """
+
+    default_code = "serve/request"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        status: int = 400,
+        hint: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.status = status
+        self.param = param
+        self.retry_after = retry_after
+
+
+def status_of(error: BaseException) -> int:
+    """The status that says what ``error`` is."""
+    if isinstance(error, RequestError):
+        return error.status
+    if isinstance(error, LimitExceeded):
+        return 429 if error.code == "limits/tenant" else 504 if error.limit == "wall_s" else 422
+    if isinstance(error, ProviderError):
+        if isinstance(error, providers.RateLimited):
+            return 429
+        if isinstance(error, providers.Overloaded):
+            return 503
+        return 504 if isinstance(error, _TIMEOUTS) else 502
+    if isinstance(error, SexpSyntaxError | DataError):
+        return 400
+    if isinstance(error, SessionBusy):
+        return 409
+    if isinstance(error, ConfigurationError):
+        return 500
+    if isinstance(error, TaskError | SexpEvaluationError):
+        return _REASONS.get(error.reason or "", 500)
+    return 500
+
+
+def body_of(error: BaseException) -> dict[str, Any]:
+    """The body of the answer: ``message`` with what to do instead, ``type`` by status, ``param``, and our ``code``."""
+    if isinstance(error, AgentflowError):
+        message = f"{error.message}: {error.hint}" if error.hint else error.message
+        code = error.code
+    else:
+        message, code = "the server failed; its log says why", "internal/error"
+    param = error.param if isinstance(error, RequestError) else None
+    kind = _TYPES.get(status_of(error), "invalid_request_error" if status_of(error) < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_response(
+    error: BaseException, *, run_id: str | None = None, body: Mapping[str, Any] | None = None
+) -> JSONResponse:
+    """The answer that says what failed, with ``body`` or that of the error.
+
+    What a run has begun is not to be asked for again by a client's own accord.
+    """
+    headers: dict[str, str] = {}
+    if isinstance(error, RequestError) and error.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    if status_of(error) == 401:
+        headers["www-authenticate"] = "Bearer"
+    if run_id is not None:
+        headers["x-request-id"] = run_id
+        headers["x-should-retry"] = "false"
+    return JSONResponse(body or body_of(error), status_of(error), headers)
+
+
+def text_field(body: Mapping[str, Any], name: str) -> str | None:
+    """A field of a body that is text if it is there. Raises RequestError."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise RequestError(f"'{name}' is text, not {type(value).__name__}", code="serve/field", param=name)
+    return value
+
+
+def dict_field(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A field of a body that is an object if it is there; else an empty one. Raises RequestError."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise RequestError(f"'{name}' is an object, not {type(value).__name__}", code="serve/field", param=name)
+    return cast("dict[str, Any]", value or {})
+
+
+__all__ = ["RequestError", "body_of", "dict_field", "error_response", "status_of", "text_field"]

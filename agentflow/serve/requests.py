@@ -1,0 +1,93 @@
+"""Requests as they come in: whom they are from, whether they may ask, and their bodies, which are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from starlette.requests import ClientDisconnect, Request
+
+from agentflow.core.json_parse import parsed
+from agentflow.core.work import in_slices
+from agentflow.serve.faults import RequestError
+from agentflow.serve.keys import Key, Keys
+
+MAX_BODY = 4 * 2**20
+"""Bytes of a request's body."""
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+"""The names by which a server is reached from its own machine."""
+
+
+class Door:
+    """Who is let in: requests for one of ``hosts``, from no other page than ``origins`` and the server's own, with a key.
+
+    Without ``keys`` everybody who reaches the server is ``anyone``: so a page of another site, which a browser on this machine
+    shows, must not reach it, neither under a name of its own (Host) nor as that site (Origin).
+    """
+
+    def __init__(self, anyone: Key, keys: Keys | None, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        self._anyone = anyone
+        self._keys = keys
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origins)
+
+    def check_site(self, request: Request) -> None:
+        """Raise RequestError for a request to another host, or from another site."""
+        host = request.headers.get("host", "").lower()
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if "*" not in self._hosts and name not in self._hosts:
+            raise RequestError(
+                f"this server is not '{name[:100]}'",
+                code="serve/host",
+                status=421,
+                hint="start it with --allow-host NAME for each name by which it is reached",
+            )
+        origin = request.headers.get("origin")
+        if origin is None or origin in self._origins:
+            return
+        if origin.partition("://")[2].lower() != host:
+            raise RequestError(
+                f"pages of '{origin[:100]}' may not ask this server",
+                code="serve/origin",
+                status=403,
+                hint="start it with --allow-origin for each site whose pages may",
+            )
+
+    def key_of(self, request: Request) -> Key:
+        """The key of a request. Raises RequestError (401)."""
+        if self._keys is None:
+            return self._anyone
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        key = self._keys.find(token.strip()) if kind.lower() == "bearer" else None
+        if key is None:
+            raise RequestError(
+                "this server needs a key it knows", code="serve/no-key", status=401, hint="Authorization: Bearer KEY"
+            )
+        return key
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request. Raises RequestError: 413 past 4 MiB, 415 for another type, 400 for no JSON object.
+
+    A type that is not JSON's is refused because pages of other sites may send any other without being asked first.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RequestError("the body is JSON", code="serve/type", status=415, hint="content-type: application/json")
+    data = bytearray()
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > MAX_BODY:
+                raise RequestError(f"the body is larger than {MAX_BODY:,} bytes", code="serve/too-large", status=413)
+    except ClientDisconnect:
+        raise RequestError("the client has gone", code="serve/gone", status=400) from None
+    try:
+        body = await in_slices(parsed(data.decode("utf-8")))
+    except ValueError as error:
+        raise RequestError(f"the body is no JSON: {str(error)[:200]}", code="serve/json") from None
+    if not isinstance(body, dict):
+        raise RequestError("the body is a JSON object", code="serve/json", hint='begin with {"model": ...')
+    return cast("dict[str, Any]", body)
+
+
+__all__ = ["LOCAL", "MAX_BODY", "Door", "read_body"]

@@ -1,0 +1,183 @@
+"""The server's own API of runs: begin one, watch it from any event on, answer what it asks, cancel it.
+
+A run goes on when whoever began it goes away, and whoever has its key can come back to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from agentflow.core.values import plain
+from agentflow.serve.event_log import Place, read_place
+from agentflow.serve.faults import RequestError, dict_field, text_field
+from agentflow.serve.keys import Key
+from agentflow.serve.requests import read_body
+from agentflow.serve.runs import ServedRun
+from agentflow.serve.service import Service
+from agentflow.serve.streaming import EventStream
+
+PROGRAM = "program"
+"""What a run of a sent program is called."""
+
+
+async def begin_run(service: Service, request: Request, key: Key) -> Response:
+    """``POST /runs``: begin a run of an ``export`` with ``bindings``, or of a ``program``. Gives it as it is, 201."""
+    body = await read_body(request)
+    run_id, program = text_field(body, "run_id"), text_field(body, "program")
+    labels = _labels(dict_field(body, "labels"))
+    bindings = dict_field(body, "bindings")
+    if program is not None:
+        run = await _run_program(service, key, program, bindings, body.get("allow"), run_id, labels)
+    else:
+        offer = service.offer(body.get("export"), key, "export")
+        run = await service.start(offer, bindings, key, run_id=run_id, labels=labels)
+    root = request.scope.get("root_path", "")
+    headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}
+    return JSONResponse(run_data(service, run), 201, headers)
+
+
+async def _run_program(
+    service: Service,
+    key: Key,
+    program: str,
+    bindings: Mapping[str, Any],
+    allow: object,
+    run_id: str | None,
+    labels: Mapping[str, str],
+) -> ServedRun:
+    """A run of a program that was sent, which is never trusted: it may call what the server grants, or less."""
+    if service.programs is None or not key.may_send_programs:
+        raise RequestError(
+            "this server runs no programs that are sent to it",
+            code="serve/programs",
+            status=403,
+            hint="name one of its exports; a server that does is started with --programs",
+        )
+    grants = service.programs
+    if allow is not None:
+        if not isinstance(allow, list) or not all([isinstance(each, str) for each in cast("list[Any]", allow)]):
+            raise RequestError("'allow' is a list of names", code="serve/field", param="allow")
+        grants = grants & frozenset(cast("list[str]", allow))
+    return await service.runs.start(program, bindings, PROGRAM, key, allow=grants, run_id=run_id, labels=labels)
+
+
+def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in labels.items():
+        if not isinstance(value, str):
+            raise RequestError(f"the label '{name[:80]}' is text", code="serve/field", param="labels")
+    return dict(labels)
+
+
+async def list_runs(service: Service, request: Request, key: Key) -> Response:
+    """``GET /runs``: the runs of the key, the last first, without what they gave."""
+    runs = [run_data(service, run, whole=False) for run in service.runs if run.key is key]
+    return JSONResponse({"runs": runs[::-1]})
+
+
+async def show_run(service: Service, request: Request, key: Key) -> Response:
+    """``GET /runs/{id}``: one run, with what it gave or why it failed."""
+    return JSONResponse(run_data(service, service.runs.find(request.path_params["run"], key)))
+
+
+async def read_events(service: Service, request: Request, key: Key) -> Response:
+    """``GET /runs/{id}/events``: the run's events, those after ``Last-Event-ID`` or ``?after=``, until its end."""
+    run = service.runs.find(request.path_params["run"], key)
+    text = request.query_params.get("after") or request.headers.get("last-event-id") or "0"
+    after = read_place(text)
+    if after is None:
+        raise RequestError(
+            f"{text[:60]!r} is no id of an event",
+            code="serve/after",
+            param="after",
+            hint="an id is that of the stream: SLICE.SEQ, for example 1.17",
+        )
+    return EventStream(_events(run, after), {"x-request-id": run.run_id})
+
+
+async def _events(run: ServedRun, after: Place) -> AsyncGenerator[bytes, None]:
+    """The events after a place, and where the first of them are not kept any more a word about that."""
+    if run.log.cut is not None and after < run.log.cut:
+        first, last = f"{after[0]}.{after[1]}", f"{run.log.cut[0]}.{run.log.cut[1]}"
+        yield f'event: gap\ndata: {{"type": "gap", "after": "{first}", "until": "{last}"}}\n\n'.encode()
+    async for frames in run.log.follow(after):
+        yield frames
+
+
+async def cancel_run(service: Service, request: Request, key: Key) -> Response:
+    """``POST /runs/{id}/cancel``: cancel a run, and give it when it has cleaned up. One that has ended stays as it is."""
+    run = service.runs.find(request.path_params["run"], key)
+    await run.cancel()
+    return JSONResponse(run_data(service, run))
+
+
+async def answer_run(service: Service, request: Request, key: Key) -> Response:
+    """``POST /runs/{id}/answers/{key}``: answer what a run asks. The first answer counts.
+
+    An approval is given by ``{"answer": true}`` and by nothing else: whatever is malformed refuses it. Its key stands for
+    exactly what was shown, since it is made of the digest of that. An answer that does not fit a question is refused, and the
+    question stays open.
+    """
+    run = service.runs.find(request.path_params["run"], key)
+    name = request.path_params["key"]
+    asked = run.waits.get(name)
+    if asked is None:
+        raise RequestError(
+            f"the run '{run.run_id}' asks nothing with the key '{name[:80]}'",
+            code="question/unknown",
+            status=404,
+            hint="it may have been answered before; GET /runs/ID lists what is open",
+        )
+    if asked.reason == "approval":
+        answer: Any = await _approves(request)
+    else:
+        body = await read_body(request)
+        if "answer" not in body:
+            raise RequestError("the body is an object with 'answer'", code="serve/field", param="answer")
+        answer = body["answer"]
+    await service.flow.send(run.run_id, name, answer)
+    return JSONResponse({"run_id": run.run_id, "key": name, "answer": answer})
+
+
+async def _approves(request: Request) -> bool:
+    try:
+        return (await read_body(request)).get("answer") is True
+    except RequestError:
+        return False
+
+
+def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[str, Any]:
+    """A run as JSON data, without secrets; ``whole`` with what it gave."""
+    result, failure = run.result, run.failure
+    usage = None if result is None else result.usage
+    data: dict[str, Any] = {
+        "run_id": run.run_id,
+        "export": run.export,
+        "status": run.status,
+        "created": run.created,
+        "ended": run.ended,
+        "labels": run.labels,
+        "waiting": [
+            {"key": key, "reason": each.reason, "question": each.question, "schema": each.schema}
+            for key, each in run.waits.items()
+        ],
+        "error": None if failure is None else service.fault(failure)["error"],
+        "usage": None
+        if usage is None
+        else {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read_tokens": usage.cache_read_tokens,
+            "requests": usage.requests,
+        },
+        "cost_usd": None if result is None else result.cost,
+    }
+    if whole:
+        data["value"] = None if result is None else service.redact(plain(result.value))
+    return data
+
+
+__all__ = ["answer_run", "begin_run", "cancel_run", "list_runs", "read_events", "run_data", "show_run"]

@@ -1,0 +1,284 @@
+"""Runs that a server does. A run belongs to a task of the server and never to a request: a reader that leaves ends nothing.
+
+All of them live in one task group, which a task of its own holds open. That task is of the server, not of a request handler:
+a handler may be a task of anyio, in whose cancel scopes a run must not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from agentflow.app import AgentFlow
+from agentflow.core.errors import AgentflowError, RunCancelled
+from agentflow.core.events import DeltaBase, Event, FinishedBase, WaitFinished, WaitStarted
+from agentflow.core.json_text import encoded
+from agentflow.core.limits import Limits
+from agentflow.core.results import TaskResult
+from agentflow.core.session import Session
+from agentflow.core.source import Source
+from agentflow.core.work import in_slices
+from agentflow.lang.program import Program
+from agentflow.observe.stream import Subscriber
+from agentflow.runtime.handle import RunResult
+from agentflow.runtime.run import check_name, new_run_id
+from agentflow.serve.event_log import EventLog
+from agentflow.serve.faults import RequestError
+from agentflow.serve.keys import Admission, Key
+
+_log = logging.getLogger(__name__)
+
+MAX_ENDED = 200
+"""Runs that have ended and are still shown."""
+MAX_ENDED_BYTES = 256 * 2**20
+"""Bytes of their events."""
+
+
+class ServedRun:
+    """A run of the server: whose it is, its events, and how it ended.
+
+    ``waits`` are the open questions and approvals by key, as the events of their beginnings; ``result`` or ``error`` is there
+    once it has ended.
+    """
+
+    def __init__(self, run_id: str, export: str, key: Key, text: Any, labels: Mapping[str, str]) -> None:
+        self.run_id = run_id
+        self.export = export
+        self.key = key
+        self.labels = dict(labels)
+        self.log = EventLog()
+        self.created = time.time()
+        self.ended: float | None = None
+        self.result: RunResult[Any] | None = None
+        self.error: Exception | None = None
+        self.waits: dict[str, WaitStarted] = {}
+        self._text = text
+        self._unsent = Subscriber(lossy=False, limit=None)
+        self._readers: list[Subscriber] = []
+        self._done = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> str:
+        """``running``, ``waiting`` (for an answer), ``done``, ``failed`` or ``cancelled``."""
+        if self.ended is None:
+            return "waiting" if self.waits else "running"
+        if self.result is not None:
+            return "failed" if self.failure is not None else "done"
+        return "cancelled" if isinstance(self.error, RunCancelled) else "failed"
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a run that failed, or of the FAILED result that it gave."""
+        if self.error is not None:
+            return self.error
+        value = None if self.result is None else self.result.value
+        if not isinstance(value, TaskResult):
+            return None
+        return value.error if value.failed else value.problem()
+
+    def take(self, event: Event) -> None:
+        """Take an event of the run."""
+        if isinstance(event, WaitStarted) and event.key:
+            self.waits[event.key] = event
+        elif isinstance(event, WaitFinished) and self.waits:
+            self.waits = {key: each for key, each in self.waits.items() if each.seq != event.started}
+        self._unsent.put(event)
+        for reader in self._readers:
+            reader.put(event)
+
+    def reader(self) -> Subscriber:
+        """A queue of the events from now on, for the one request that the run belongs to."""
+        queue = Subscriber(lossy=False, limit=None)
+        self._readers.append(queue)
+        return queue
+
+    async def keep_events(self) -> None:
+        """Write the events down for readers as they come, until :meth:`end`."""
+        while (event := await self._unsent.next()) is not None:
+            text = await in_slices(encoded(event.to_dict(self._text)))
+            place = (event.slice, event.seq)
+            frame = f"id: {event.slice}.{event.seq}\ndata: {text}\n\n".encode("utf-8", "surrogatepass")
+            self.log.add(
+                place,
+                frame,
+                piece_of=event.parent if isinstance(event, DeltaBase) else None,
+                ends=event.started if isinstance(event, FinishedBase) else None,
+            )
+        self.log.close()
+
+    def end(self) -> None:
+        """Note that the run has ended."""
+        self.ended = time.time()
+        self.waits = {}
+        self._unsent.close()
+        for reader in self._readers:
+            reader.close()
+        self._done.set()
+
+    async def wait(self) -> None:
+        """Wait until the run has ended."""
+        await self._done.wait()
+
+    async def cancel(self) -> None:
+        """Cancel the run, and wait until it has cleaned up."""
+        if self.task is not None and not self._done.is_set():
+            self.task.cancel()
+        await self._done.wait()
+
+
+class ServedRuns:
+    """The runs of one server, in a task group that begins with the first of them and ends with :meth:`aclose`."""
+
+    def __init__(self, flow: AgentFlow) -> None:
+        self._flow = flow
+        self._runs: dict[str, ServedRun] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._opened = asyncio.Event()
+        self.stopping = False
+
+    def __iter__(self) -> Any:
+        return iter(self._runs.values())
+
+    @property
+    def live(self) -> list[ServedRun]:
+        """The runs that have not ended."""
+        return [run for run in self._runs.values() if run.ended is None]
+
+    def find(self, run_id: str, key: Key) -> ServedRun:
+        """A run of ``key``. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
+        run = self._runs.get(run_id)
+        if run is None:
+            raise RequestError(
+                f"there is no run '{run_id[:100]}' here",
+                code="serve/unknown-run",
+                status=404,
+                hint="GET /runs lists them; those that ended long ago are not kept",
+            )
+        if run.key is not key:
+            raise RequestError(f"the run '{run_id[:100]}' belongs to another key", code="serve/not-yours", status=403)
+        return run
+
+    async def start(
+        self,
+        program: Program | Source | str,
+        bindings: Mapping[str, Any],
+        export: str,
+        key: Key,
+        *,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        allow: frozenset[str] | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> ServedRun:
+        """Begin a run for ``key``. Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503."""
+        if self.stopping:
+            raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
+        check_name(run_id, labels)
+        if run_id is not None and run_id in self._runs:
+            raise RequestError(
+                f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"
+            )
+        group = self._group or await self._open()
+        admission = key.admit()
+        own = {**(labels or {}), "export": export, "key": key.name}
+        run = ServedRun(run_id or new_run_id(), export, key, self._shown, own)
+        self._runs[run.run_id] = run
+        work = self._flow.run(
+            program,
+            bindings=bindings,
+            session=session,
+            limits=limits,
+            allow=allow,
+            run_id=run.run_id,
+            labels=own,
+            tenant=admission.tenant,
+        )
+        group.create_task(run.keep_events())
+        run.task = group.create_task(self._carry_out(run, work, admission), name=f"served run {run.run_id}")
+        run.task.add_done_callback(lambda task: self._ended(run, work, admission))
+        return run
+
+    def _shown(self, value: object) -> str:
+        return self._flow.redact(str(value))
+
+    async def _carry_out(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
+        try:
+            run.result = await work
+        except Exception as error:  # noqa: BLE001 - the program's error, or a host's: told to whoever asks for the run
+            run.error = error
+
+    def _ended(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
+        work.close()  # of a run that was cancelled before it began
+        if run.result is None and run.error is None:
+            run.error = RunCancelled(f"the run '{run.run_id}' was cancelled")
+        admission.free()
+        if run.failure is not None and not isinstance(run.failure, AgentflowError):
+            _log.warning(
+                "run %s failed", run.run_id, exc_info=run.failure
+            )  # a host's error, which clients are not told
+        run.end()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of the runs that ended first, when there are too many."""
+        ended = [run for run in self._runs.values() if run.ended is not None]
+        size = sum([run.log.size for run in ended])
+        for at, run in enumerate(ended):
+            if len(ended) - at <= MAX_ENDED and size <= MAX_ENDED_BYTES:
+                return
+            size -= run.log.size
+            del self._runs[run.run_id]
+
+    def _observe(self, event: Event) -> None:
+        run = self._runs.get(event.run_id)
+        if run is not None:
+            run.take(event)
+
+    async def _open(self) -> asyncio.TaskGroup:
+        if self._owner is None:
+            self._stop, self._opened = asyncio.Event(), asyncio.Event()
+            self._owner = asyncio.create_task(self._own(), name="served runs")
+        await self._opened.wait()
+        assert self._group is not None
+        return self._group
+
+    async def _own(self) -> None:
+        unsubscribe = self._flow.subscribe(self._observe)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._opened.set()
+                await self._stop.wait()
+                for run in self.live:
+                    if run.task is not None:
+                        run.task.cancel()
+        finally:
+            self._group = None
+            unsubscribe()
+
+    async def drain(self, seconds: float) -> None:
+        """Begin no more runs, and wait for those at work, at most so long."""
+        self.stopping = True
+        waiting = [asyncio.ensure_future(run.wait()) for run in self.live]
+        if waiting:
+            await asyncio.wait(waiting, timeout=seconds)
+            for each in waiting:
+                each.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel what is at work, and wait until it has cleaned up."""
+        self.stopping = True
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            self._stop.set()
+            await asyncio.wait([owner])
+
+
+__all__ = ["ServedRun", "ServedRuns"]

@@ -1,0 +1,142 @@
+"""The ASGI application of a flow: its routes, who may ask for them, and the life of the runs behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from agentflow.app import AgentFlow
+from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.serve import chat, run_api
+from agentflow.serve.exports import Exportable, offers_of
+from agentflow.serve.faults import error_response
+from agentflow.serve.keys import Key, Keys, read_keys
+from agentflow.serve.requests import LOCAL, Door
+from agentflow.serve.service import Service
+
+_log = logging.getLogger(__name__)
+
+APPROVAL_TTL = 900.0
+"""Seconds for which a run waits for an answer before it is denied."""
+
+Handler = Callable[[Service, Request, Key], Awaitable[Response]]
+
+
+class FlowServer:
+    """A flow as an ASGI application, which any other can mount.
+
+    Parameters: ``exports`` are what it offers: ``{"review": Path("review.sexp")}``, or a list of files, functions and names
+    of tasks. ``keys`` is the file of the keys, or keys that were read; without, whoever reaches the server may ask. ``hosts``
+    are the names by which it is reached (default: those of this machine, ``*`` is any), ``origins`` the other sites whose pages may ask. ``programs``
+    are the names that programs may call which are sent to it; None takes none. ``approval_ttl`` is how many seconds a run waits for an answer.
+
+    It runs the lifespan of its own when it is the application; mounted into another one, use it as ``async with``
+    beside the flow, so that runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
+    """
+
+    def __init__(
+        self,
+        flow: AgentFlow,
+        exports: Mapping[str, Exportable] | Iterable[Exportable],
+        *,
+        keys: str | PathLike[str] | Keys | None = None,
+        hosts: Iterable[str] = LOCAL,
+        origins: Iterable[str] = (),
+        programs: Iterable[str] | None = None,
+        approval_ttl: float = APPROVAL_TTL,
+    ) -> None:
+        allowed = list(origins)
+        self.service = Service(flow, offers_of(flow, exports), None if programs is None else frozenset(programs))
+        if keys is not None and not isinstance(keys, Keys):
+            keys = read_keys(Path(keys), approval_ttl=approval_ttl)
+        self._door = Door(Key("anyone", approval_ttl=approval_ttl), keys, hosts, allowed)
+        cors = Middleware(
+            CORSMiddleware, allow_origins=allowed, allow_methods=["GET", "POST"], allow_headers=["*"], max_age=600
+        )
+        self._app = Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ready", self._ready),
+                self._route("/v1/models", chat.list_models),
+                self._route("/v1/models/{model}", chat.show_model),
+                self._route("/v1/chat/completions", chat.complete, "POST"),
+                self._route("/runs", run_api.list_runs),
+                self._route("/runs", run_api.begin_run, "POST"),
+                self._route("/runs/{run}", run_api.show_run),
+                self._route("/runs/{run}/events", run_api.read_events),
+                self._route("/runs/{run}/cancel", run_api.cancel_run, "POST"),
+                self._route("/runs/{run}/answers/{key}", run_api.answer_run, "POST"),
+            ],
+            middleware=[cors] if allowed else [],
+            lifespan=self._lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    async def __aenter__(self) -> FlowServer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def drain(self, seconds: float) -> None:
+        """Begin no more runs, and wait for those at work, at most so many seconds."""
+        await self.service.runs.drain(seconds)
+
+    async def aclose(self) -> None:
+        """Cancel the runs at work and wait until they have cleaned up. No other is begun."""
+        await self.service.runs.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
+        async with self:
+            yield
+
+    def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, partial(self._answer, handler), methods=[method])
+
+    async def _answer(self, handler: Handler, request: Request) -> Response:
+        """What ``handler`` answers to a request that is let in; an error as an answer that says what was wrong."""
+        try:
+            self._door.check_site(request)
+            return await handler(self.service, request, self._door.key_of(request))
+        except AgentflowError as error:
+            return error_response(error)
+        except Exception as error:  # noqa: BLE001 - the answer says that the server failed, its log why
+            _log.exception("%s %s failed", request.method, request.url.path)
+            return error_response(error)
+
+    async def _health(self, request: Request) -> Response:
+        """``GET /health``: the process is alive."""
+        return JSONResponse({"ok": True})
+
+    async def _ready(self, request: Request) -> Response:
+        """``GET /ready``: whether runs can be begun; 503 when the server stops, or no model can be called."""
+        model = "ok"
+        try:
+            self.service.flow.router.resolve(None)
+        except ConfigurationError as error:
+            model = error.code
+        runs = self.service.runs
+        ready = model == "ok" and not runs.stopping
+        body = {"ready": ready, "model": model, "stopping": runs.stopping, "runs": len(runs.live)}
+        return JSONResponse(body, 200 if ready else 503)
+
+
+__all__ = ["APPROVAL_TTL", "FlowServer"]

@@ -1,0 +1,101 @@
+"""What all routes of a server share: the flow, what it offers, and the runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from agentflow.app import AgentFlow
+from agentflow.core.session import Session
+from agentflow.lib.suggest import did_you_mean
+from agentflow.serve.exports import Offer
+from agentflow.serve.faults import RequestError, body_of
+from agentflow.serve.keys import Key
+from agentflow.serve.runs import ServedRun, ServedRuns
+from agentflow.serve.streaming import disconnected, leave
+
+T = TypeVar("T")
+
+
+class Service:
+    """A flow that is served. ``programs`` are the names that sent programs may call; None: none are taken."""
+
+    def __init__(self, flow: AgentFlow, offers: Mapping[str, Offer], programs: frozenset[str] | None) -> None:
+        self.flow = flow
+        self.offers = offers
+        self.programs = programs
+        self.runs = ServedRuns(flow)
+        self.started = time.time()
+
+    def offer(self, name: object, key: Key, param: str) -> Offer:
+        """The export called ``name``. Raises RequestError: 404 for one that is not there, or not for this key."""
+        if not isinstance(name, str):
+            raise RequestError(f"'{param}' names an export", code="serve/field", param=param)
+        offer = self.offers.get(name)
+        if offer is None or not key.may_call(name):
+            allowed = [each for each in self.offers if key.may_call(each)]
+            raise RequestError(
+                f"there is no export '{name[:100]}'",
+                code="serve/unknown-export",
+                status=404,
+                param=param,
+                hint=did_you_mean(name, allowed) or f"there are: {', '.join(allowed) or 'none for this key'}",
+            )
+        return offer
+
+    async def start(
+        self,
+        offer: Offer,
+        given: Mapping[str, Any],
+        key: Key,
+        *,
+        session: Session | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> ServedRun:
+        """Begin a run of an export. Raises RequestError, DataError and TaskError for parameters that do not fit."""
+        program, bindings = offer.work(given)
+        return await self.runs.start(
+            program,
+            bindings,
+            offer.name,
+            key,
+            session=session,
+            limits=offer.limits,
+            allow=offer.allow,
+            run_id=run_id,
+            labels=labels,
+        )
+
+    @contextlib.asynccontextmanager
+    async def until_gone(self, request: Request, run: ServedRun) -> AsyncGenerator[None, None]:
+        """A block that waits for a run: when the client goes away meanwhile, the run is cancelled."""
+
+        async def watch() -> None:
+            await disconnected(request.receive)
+            await run.cancel()
+
+        watching: asyncio.Task[object] = asyncio.create_task(watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            await run.cancel()
+            raise
+        finally:
+            await leave(watching)
+
+    def redact(self, value: T) -> T:
+        """Text, or data of texts, without secrets."""
+        return self.flow.redact(value)
+
+    def fault(self, error: BaseException) -> dict[str, Any]:
+        """The body that says why a run failed, without secrets: a FAILED result that it gave may hold some."""
+        return self.redact(body_of(error))
+
+
+__all__ = ["Service"]
