@@ -1,4 +1,4 @@
-"""What is removed from the database of durable runs: runs that have ended and results for reuse, the oldest first."""
+"""Removes ended runs, and results kept for reuse, from the database of durable runs, oldest first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import ENDED
 
 _ROW_BYTES = 160
-"""What a row takes besides its texts."""
+"""Size of a row without its texts, in bytes."""
 _MARKS = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _REMOVABLE = f"""
 select run, updated from af_run where status in ({_MARKS}) and run not in
@@ -20,9 +20,9 @@ select run, updated from af_run where status in ({_MARKS}) and run not in
 
 
 def collect(db: sqlite3.Connection, before: float | None, bounds: LogBounds | None) -> int:
-    """Remove what is older than the unix time ``before``, then the oldest until the rest is within ``bounds``.
+    """Remove rows older than the unix time ``before``, then the oldest until the rest is within ``bounds``.
 
-    Runs that have not ended stay, and those whose records such a run may need. Gives the number of runs.
+    Runs that have not ended stay, and so do runs whose records they may need. Returns the number of removed runs.
     """
     ended = sorted(db.execute(_REMOVABLE).fetchall(), key=itemgetter(1))
     runs = [run for run, updated in ended if before is not None and updated < before]
@@ -39,11 +39,11 @@ def collect(db: sqlite3.Connection, before: float | None, bounds: LogBounds | No
 
 
 def _excess(db: sqlite3.Connection, bounds: LogBounds, ended: list[tuple[str, float]]) -> tuple[list[str], list[bytes]]:
-    """The oldest of the runs that have ``ended`` and of the results, until the others are within bounds."""
+    """The oldest of the ``ended`` runs and of the results: those to remove so that the others are within bounds."""
     sizes = _run_sizes(db)
     blobs = _blob_sizes(db)
-    kept = db.execute("select content, at, value, turns from af_result").fetchall()
-    results = [(at, key, _ROW_BYTES + _size(value, blobs) + _size(turns, blobs)) for key, at, value, turns in kept]
+    rows = db.execute("select content, at, value, turns from af_result").fetchall()
+    results = [(at, key, _ROW_BYTES + _size(value, blobs) + _size(turns, blobs)) for key, at, value, turns in rows]
     total, count = sum(sizes.values()) + sum(size for _, _, size in results), len(sizes)
     runs_gone: list[str] = []
     results_gone: list[bytes] = []
@@ -83,7 +83,7 @@ def _blob_sizes(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def _size(text: str | None, blobs: dict[str, int]) -> int:
-    """The bytes of a stored value, those of the blob that it refers to included, in each that refers to it."""
+    """Size of a stored value in bytes, with the blob it refers to (counted once per reference)."""
     if text is None:
         return 0
     return blobs.get(text[7:39], 0) if text.startswith('{"$b":') else len(text)

@@ -1,4 +1,4 @@
-"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.store_ports.EventStore` of a flow with a database."""
+"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.store_ports.EventStore` of flows with a database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INFO = "run, started, finished, bytes, updated"
 
 
 class SqliteEvents:
-    """Logs in the SQLite file ``path``, over a connection of their own, which one thread uses at a time."""
+    """Logs in the SQLite file ``path``, on a separate connection that one thread at a time uses."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

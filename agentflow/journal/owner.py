@@ -1,4 +1,4 @@
-"""Who owns a run on this machine: a lock on one file per run, which the system lets go of when its process ends."""
+"""Which process owns a run on this machine: a lock on one file per run, which the system releases when the process ends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PAUSE_S = 0.01
 
 
 class OwnerLocks:
-    """The locks of runs, in ``directory``. Those taken here are held until they are released or the process ends.
+    """File locks of runs, in ``directory``. Locks taken here are held until they are released or the process ends.
 
-    Where the system has no such locks nobody is known to be alive, and only the epoch in the database tells owners apart.
+    On systems without such locks no owner counts as alive, and only the epoch in the database tells owners apart.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -25,7 +25,7 @@ class OwnerLocks:
         self._held: dict[str, int] = {}
 
     def take(self, run: str) -> bool:
-        """Lock ``run``; False if somebody has it, here or elsewhere. Raises OSError."""
+        """Lock ``run``; False if it is locked already, here or by another process. Raises OSError."""
         if run in self._held:
             return False
         for attempt in range(_TRIES):
@@ -34,15 +34,15 @@ class OwnerLocks:
                 self._held[run] = descriptor
                 return True
             if attempt + 1 < _TRIES:
-                time.sleep(_PAUSE_S)  # somebody may be just looking
+                time.sleep(_PAUSE_S)  # another process may hold it for a moment, in `alive`
         return False
 
     def holds(self, run: str) -> bool:
-        """Whether the lock of ``run`` was taken here."""
+        """Whether this process holds the lock of ``run``."""
         return run in self._held
 
     def alive(self, run: str) -> bool:
-        """Whether somebody has the lock of ``run``. Raises OSError."""
+        """Whether any process holds the lock of ``run``. Raises OSError."""
         if run in self._held:
             return True
         if not self._path(run).exists():
@@ -54,14 +54,14 @@ class OwnerLocks:
         return False
 
     def release(self, run: str) -> None:
-        """Let go of the lock of ``run``, and remove its file."""
+        """Release the lock of ``run``, and remove its file."""
         descriptor = self._held.pop(run, None)
         if descriptor is not None:
             self._path(run).unlink(missing_ok=True)
             os.close(descriptor)
 
     def release_all(self) -> None:
-        """Let go of all locks."""
+        """Release all locks."""
         for run in list(self._held):
             self.release(run)
 

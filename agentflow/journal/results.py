@@ -1,4 +1,4 @@
-"""Results of tasks and tools that may be used again by other runs, in the database of the durable runs."""
+"""Results of tasks and tools that other runs may reuse, in the database of durable runs."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class SqliteResults:
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Make the table of the results where it is missing."""
+    """Create the table of results if it is missing."""
     for statement in _SCHEMA:
         db.execute(statement)
 
 
 def _read(db: sqlite3.Connection, content: bytes, since: float) -> StoredResult | None:
-    """A result that is not older than ``since``; None for one that is damaged, which is then made anew."""
+    """A result not older than ``since``; None if there is none or it is damaged, so that it is computed again."""
     row: tuple[Any, ...] | None = db.execute(
         f"select {_COLUMNS} from af_result where content = ? and at >= ?", (content, since)
     ).fetchone()

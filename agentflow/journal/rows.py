@@ -17,7 +17,7 @@ from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
 VERSION = 1
 """The version of the tables."""
 BLOB_BYTES = 64 * 1024
-"""Values of more characters of JSON are stored once by their content."""
+"""Length of JSON text above which a value is stored once, by its content."""
 
 SCHEMA = """
 create table af_meta(key text primary key, value text not null) without rowid;
@@ -40,7 +40,7 @@ create table if not exists af_event_log(run text primary key, started blob, fini
   updated real not null) without rowid;
 create index if not exists af_event_run on af_event(run, number);
 """
-"""Tables of what was seen of runs, which the journal does without."""
+"""Tables of the event logs of runs; the journal does not need them."""
 EVENT_TABLES = frozenset({"af_event", "af_event_content", "af_event_log"})
 _KEPT = "run, base, program, digest, input, status, result, error"
 RUN = f"{_KEPT}, epoch, seq, slice, wake_at, spent_s, created, updated, sum"
@@ -55,11 +55,11 @@ on conflict(run, key) do update set {", ".join(f"{name.strip()} = excluded.{name
 _STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
 
 Blobs = dict[bytes, bytes]
-"""Values of a batch that are stored by their content, by their hash."""
+"""Values of a batch that are stored by content: JSON text by its hash."""
 
 
 def dump(data: Any, blobs: Blobs) -> str | None:
-    """JSON data as text in ASCII; None stays. What is long goes to ``blobs``, and a reference to it is the text."""
+    """JSON data as ASCII text; None stays None. A long text is added to ``blobs``, and a reference to it is returned."""
     if data is None:
         return None
     text = _ENCODE(data)
@@ -75,7 +75,7 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def keep_blobs(db: sqlite3.Connection, blobs: Blobs) -> None:
-    """Store values that were long."""
+    """Store the long values of a batch."""
     if blobs:
         db.executemany("insert or ignore into af_blob values (?, ?)", list(blobs.items()))
 
@@ -100,7 +100,7 @@ _READ = json.JSONDecoder().raw_decode
 
 
 def parse(text: str) -> Any:
-    """The data of a JSON text without space around it: what ``json.loads`` gives, in half the time for short texts.
+    """The data of a JSON text without surrounding space, as ``json.loads``, in half the time for short texts.
 
     Raises ValueError.
     """
@@ -134,7 +134,7 @@ _REALS = Struct("<3d").pack
 
 
 def effect_checksum(fields: Sequence[Any]) -> int:
-    """The checksum of a record's columns: what :func:`checksum` is for, in half its time, for there are thousands."""
+    """The checksum of a record's columns: as :func:`checksum`, in half the time, since there are thousands."""
     path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended = fields
     text = f"{path} {kind} {name} {state} {value} {turns} {usage}".encode("utf-8", "surrogatepass")
     reals = _REALS(
@@ -173,22 +173,22 @@ def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
 
 def run_values(run: str, new: NewRun, now: float, blobs: Blobs) -> tuple[Any, ...]:
     """The values of a new, queued run for :data:`CREATE`."""
-    kept = (run, new.base, _ENCODE(new.program), new.digest, dump(dict(new.input), blobs))
-    return (*kept, "queued", now, now, checksum((*kept, "queued", None, None)))
+    summed = (run, new.base, _ENCODE(new.program), new.digest, dump(dict(new.input), blobs))
+    return (*summed, "queued", now, now, checksum((*summed, "queued", None, None)))
 
 
 def run_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> RunRow:
     """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
-    kept, (epoch, seq, slice, wake_at, spent, created, updated, total) = fields[:8], fields[8:]
-    run, base, program, digest, given, status, result, error = kept
-    if checksum(kept) != total:
+    summed, (epoch, seq, slice, wake_at, spent, created, updated, total) = fields[:8], fields[8:]
+    run, base, program, digest, input_, status, result, error = summed
+    if checksum(summed) != total:
         raise corrupt(f"the stored run '{run}' is damaged")
     return RunRow(
         run=run,
         base=base,
         program=json.loads(program),
         digest=digest,
-        input=load(given, db),
+        input=load(input_, db),
         status=status,
         epoch=epoch,
         seq=seq,
@@ -204,15 +204,15 @@ def run_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> RunRow:
 
 def change_run(db: sqlite3.Connection, run: str, now: float, **columns: Any) -> None:
     """Set columns of a stored run, and its checksum with them."""
-    kept = db.execute(f"select {_KEPT} from af_run where run = ?", (run,)).fetchone()
+    values = db.execute(f"select {_KEPT} from af_run where run = ?", (run,)).fetchone()
     names = [name.strip() for name in _KEPT.split(",")]
-    total = checksum([columns.get(name, value) for name, value in zip(names, kept, strict=True)])
+    total = checksum([columns.get(name, value) for name, value in zip(names, values, strict=True)])
     set_ = ", ".join(f"{name} = ?" for name in (*columns, "updated", "sum"))
     db.execute(f"update af_run set {set_} where run = ?", (*columns.values(), now, total, run))
 
 
 def checksum(fields: Iterable[Any]) -> int:
-    """A checksum of a row, to notice damage that SQLite does not look for."""
+    """A checksum of a row, to detect damage that SQLite does not check for."""
     return crc32(repr(tuple(fields)).encode("ascii", "backslashreplace"))
 
 

@@ -1,4 +1,4 @@
-"""Conversations that last, in the database of the durable runs: a row for each, and one for each of its turns."""
+"""Conversations that last, in the database of durable runs: a row for each, and one for each of its exchanges."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class SqliteSessions:
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Make the tables of the conversations where they are missing."""
+    """Create the tables of conversations if they are missing."""
     for statement in _SCHEMA:
         db.execute(statement)
 
 
 def hold(db: sqlite3.Connection, name: str, run: str) -> None:
-    """Let a new run have a conversation until it has ended. Raises SessionBusy."""
+    """Reserve a conversation for a new run until the run ends. Raises SessionBusy."""
     row = _row(db, name)
     if row.holder is not None and row.holder != run:
         raise session_held(name, row.holder)
@@ -76,19 +76,19 @@ def hold(db: sqlite3.Connection, name: str, run: str) -> None:
 
 
 def hold_again(db: sqlite3.Connection, run: str) -> None:
-    """Let a run that ended and is tried again have the conversation, if nobody went on with it since."""
+    """Reserve the conversation again for a run that is retried, unless another run has continued it since."""
     for (name,) in db.execute("select name from af_session where last = ? and holder is null", (run,)).fetchall():
         _write(db, _row(db, name)._replace(holder=run))
 
 
 def let_go(db: sqlite3.Connection, run: str, changes: SessionChanges | None) -> None:
-    """Change the conversation that a run holds, which has ended, and let others go on with it."""
-    found = db.execute("select name from af_session where holder = ?", (run,)).fetchone()
-    if found is None:
+    """Store the changes of an ended run to the conversation it holds, and release the conversation."""
+    held = db.execute("select name from af_session where holder = ?", (run,)).fetchone()
+    if held is None:
         return
     if changes is not None:
-        change(db, found[0], changes)
-    _write(db, _row(db, found[0])._replace(holder=None, last=run))
+        change(db, held[0], changes)
+    _write(db, _row(db, held[0])._replace(holder=None, last=run))
 
 
 def change(db: sqlite3.Connection, name: str, changes: SessionChanges) -> None:
@@ -131,20 +131,20 @@ def _write(db: sqlite3.Connection, row: _Row) -> None:
 
 
 def _row(db: sqlite3.Connection, name: str) -> _Row:
-    """The row of a conversation, a new one if it has none."""
-    found = db.execute(f"select {_COLUMNS}, sum from af_session where name = ?", (name,)).fetchone()
-    if found is None:
+    """The row of a conversation, or a new one."""
+    fields = db.execute(f"select {_COLUMNS}, sum from af_session where name = ?", (name,)).fetchone()
+    if fields is None:
         return _Row(name)
-    if checksum(found[:-1]) != found[-1]:
+    if checksum(fields[:-1]) != fields[-1]:
         raise corrupt(f"the stored session '{name}' is damaged")
-    return _Row(*found[:-1])
+    return _Row(*fields[:-1])
 
 
 def _read(db: sqlite3.Connection, name: str) -> StoredSession:
     row = _row(db, name)
     turns: list[Any] = []
-    found = db.execute("select session, number, value, sum from af_turn where session = ? order by number", (name,))
-    for *fields, total in found.fetchall():
+    cursor = db.execute("select session, number, value, sum from af_turn where session = ? order by number", (name,))
+    for *fields, total in cursor.fetchall():
         if checksum(fields) != total:
             raise corrupt(f"a turn of the stored session '{name}' is damaged")
         turns.append(load(fields[2], db))

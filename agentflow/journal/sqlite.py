@@ -51,7 +51,7 @@ from agentflow.journal.writer import Put, Unavailable, Writer, is_locked
 from agentflow.lib.private_files import make_private_file
 
 CHECKED_BYTES = 64 * 1024 * 1024
-"""Size up to which a database is examined as a whole when it is opened; damage in a larger one is found where it is read."""
+"""Size up to which a database is checked as a whole when it is opened; damage in a larger one is found when it is read."""
 _BUSY_S = 1.0
 
 Sync = Literal["normal", "full"]
@@ -59,7 +59,7 @@ Sync = Literal["normal", "full"]
 
 
 class SqliteJournal:
-    """Durable runs in the SQLite file ``path``, which only its owner may read.
+    """Durable runs in the SQLite file ``path``, which only the user who owns the file may read.
 
     ``sync="full"`` waits for the disk at every commit. Owners of runs are told apart by locks on files in the directory
     ``<path>.owners``.
@@ -79,9 +79,9 @@ class SqliteJournal:
                 sessions.let_go(db, new.base, None)
                 ends = {"status": "cancelled", "result": dump({"successor": run}, {}), "owner": None}
                 change_run(db, new.base, time.time(), **ends)
-            known = self._find(db, run)
-            if known is not None:
-                return known, False
+            stored = self._find(db, run)
+            if stored is not None:
+                return stored, False
             if new.session is not None:
                 sessions.hold(db, new.session, run)
             blobs: Blobs = {}
@@ -147,12 +147,12 @@ class SqliteJournal:
     async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
         def work(db: sqlite3.Connection) -> bool:
             row = _row(db, run)
-            found = db.execute(f"select {EFFECT} from af_effect where run = ? and key = ?", (run, key)).fetchone()
-            if found is None or effect_of(found, db).state != EffectState.OPEN:
+            stored = db.execute(f"select {EFFECT} from af_effect where run = ? and key = ?", (run, key)).fetchone()
+            if stored is None or effect_of(stored, db).state != EffectState.OPEN:
                 return False
             blobs: Blobs = {}
             now = time.time()
-            fields = [*found[:5], int(state), dump(value, blobs), *found[7:11], now]
+            fields = [*stored[:5], int(state), dump(value, blobs), *stored[7:11], now]
             keep_blobs(db, blobs)
             db.execute(
                 "update af_effect set state = ?, value = ?, t1 = ?, sum = ? where run = ? and key = ?",
@@ -216,10 +216,10 @@ class SqliteJournal:
         self._locks.release_all()
 
     def _find(self, db: sqlite3.Connection, run: str) -> RunRow | None:
-        found = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
-        if found is None:
+        fields = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
+        if fields is None:
             return None
-        row = run_of(found, db)
+        row = run_of(fields, db)
         if row.status == "running" and not self._locks.alive(run):
             change_run(db, run, row.updated, status="queued", owner=None)
             return _row(db, run)
@@ -248,7 +248,7 @@ class _File:
                     return self._db
             except OSError as error:
                 raise Unavailable(f"the file is gone ({error.strerror})") from None
-            self.close()  # another file took its place
+            self.close()  # the file was replaced
         return self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -278,7 +278,7 @@ class _File:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        """Make the tables in an empty database, and examine one that has them."""
+        """Create the tables in an empty database; check one that has them."""
         db.execute("begin immediate")
         tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")} - EVENT_TABLES
         if not tables:
@@ -347,20 +347,20 @@ class _File:
 
 
 def _row(db: sqlite3.Connection, run: str) -> RunRow:
-    found = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
-    if found is None:
+    fields = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
+    if fields is None:
         raise _unknown(run)
-    return run_of(found, db)
+    return run_of(fields, db)
 
 
 def _killed_s(db: sqlite3.Connection, row: RunRow) -> float:
-    """Seconds that the last stretch of a run had worked when it was killed, as far as its records say."""
+    """Seconds for which the last slice of a killed run had worked, as far as its records tell."""
     (last,) = db.execute("select max(t1) from af_effect where run = ?", (row.run,)).fetchone()
     return 0.0 if last is None else max(0.0, last - row.updated)
 
 
 def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
-    """The records that are no steps of a finished one."""
+    """The records that are not nested in a finished one."""
     rows = db.execute(
         f"select {EFFECT} from af_effect where run = ? and (leaf is null or leaf not in"
         " (select key from af_effect where run = ? and state in (1, 2))) order by t0, path",

@@ -1,8 +1,8 @@
 """The one thread that uses the database: whatever was queued while it was busy is one transaction.
 
-What a loop submits is handed over when a turn of it adds nothing more, after a few turns at the latest. Handed over one by
-one, the first of a hundred records would wake the thread, and loop and thread would take the interpreter from each other a
-hundred times; a record that comes alone waits for one turn.
+Jobs of an event loop are handed over once an iteration of the loop adds no more of them, after a few iterations at most.
+Handed over one by one, the first of a hundred records would wake the thread, and loop and thread would take the
+interpreter from each other a hundred times; a single record waits for one iteration.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from agentflow.core.journal import EffectRow
 
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 2.0
-"""Seconds between two attempts to write to a database that cannot be written to."""
+"""Maximum seconds between two attempts to write to a database that is unavailable."""
 MAX_BATCH = 2_000
-"""Number of jobs in a transaction from which on no more are added."""
-GATHERED_TURNS = 8
-"""Turns of an event loop that its first job waits for others at most."""
+"""Number of jobs at which a transaction takes no more."""
+GATHER_ITERATIONS = 8
+"""Maximum number of iterations of an event loop for which its first job waits for others."""
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _AWAY = frozenset(
@@ -43,21 +43,23 @@ _log = logging.getLogger(__name__)
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether the database can be used again when somebody else has done with it."""
+    """Whether the database can be used once another process is done with it."""
     return _primary(error) in _LOCKED
 
 
 def may_pass(error: sqlite3.Error) -> bool:
-    """Whether the database may be usable later. Any other error is one of its content."""
+    """Whether the database may be usable later; any other error concerns its content."""
     return _primary(error) in _LOCKED | _AWAY
 
 
 def _primary(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # texts that are no UTF-8 have no code
+    return (
+        getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    )  # an error about text that is not UTF-8 has no code
 
 
 class Unavailable(Exception):
-    """The database cannot be used for the moment."""
+    """The database cannot be used at the moment."""
 
 
 class Database(Protocol):
@@ -68,7 +70,7 @@ class Database(Protocol):
         ...
 
     def put(self, db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
-        """Store what ``jobs`` hold, within a transaction. One that may not be stored gets its ``error``."""
+        """Store the records of ``jobs`` within a transaction. A job that must not be stored gets its ``error``."""
         ...
 
     def close(self) -> None:
@@ -78,7 +80,7 @@ class Database(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Something to do within a transaction; ``work`` may be called again when the transaction could not be committed."""
+    """Work for a transaction; ``work`` may be called again if the transaction could not be committed."""
 
     future: asyncio.Future[Any]
     work: Callable[[sqlite3.Connection], Any] | None = None
@@ -101,9 +103,9 @@ _Batch: TypeAlias = list[Job]
 
 
 class Writer:
-    """A thread that does jobs in order, many in one transaction, and tells their futures when it is committed.
+    """A thread that does jobs in order, many in one transaction, and settles their futures when it is committed.
 
-    A transaction that cannot be committed because the database is locked, full or away is tried again until it can:
+    A transaction that cannot be committed because the database is locked, full or missing is retried until it can:
     nothing is dropped. The thread starts with the first job.
     """
 
@@ -117,7 +119,7 @@ class Writer:
         self.closed = False
 
     def submit(self, job: Job) -> None:
-        """Queue a job, of the running loop. Raises JournalError (``durable/closed``)."""
+        """Queue a job of the running loop. Raises JournalError (``durable/closed``)."""
         if self.closed:
             raise JournalError("the store of durable runs is closed", code="durable/closed", hint="open the flow again")
         if self._thread is None:
@@ -127,15 +129,15 @@ class Writer:
         pending = self._pending.get(loop)
         if pending is None:
             self._pending[loop] = [job]
-            loop.call_soon(self._gather, loop, 1, GATHERED_TURNS)
+            loop.call_soon(self._gather, loop, 1, GATHER_ITERATIONS)
         else:
             pending.append(job)
 
-    def _gather(self, loop: asyncio.AbstractEventLoop, before: int, turns: int) -> None:
-        """Hand over what is pending, of which ``before`` jobs were there a turn ago; ``turns`` more it may wait."""
+    def _gather(self, loop: asyncio.AbstractEventLoop, before: int, iterations: int) -> None:
+        """Hand over the pending jobs once there are no more than ``before``, or no ``iterations`` left to wait."""
         count = len(self._pending.get(loop, ()))
-        if before < count < MAX_BATCH and turns:
-            loop.call_soon(self._gather, loop, count, turns - 1)
+        if before < count < MAX_BATCH and iterations:
+            loop.call_soon(self._gather, loop, count, iterations - 1)
         else:
             self._hand_over(loop)
 
@@ -145,13 +147,13 @@ class Writer:
             self._batches.put(jobs)
 
     async def do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
-        """Do ``work`` in a transaction, after all that is queued, and give its result. Raises what it raises."""
+        """Do ``work`` in a transaction, after all queued jobs, and return its result. Raises what it raises."""
         job = Job(asyncio.get_running_loop().create_future(), work)
         self.submit(job)
         return await job.future
 
     async def aclose(self) -> None:
-        """Do what is queued, and end the thread. What cannot be stored now fails."""
+        """Do the queued jobs, and end the thread. Jobs that cannot be stored now fail."""
         self.closed = True
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -172,7 +174,7 @@ class Writer:
         self._database.close()
 
     def _next(self) -> tuple[list[Job], bool]:
-        """What is queued, at least one job; false with it when these are the last."""
+        """The queued jobs, at least one; False with them if they are the last."""
         jobs: list[Job] = []
         batch = self._batches.get()
         while batch is not None:
@@ -242,7 +244,7 @@ def _fail(jobs: list[Job], error: BaseException) -> None:
 
 
 def _tell(jobs: list[Job]) -> None:
-    """Settle the futures of jobs, those of one event loop in one go."""
+    """Settle the futures of jobs, those of one event loop together."""
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         loops.setdefault(job.future.get_loop(), []).append(job)

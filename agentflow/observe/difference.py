@@ -1,4 +1,4 @@
-"""Two recorded runs joined: what each effect was asked and gave, by kind and path. For ``runs diff`` and for the page."""
+"""Joins two recorded runs, effect by effect, by kind and path. For ``runs diff`` and for the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.observe.run_view import Site, message_of
 
 Record: TypeAlias = Mapping[str, Any]
 Change: TypeAlias = Literal["same", "input", "output", "first", "second"]
-"""``input``: asked otherwise; ``output``: asked the same and answered otherwise; ``first``, ``second``: only there."""
+"""``input``: a different question; ``output``: a different answer to the same question; ``first``, ``second``: only there."""
 
 _INPUTS: Mapping[str, tuple[str, ...]] = {
     "task": ("name", "request"),
@@ -33,7 +33,7 @@ _NO_EFFECTS = frozenset({"decision", "timeout", "timer", "workflow", "model"})
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An effect of a run: what it was asked and what it gave, as JSON data. ``at`` is the slice and ``seq`` of its start."""
+    """An effect of a run: its input and output as JSON data. ``at`` is the slice and ``seq`` of its start."""
 
     kind: str
     name: str
@@ -63,7 +63,7 @@ class Pair:
 
 
 def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], Done]:
-    """The effects of a run by kind and path; one that was worked on several times as it ended last."""
+    """The effects of a run by kind and path; one that was tried several times as it ended last."""
     open_: dict[int, Record] = {}
     done: dict[tuple[str, str], Done] = {}
     for event in events:
@@ -90,9 +90,9 @@ def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], Done]:
 
 
 def recorded_effects(rows: Iterable[EffectRow], lasting: Callable[[Any], Any]) -> dict[tuple[str, str], Done]:
-    """The effects of a durable run by kind and path, as its journal has them: of what was asked only the digest.
+    """The effects of a durable run by kind and path, from its journal, which has only a digest of each input.
 
-    ``lasting`` takes from a recorded value what differs between any two runs.
+    ``lasting`` removes from a recorded value what differs between any two runs.
     """
     done: dict[tuple[str, str], Done] = {}
     for number, row in enumerate(rows):
@@ -117,7 +117,7 @@ def pairs_of(first: Iterable[Record], second: Iterable[Record]) -> list[Pair]:
 
 
 def joined(a: Mapping[tuple[str, str], Done], b: Mapping[tuple[str, str], Done]) -> list[Pair]:
-    """As :func:`pairs_of`, for effects that were read."""
+    """As :func:`pairs_of`, of effects that were read already."""
     keys = dict.fromkeys([*a, *b])
     return [Pair(_change(a.get(key), b.get(key)), a.get(key), b.get(key)) for key in keys]
 

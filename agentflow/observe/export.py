@@ -1,6 +1,6 @@
-"""Recorded runs for tools that exist: Chrome's trace format (Perfetto, speedscope) and OTLP (any OpenTelemetry backend).
+"""Exports recorded runs in Chrome's trace format (Perfetto, speedscope) and OTLP (any OpenTelemetry backend).
 
-Sources: "Trace Event Format" of the Chromium project; the JSON encoding of the OpenTelemetry protocol 1.x. Both are made of the
+Sources: "Trace Event Format" of the Chromium project; the JSON encoding of the OpenTelemetry protocol 1.x. Both stand on the
 table of :mod:`agentflow.observe.trace`, so that an export says what a live trace would have said.
 """
 
@@ -34,7 +34,7 @@ class _Span:
 
 
 def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Span]:
-    """The spans of one stretch of a run, by start. One that has no end gets the time of the last event, and says so."""
+    """The spans of one slice of a run, by start. A span without an end ends with the last event, and says so."""
     fold, spans, last = SpanFold(content=content), dict[Key, _Span](), 0.0
     for record in records:
         last = max(last, record["time"])
@@ -62,7 +62,7 @@ def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Sp
 
 
 def _stretches(records: Iterable[_RECORDED]) -> dict[tuple[str, int], list[_RECORDED]]:
-    """The records by run and slice, whose ``seq`` count for themselves."""
+    """The records by run and slice; ``seq`` counts anew in each."""
     parts: dict[tuple[str, int], list[_RECORDED]] = {}
     for record in records:
         parts.setdefault((record["run_id"], record.get("slice", 1)), []).append(record)
@@ -104,7 +104,7 @@ def chrome_trace(records: Iterable[_RECORDED]) -> dict[str, Any]:
 
 
 def _lanes(spans: list[_Span]) -> list[tuple[_Span, int]]:
-    """Each span with a lane: its parent's while nothing else stands in it, else the first that is free."""
+    """Each span with a lane: its parent's if that is free, else the first free one."""
     stacks: list[list[tuple[float, int]]] = []
     lanes: dict[int, int] = {}
     free: list[int] = []
@@ -127,7 +127,7 @@ def _lanes(spans: list[_Span]) -> list[tuple[_Span, int]]:
 
 
 def _nests(stack: list[tuple[float, int]], span: _Span) -> bool:
-    """Whether the innermost span that is still open in a lane is the parent, and outlives it."""
+    """Whether the innermost open span of a lane is the parent of the span, and ends after it."""
     while stack and stack[-1][0] <= span.start and stack[-1][1] != span.parent:
         stack.pop()
     return bool(stack) and stack[-1][1] == span.parent and span.end <= stack[-1][0]

@@ -1,4 +1,4 @@
-"""Logs of runs in files of JSON lines: a directory with one for each run, or one file for all that a command runs."""
+"""Logs of runs in JSON lines: a directory with a file per run, or one file for all runs of a command."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class EventFile:
         self._written: set[str] | None = None
 
     def open(self) -> None:
-        """Create the file and its directories, closed to other users, where they are missing. Raises OSError."""
+        """Create the file and its directories if they are missing, closed to other users. Raises OSError."""
         make_private_directory(self.path.parent)
         os.close(open_private(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
 
     def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
-        """Write events; contents that the file holds are left out."""
+        """Append events, without the contents that the file holds already."""
         make_private_directory(self.path.parent)
         fd = open_private(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
@@ -59,7 +59,7 @@ class EventFile:
         """Nothing is held open."""
 
     def _look(self, fd: int) -> bool:
-        """Take note of the contents that the file holds; gives whether it ends within a line."""
+        """Note the contents that the file holds. Returns whether it ends within a line."""
         self._written = set()
         at = os.fstat(fd)
         if not stat.S_ISREG(at.st_mode) or at.st_size == 0:
@@ -73,7 +73,7 @@ class EventFile:
 
 
 class EventFiles:
-    """The :class:`~agentflow.core.store_ports.EventStore` in a directory: the file ``<run>.jsonl`` is the log of a run."""
+    """The :class:`~agentflow.core.store_ports.EventStore` in a directory, where ``<run>.jsonl`` is the log of a run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -116,7 +116,7 @@ class EventFiles:
         now = time.time()
         files = self._files()
         if len(files) <= bounds.runs and sum(_size(path) for path in files) <= bounds.bytes:
-            return []  # the common case, in which no file is looked into
+            return []  # the common case: no file needs to be read
         logs = [log for path in files if (log := read_info(path)) is not None]
         gone = bounds.excess(logs, lambda log: log.run_id in spare or log.is_kept(now))
         for log in gone:
@@ -124,7 +124,7 @@ class EventFiles:
         return [log.run_id for log in gone]
 
     def _files(self) -> list[Path]:
-        """The files of the directory, the last written first."""
+        """The files of the directory, the most recent first."""
         found: list[tuple[float, Path]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
             for entry in entries:
@@ -139,7 +139,7 @@ class EventFiles:
 
 
 def read_events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The JSON data of the events on lines of a log, each whole; what is no event is passed over."""
+    """The JSON data of the events in the lines of a log, with their shared contents; other lines are skipped."""
     contents: dict[str, Any] = {}
 
     def parsed() -> Iterator[dict[str, Any]]:
@@ -154,7 +154,7 @@ def read_events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def read_info(path: Path) -> LogInfo | None:
-    """What the ends of a log say of its run; None for a file that is missing or no log."""
+    """What the beginning and the end of a log say about its run; None if the file is missing or no log."""
     try:
         with path.open("rb") as file:
             head = (parse(line) for line, _ in zip(file, range(_HEAD_LINES), strict=False))
@@ -172,7 +172,7 @@ def read_info(path: Path) -> LogInfo | None:
 
 
 def read_infos(path: Path) -> list[LogInfo]:
-    """The same for each run of a file that may hold several, the last first."""
+    """As :func:`read_info`, for each run of a file that may hold several, the last first."""
     log = read_info(path)
     if log is None:
         return []

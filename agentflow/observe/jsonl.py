@@ -1,4 +1,4 @@
-"""An event as a line of JSON that stands alone; the lines of logs share what recurs: :mod:`agentflow.observe.log_lines`."""
+"""An event as a self-contained line of JSON. Lines of logs share contents instead: :mod:`agentflow.observe.log_lines`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from agentflow.core.events import Event
 
 Redact = Callable[[Any], Any]
-"""Gives JSON data without the secrets in it; ``AgentFlow.redact`` is one."""
+"""Returns JSON data without its secrets; ``AgentFlow.redact`` is one."""
 
 
 def _as_it_is(data: Any) -> Any:
@@ -19,7 +19,7 @@ def _as_it_is(data: Any) -> Any:
 def event_line(event: Event, redact: Redact = _as_it_is) -> str:
     """``event`` as one JSON line, without the line end.
 
-    ``redact`` takes the secrets out of the event's data, text by text: in the finished line a key whose end is missing
-    would take the rest of the line along.
+    ``redact`` removes the secrets from the event's data, text by text: applied to the line, a pattern without an end
+    would remove the rest of the line.
     """
     return json.dumps(redact(event.to_dict()), ensure_ascii=False, default=lambda other: redact(str(other)))

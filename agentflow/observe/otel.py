@@ -49,7 +49,7 @@ _DURATIONS = {
 
 @dataclass(slots=True)
 class _ModelCall:
-    """A model call whose span is open: its start in Unix seconds, and the attributes of its metrics."""
+    """A model call with an open span: its start in Unix seconds, and the attributes of its metrics."""
 
     began: float
     attributes: Attributes
@@ -63,7 +63,7 @@ class OpenTelemetry:
     attempts as span events), tools and lookups below; the path and the line of the program are on each. Inside a tool, the
     current span is that of the tool, so that spans of the host's own code nest there; the caller's is the parent of the run.
 
-    Parameters: ``content`` adds what models and tools were told and gave, redacted, at most 64 KiB each (default: as the
+    Parameters: ``content`` adds the input and output of models and tools, redacted, at most 64 KiB each (default: as the
     variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
     of an answer, which makes calls streamed ones; ``tracer_provider``, ``meter_provider`` are the process's by default.
     Raises ConfigurationError (``config/otel``) without ``opentelemetry-api``.
@@ -114,7 +114,7 @@ class OpenTelemetry:
                 self._tell(key, change)
             else:
                 self._spans[key][0].add_event(change.name, change.attributes, _nanoseconds(event.time))
-        if isinstance(event, RunFinished):  # a run ends what its own events left open
+        if isinstance(event, RunFinished):  # the end of a run closes the spans that its events left open
             for key in self._fold.left_open(event):
                 self._spans.pop(key)[0].end(_nanoseconds(event.time))
                 self._models.pop(key, None)

@@ -1,4 +1,4 @@
-"""The records of a flow: what its runs did, written to a store and read back."""
+"""The recorded runs of a flow, written to a store and read back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from agentflow.observe.recorder import Recorder
 
 
 class Recording:
-    """Runs recorded in ``store``: :attr:`recorder` is the observer that writes, :meth:`events` reads.
+    """Records runs in ``store``: :attr:`recorder` is the observer that writes, :meth:`events` reads.
 
-    ``text`` gives the text of objects without a JSON form; ``wire`` tells the HTTP request of a model call, for reports.
+    ``text`` renders objects without a JSON form; ``wire`` returns the HTTP request of a model call, for reports.
     """
 
     def __init__(
@@ -26,9 +26,9 @@ class Recording:
         self.recorder = Recorder(store, text=text, trim=lambda: store.gc(LogBounds()))
 
     async def events(self, run_id: str) -> list[dict[str, Any]]:
-        """The JSON data of a run's events, those that were only just published too.
+        """The JSON data of a run's events, up to the last published one.
 
-        Raises AgentflowError (``record/failed``) when they could not all be written.
+        Raises AgentflowError (``record/failed``) if not all of them could be written.
         """
         await self.recorder.flush()
         error = self.recorder.lost(run_id)
@@ -41,5 +41,5 @@ class Recording:
         return await asyncio.to_thread(lambda: list(self._store.read(run_id, FIRST)))
 
     async def aclose(self) -> None:
-        """Write what is left, and close the store."""
+        """Write the queued events, and close the store."""
         await self.recorder.aclose()

@@ -1,6 +1,6 @@
-"""A run as its events tell it: what each expression of its program did, what its tasks cost, where it failed.
+"""Folds the events of a run: what each expression of its program did, what its tasks cost, where it failed.
 
-Reads events as JSON data, of version 1 too; types and fields that are not known are passed over.
+Reads events as JSON data, of version 1 too; unknown types and fields are ignored.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 State: TypeAlias = Literal["ok", "replayed", "running", "suspended", "cancelled", "failed", "error"]
-"""What became of an expression, the worst last."""
+"""States of an expression, the worst last."""
 _RANK: Mapping[str, int] = {
     "ok": 0, "replayed": 1, "running": 2, "suspended": 3, "cancelled": 4, "failed": 5, "error": 6,
 }  # fmt: skip
 _EFFECTS = frozenset({"task", "tool", "context", "subtask", "branch"})
 _WAITS = frozenset({"question", "approval", "timer"})
-"""What an expression itself waits for, rather than for its turn."""
+"""Waits of an expression itself, other than for its turn."""
 MOST_WARNINGS = 1_000
 
 
@@ -43,7 +43,7 @@ class Site(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What happened at a site, or in a task: number of calls, of each outcome, seconds, tokens, USD, the first error."""
+    """What happened at a site or in a task: number of calls and of each outcome, seconds, tokens, USD, the first error."""
 
     name: str = ""
     calls: int = 0
@@ -94,9 +94,9 @@ class Tally:
 
 
 class RunView:
-    """Folds the events of a run, one after the other.
+    """Folds the events of a run, one by one.
 
-    ``texts`` are its programs by name; ``sites`` what happened at each expression, ``tasks`` in each task and tool;
+    ``texts`` are its programs by name; ``sites`` has a tally for each expression, ``tasks`` for each task and tool;
     ``model_calls`` and ``replayed`` are counts, ``warnings`` the Warning events. ``outcome`` is None while it runs.
     """
 
@@ -123,7 +123,7 @@ class RunView:
             self.apply(event)
 
     def apply(self, event: Mapping[str, Any]) -> None:
-        """Take one event."""
+        """Fold one event."""
         kind = str(event.get("type"))
         if kind == "run_started":
             self._begin(event)
@@ -161,7 +161,7 @@ class RunView:
             self.labels = event.get("labels") or {}
         for tally in (*self.sites.values(), *self.tasks.values()):
             tally.running = 0
-            tally.calls -= tally.outcomes.pop("suspended", 0)  # it is gone on with now
+            tally.calls -= tally.outcomes.pop("suspended", 0)  # it is being resumed
 
     def _end(self, event: Mapping[str, Any]) -> None:
         self.outcome = str(event.get("outcome"))
@@ -171,7 +171,7 @@ class RunView:
         self.error = message_of(event)
         error = event.get("error")
         site = Site.of(cast("dict[str, Any]", error).get("span")) if isinstance(error, dict) else None
-        if site is not None:  # an expression may fail that is no effect
+        if site is not None:  # the failed expression need not be an effect
             here = self.sites.setdefault(site, Tally())
             here.outcomes.setdefault("error", 0 if here.calls else 1)
             here.error = here.error or self.error
@@ -186,7 +186,7 @@ class RunView:
         here: Tally | None = None
         if site is not None:
             self._at[seq] = site
-            # What a task does itself, its tools and lookups, is at the expression that called the task.
+            # The effects of a task itself, its tools and lookups, have the expression that called the task.
             if self._at.get(event.get("parent") or 0) != site:
                 here = self._site(event, name)
         for each in (tally, here):
@@ -207,7 +207,7 @@ class RunView:
 
 
 def message_of(event: Mapping[str, Any]) -> str | None:
-    """Why a Finished event did not end well, on one line: of an error, or of a FAILED result. A suspended run did not end."""
+    """The error or FAILED result of a Finished event, on one line; empty if it succeeded or the run is suspended."""
     error = event.get("error")
     if event.get("outcome") == "suspended":
         return None

@@ -30,8 +30,8 @@ class Subscriber:
     """A queue of events for one reader.
 
     Parameters: ``lossy`` drops deltas past the allowance; otherwise :attr:`congested` turns true and producers wait.
-    ``limit`` is the number of unread lifecycle events at which the reader is disconnected; None is never. ``late`` says
-    that an async observer is at work on an event.
+    ``limit`` is the number of unread lifecycle events at which the reader is disconnected; None is never. ``late`` is
+    true while an async observer handles an event.
     """
 
     __slots__ = (
@@ -125,12 +125,12 @@ def is_async_observer(observer: Observer) -> bool:
 
 
 def takes_deltas(observer: Observer) -> bool:
-    """Whether ``observer`` wants deltas too; its attribute ``deltas`` says so, and without one it does."""
+    """Whether ``observer`` takes deltas: its attribute ``deltas``, by default true."""
     return bool(getattr(observer, "deltas", True))
 
 
 def pacers_of(observers: Iterable[Observer]) -> tuple[Pacer, ...]:
-    """Those of ``observers`` that a run waits for."""
+    """The observers that a run waits for."""
     return tuple([cast(Pacer, each) for each in observers if hasattr(each, "congested") and hasattr(each, "room")])
 
 
@@ -184,7 +184,7 @@ class Fanout:
         return False
 
     async def room(self) -> None:
-        """Wait until they need not."""
+        """Wait until delta producers may go on."""
         if self.own is not None:
             await self.own.room()
         for pacer in self.pacers:
@@ -236,7 +236,7 @@ class Fanout:
                 return
 
     def drop_late(self) -> None:
-        """Give up the async observers that still have events to take: later runs do without them."""
+        """Disable the async observers that still have unread events: later runs do without them."""
         for observer, subscriber in self._async:
             if subscriber.late:
                 _log.warning("async observer %r still had not taken all events of its run; it is dropped", observer)

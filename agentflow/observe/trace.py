@@ -18,12 +18,12 @@ from agentflow.core.events import EventBase
 from agentflow.core.values import plain
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
-"""The version of the conventions that the names are those of."""
+"""The version of the conventions that defines the names."""
 MAX_CONTENT = 64 * 1024
-"""Characters of a content attribute; longer JSON is cut, and ``agentflow.content.cut`` says so."""
+"""Length to which the JSON of a content attribute is cut; ``agentflow.content.cut`` then says so."""
 
 Record: TypeAlias = EventBase | Mapping[str, Any]
-"""An event, or one as it was recorded: its JSON object."""
+"""An event, or the JSON object of a recorded one."""
 Attribute: TypeAlias = str | bool | int | float | list[str]
 Attributes: TypeAlias = dict[str, Attribute]
 Kind = Literal["internal", "client"]
@@ -34,7 +34,7 @@ PROVIDERS: Mapping[str, str] = MappingProxyType({"openai-chat": "openai", "opena
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A span that an event begins."""
+    """The start of a span."""
 
     name: str
     kind: Kind
@@ -53,7 +53,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something that happened within the span that encloses the event."""
+    """Something that happened within the enclosing span."""
 
     name: str
     attributes: Attributes
@@ -61,7 +61,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Attributes of an open span that were not known when it began."""
+    """Later attributes of an open span."""
 
     attributes: Attributes
 
@@ -71,9 +71,9 @@ Key: TypeAlias = tuple[str, int, int]
 
 
 class SpanFold:
-    """Says of each event what it does to which span. Parameters: ``content`` adds what models and tools are told and give.
+    """Maps each event to its effect on a span. Parameters: ``content`` adds the input and output of models and tools.
 
-    It knows which spans are open, and of the steps that have none of their own (attempts, waits) the spans around them.
+    Keeps the open spans, and for steps without a span of their own (attempts, waits) the spans around them.
     """
 
     def __init__(self, *, content: bool = False) -> None:
@@ -82,7 +82,7 @@ class SpanFold:
         self._around: dict[Key, Key] = {}
 
     def __call__(self, record: Record) -> tuple[Key, Opened | Closed | Noted | Told] | None:
-        """The span that an event is of, and what becomes of it; None for an event that no span shows."""
+        """The span that an event concerns, and the change to it; None for an event that no span shows."""
         kind = type_of(record)
         if kind.endswith("_finished"):
             return self._finish(record)
@@ -99,7 +99,7 @@ class SpanFold:
         return key if key in self._open else None
 
     def left_open(self, record: Record) -> list[Key]:
-        """The spans that the slice of ``record`` has left open, the inner ones first; they are forgotten."""
+        """Remove and return the spans that the slice of ``record`` has left open, the inner ones first."""
         mine = (field(record, "run_id"), field(record, "slice") or 1)
         left = sorted((key for key in self._open if key[:2] == mine), reverse=True)
         self._open.difference_update(left)
@@ -141,7 +141,7 @@ class SpanFold:
 
 
 def field(record: object, name: str) -> Any:
-    """A field of an event, of a part of one, or of either as JSON data; None if it has none."""
+    """A field of an event or of a part of one, as an object or JSON data; None if it is missing."""
     if isinstance(record, Mapping):
         return cast(Mapping[str, Any], record).get(name)
     return getattr(record, name, None)
@@ -153,7 +153,7 @@ def type_of(record: Record) -> str:
 
 
 def opened(record: Record, *, content: bool = False) -> Opened | None:
-    """The span that an event begins; None for an event that begins none. ``content`` adds what models and tools are told."""
+    """The start of a span; None for any other event. ``content`` adds the input of models and tools."""
     kind = type_of(record)
     row = _OPEN.get(kind.removesuffix("_started")) if kind.endswith("_started") else None
     if row is None:
@@ -164,7 +164,7 @@ def opened(record: Record, *, content: bool = False) -> Opened | None:
 
 
 def closed(record: Record, *, content: bool = False) -> Closed:
-    """What the end of a span adds to it; ``record`` is a Finished event."""
+    """The end of a span; ``record`` is a Finished event."""
     attributes = _END.get(type_of(record).removesuffix("_finished"), _nothing)(record, content)
     outcome = field(record, "outcome")
     if outcome == "ok":
@@ -176,7 +176,7 @@ def closed(record: Record, *, content: bool = False) -> Closed:
 
 
 def provider_attributes(record: Record) -> Attributes:
-    """What an attempt tells of the model call around it: who is asked, and where."""
+    """Attributes of a model call that its attempts know: provider and server."""
     if type_of(record) != "attempt_started":
         return {}
     dialect = field(record, "provider")
@@ -184,13 +184,13 @@ def provider_attributes(record: Record) -> Attributes:
     try:
         server = urlsplit(f"//{field(record, 'server') or ''}")
         address, port = server.hostname, server.port
-    except ValueError:  # of a record that somebody else has written
+    except ValueError:  # records may come from elsewhere
         return attributes
     return attributes | _present([("server.address", address), ("server.port", port)])
 
 
 def noted(record: Record) -> Noted | None:
-    """What an event notes on the span around it; None for one that notes nothing."""
+    """A note on the span around an event; None if the event makes none."""
     row = _NOTES.get(type_of(record))
     return None if row is None else Noted(row[0], {name: value for name, value in row[1](record) if value is not None})
 
@@ -208,7 +208,7 @@ def _where(record: Record) -> Attributes:
 
 
 def _failure(record: Record) -> tuple[str, str]:
-    """The code and text of what failed."""
+    """The code and message of a failure."""
     error = field(record, "error")
     if error is None:
         error = field(field(field(record, "result"), "notes"), "error")
@@ -223,7 +223,7 @@ def _present(pairs: Iterable[tuple[str, Any]]) -> Attributes:
     return {name: value for name, value in pairs if value is not None and value != ""}
 
 
-# -- what begins a span
+# -- starts of spans
 
 
 def _run(record: Record, content: bool) -> Opened:
@@ -328,7 +328,7 @@ _OPEN: Mapping[str, Callable[[Record, bool], Opened]] = MappingProxyType(
 )
 
 
-# -- what ends one
+# -- ends of spans
 
 
 def _nothing(record: Record, content: bool) -> Attributes:
@@ -395,7 +395,7 @@ _USAGE = (
 
 
 def usage_attributes(record: Record) -> Attributes:
-    """The tokens of a Finished event: input and output always, the others where there are any."""
+    """The tokens of a Finished event: input and output always, others unless zero."""
     usage = field(record, "usage")
     if usage is None:
         return {}
@@ -403,7 +403,7 @@ def usage_attributes(record: Record) -> Attributes:
     return {name: count for at, (name, count) in enumerate(counts) if count or at < 2}
 
 
-# -- what is noted on one
+# -- notes on spans
 
 _NOTES: Mapping[str, tuple[str, Callable[[Record], Iterable[tuple[str, Any]]]]] = MappingProxyType(
     {

@@ -19,14 +19,14 @@ from typing import Any, TypeAlias, cast
 from agentflow.observe.difference import Done, Record, pairs_of
 
 Wire: TypeAlias = Callable[[Record, str], Mapping[str, Any] | None]
-"""The HTTP request of a model request, by the name of who was asked, as ``{url, headers, body}``; None where it is not known."""
+"""The HTTP request of a model request to a provider, by name, as ``{url, headers, body}``; None if it is unknown."""
 
 MAX_TEXT = 64 * 1024
-"""Characters of a text that are shown; a longer one is cut, with its length. Programs are whole."""
+"""Length to which a shown text is cut; its full length is stated. Programs are not cut."""
 MAX_STEPS = 200_000
-"""Steps beyond which those that went well and hold nothing else are counted instead of shown."""
+"""Number of steps above which successful steps without inner ones are counted instead of shown."""
 MAX_WIRES = 500
-"""Model calls that can be copied as curl."""
+"""Maximum number of model calls that can be copied as curl."""
 _SHARED = 24
 _APART = 10_000_000
 _SCRIPTS = ("text.js", "fold.js", "program.js", "timeline.js", "drawer.js", "compare.js", "view.js", "start.js")
@@ -43,8 +43,8 @@ def report_html(
 ) -> str:
     """The HTML file of a recorded run; with ``other``, an earlier run, their difference too.
 
-    The records are those of one run, in order; slices follow one another. ``wire`` tells the HTTP request of a model call.
-    Past ``max_steps`` steps those that went well and hold nothing are counted only.
+    The records are those of one run, in order; slices follow one another. ``wire`` returns the HTTP request of a model
+    call. Above ``max_steps`` steps, successful ones without inner steps are only counted.
     """
     runs = [list(run)]
     if other is not None:
@@ -73,7 +73,7 @@ def report_html(
 
 
 def _pairs(earlier: list[Record], later: list[Record]) -> list[tuple[str, int | None, int | None]]:
-    """The steps of two runs joined: what changed, and the number of the step in each as the page counts them."""
+    """The steps of two runs joined: the change, and the step's number in each run as the page counts them."""
     first, second = _bases(earlier), _bases(later)
 
     def number(effect: Done | None, bases: Mapping[int, int]) -> int | None:
@@ -83,7 +83,7 @@ def _pairs(earlier: list[Record], later: list[Record]) -> list[tuple[str, int | 
 
 
 def _bases(events: list[Record]) -> dict[int, int]:
-    """What the page adds to the ``seq`` of each slice of a run, so that the numbers of its steps are unique."""
+    """What the page adds to the ``seq`` of each slice of a run, to number its steps uniquely."""
     slices = dict.fromkeys([1, *[event.get("slice", 1) for event in events]])
     return {part: at * _APART for at, part in enumerate(slices)}
 
@@ -111,7 +111,7 @@ class _Packer:
             if kind in _DELTAS or (dropped and (event.get("slice", 1), event.get("started", event["seq"])) in dropped):
                 continue
             whole = kind == "program_loaded"
-            # the id stands in the first event only, which names the run
+            # only the first event keeps the id, which names the run
             row = {
                 key: self._put(value, whole)
                 for key, value in event.items()
@@ -166,7 +166,7 @@ Key = tuple[int, int]
 
 
 def _crowd(events: list[Record], most: int) -> tuple[set[Key], dict[Key, int]]:
-    """Of a run of too many steps, those to leave out, and how many were left out below each step."""
+    """The steps to leave out of a run of too many, and how many are left out below each step."""
     starts = [event for event in events if event["type"].endswith("_started")]
     if len(starts) <= most:
         return set(), {}

@@ -15,7 +15,7 @@ from agentflow.observe.report.build import Wire, report_html
 class Report:
     """Keeps the events of every run in memory, for ``flow.subscribe(report)``, and writes them as HTML files.
 
-    Parameters: ``wire`` tells the HTTP request of a model call, so that it can be copied as curl.
+    Parameters: ``wire`` returns the HTTP request of a model call, so that it can be copied as curl.
     """
 
     deltas = False
@@ -30,10 +30,10 @@ class Report:
             self._runs.setdefault(event.run_id, []).append(event)
 
     async def write(self, path: str | Path, run_id: str | None = None, other: str | None = None) -> None:
-        """Write a report of a run (default: the last one that began) to ``path``, which only its owner may read.
+        """Write a report of a run (default: the last started) to ``path``, which only the user who owns the file may read.
 
-        ``other`` is an earlier run to show the difference to. Raises ConfigurationError (``report/unknown-run``) for a run
-        that was not seen, OSError.
+        ``other`` is an earlier run to compare with. Raises ConfigurationError (``report/unknown-run``) for a run that was
+        not observed, OSError.
         """
         chosen = run_id if run_id is not None else next(reversed(self._runs), "")
         runs = [self._records(name) for name in (chosen, other) if name is not None]
