@@ -1,7 +1,9 @@
 """Runs durable programs in processes that the harness kills: one line of JSON on standard input for each.
 
 ``{"db", "run", "program", "log", "replay"}``. The process is forked, so that it begins at once; its number is printed, and when
-it has ended, its status. The log says what was carried out, and what of it was acknowledged as stored.
+it has ended, its status. The log says what was carried out, what of it was acknowledged as stored, which answers were, and at
+what the process is that does none of this: ``at parked``. With ``"sender"`` the process only answers the questions of the run,
+with ``"pause_ms"`` whoever answers takes that long at most, and with ``"eager"`` does not wait for the run to rest.
 """
 
 from __future__ import annotations
@@ -17,21 +19,23 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, DurableRun, Limits, RunResult, ScriptedProvider, TaskResult
+from agentflow.core.call import CallContext
 from agentflow.core.errors import DataError
-from agentflow.core.journal import EffectRow, EffectState, RunStatus
+from agentflow.core.journal import EffectRow, EffectState, OwnedRun, RunStatus
 from agentflow.core.messages import ModelRequest, ToolResultPart
+from agentflow.core.questions import Question
 from agentflow.core.templates import Parameter
 from agentflow.core.values import plain
 from agentflow.handler.tools import subtask_tool, tool_from_function
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.runtime.durable import DurableRuns
 from agentflow.tasks.workflows import Workflow
-from tests.durable.programs import PROGRAMS, WORKFLOW
+from tests.durable.programs import PROGRAMS, WAITING, WORKFLOW
 
 _KEY = re.compile(r"<([\w-]+)>")
 
@@ -87,6 +91,8 @@ class LoggingJournal(SqliteJournal):
                             self._log.line("stored", key)
 
         future.add_done_callback(stored)
+        if any([row.state == EffectState.OPEN for row in rows]):
+            future.add_done_callback(lambda _: self._at("asked"))
         for key in drop:
             for name in self._keys.get(key, ()):
                 self._log.line("forgotten", name)
@@ -94,9 +100,27 @@ class LoggingJournal(SqliteJournal):
 
     async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
         self._failpoint("park")
+        self._at("parking")
         parked = await super().park(run, epoch, seq, wake_at, spent_s=spent_s)
+        self._at("parked")
         self._failpoint("park")
         return parked
+
+    async def own(self, run: str) -> OwnedRun:
+        self._at("owning")
+        owned = await super().own(run)
+        self._at("owned")
+        return owned
+
+    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+        self._at("delivering")
+        delivered = await super().deliver(run, key, state, value)
+        self._at("delivered")
+        return delivered
+
+    def _at(self, state: str) -> None:
+        self._log.line("at", state)
+        self._failpoint(state)
 
     async def finish(self, run: str, epoch: int, status: RunStatus, **end: Any) -> None:
         self._failpoint("finish")
@@ -141,6 +165,15 @@ class World:
         """Pay somebody, which may not be repeated."""
         return await self.carry_out(to, 8)
 
+    async def spend(self, to: str) -> str:
+        """Spend something, which has to be approved."""
+        return await self.carry_out(to, 8)
+
+    async def consult(self, q: str, ctx: CallContext) -> str:
+        """Ask somebody, and think about it."""
+        said = await ctx.ask_human(q)
+        return f"{said} {await self.carry_out(q, 8)}"
+
     async def host(self, at: str) -> str:
         said = await self.carry_out(at, 5)
         if at == "bad":
@@ -157,7 +190,7 @@ class World:
         last = max(i for i, m in enumerate(request.messages) if m.text and m.role == "user")
         turn = sum(isinstance(part, ToolResultPart) for m in request.messages[last:] for part in m.parts)
         word = "solve" if "solve it" in asked else asked.split(": ")[-1]
-        looped = "loop:" in asked or "team:" in asked
+        looped = any([kind in asked for kind in ("loop:", "team:", "asks:")])
         key = f"model-{word}-{turn}" if looped else f"model-{word}"
         said = await self.carry_out(key, 10)
         if word == "solve":
@@ -168,16 +201,48 @@ class World:
         if "team:" in asked and turn < 4:
             look = {"name": "look", "arguments": {"at": f"{word}-look{turn}"}}
             return {"text": said, "tool_calls": [look, {"name": "delegate", "arguments": {"q": f"{word}-sub{turn}"}}]}
+        if "asks:" in asked:
+            heard = [part.text for part in request.messages[-1].parts if isinstance(part, ToolResultPart)]
+            calls = [{"name": "consult", "arguments": {"q": word}}]
+            return f"{said} heard {heard}" if turn else {"text": said, "tool_calls": calls}
         return f"{said} after {len(request.messages)}"
 
 
-async def answered(runs: DurableRuns, handle: DurableRun) -> RunResult:
-    """The end of a run, whose questions are answered as soon as it does nothing but wait."""
-    while await handle.wait() == "waiting":
-        for question in handle.waiting:
-            with contextlib.suppress(DataError):  # it was answered before
-                await runs.send(handle.run_id, question.key, f"answer to {question.question}")
-    return await handle.result()
+class Person:
+    """Somebody who answers the questions of a run, each with an answer that is never given twice."""
+
+    def __init__(self, runs: DurableRuns, run: str, log: Log, pause_ms: float) -> None:
+        self._runs = runs
+        self._run = run
+        self._log = log
+        self._pause_ms = pause_ms
+
+    async def answer(self, questions: Sequence[Question]) -> None:
+        """Answer some questions, one after the other."""
+        for question in questions:
+            await asyncio.sleep(random.uniform(0, self._pause_ms) / 1_000)
+            mark = f"#{random.getrandbits(40):x}" if self._pause_ms else ""
+            answer = True if question.reason == "approval" else f"answer to {question.question}{mark}"
+            try:
+                await self._runs.send(self._run, question.key, answer)
+            except DataError:  # it was answered before, or is no longer asked
+                continue
+            if question.reason == "question":
+                self._log.line("sent", f"{question.question} {mark}")
+            self._log.line("at", "sent")
+
+    async def result(self, handle: DurableRun) -> RunResult:
+        """The end of a run, whose questions are answered as soon as it does nothing but wait."""
+        while await handle.wait() == "waiting":
+            self._log.line("at", "resting")
+            await self.answer(handle.waiting)
+        return await handle.result()
+
+    async def hurry(self, handle: DurableRun) -> None:
+        """Answer whatever is asked while the run works."""
+        while True:
+            await asyncio.sleep(random.uniform(0, self._pause_ms) / 1_000)
+            await self.answer(handle.waiting)
 
 
 @contextlib.asynccontextmanager
@@ -189,12 +254,21 @@ async def unrest(longest_ms: float) -> AsyncIterator[None]:
             await asyncio.sleep(random.uniform(0, longest_ms) / 1_000)
             time.sleep(random.uniform(0, longest_ms) / 1_000)  # noqa: ASYNC251 - just that is wanted
 
-    task = asyncio.create_task(hold()) if longest_ms else None
+    async with beside(hold() if longest_ms else None):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None] | None) -> AsyncIterator[None]:
+    """A block beside which ``work`` is done, which ends with it."""
+    task = None if work is None else asyncio.create_task(work)
     try:
         yield
     finally:
         if task is not None:
             task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 async def run(job: dict[str, Any]) -> None:
@@ -206,20 +280,30 @@ async def run(job: dict[str, Any]) -> None:
         async with AgentFlow(
             provider=ScriptedProvider(world.answer),
             root=root,
-            tools=[world.look, world.flaky, world.inner, tool_from_function(world.pay, idempotent=False)],
+            tools=[
+                *(world.look, world.flaky, world.inner, world.consult),
+                tool_from_function(world.pay, idempotent=False),
+                tool_from_function(world.spend, approval=True),
+            ],
         ) as flow:
             world.flow = flow
             flow.tools.add(subtask_tool("delegate", "Hand on.", template="quiet", parameters={"q": "string"}))
             await flow.workflows.save(Workflow(name="pair", params={"x": Parameter(type="string")}, program=WORKFLOW))
             runs = DurableRuns(flow.engine, LoggingJournal(Path(job["db"]), log, failpoint), flow.redactor)
+            person = Person(runs, job["run"], log, job.get("pause_ms", 0))
+            if job.get("sender"):
+                await person.answer(await runs.questions(job["run"]))
+                await runs.aclose()
+                return
             bindings = {"host": world.host, "call-back": world.call_back}
             try:
-                program = flow.compile(PROGRAMS[job["program"]], bindings=bindings)
+                program = flow.compile({**PROGRAMS, **WAITING}[job["program"]], bindings=bindings)
                 limits = Limits(concurrency=job.get("concurrency", 256))
                 async with unrest(job.get("unrest", 0.0)), runs.sessions.session("user", 5.0) as session:
                     given = session if job["program"] == "mixed" else None
                     handle = await runs.start(program, bindings, run_id=job["run"], session=given, limits=limits)
-                    result = await answered(runs, handle)
+                    async with beside(person.hurry(handle) if job.get("eager") else None):
+                        result = await person.result(handle)
                     said = [turn[0].text for turn in session.turns()]
             finally:
                 await runs.aclose()

@@ -86,5 +86,24 @@ MIXED = r"""
 (list paid nested teams delegated called ran timed retried asked talked (content (pay (to "p2"))) (list "edge" edge followed drawn))
 """
 
+WAITS = r"""
+(defatom quiet (params (q string)) (instructions "say: {{q}}") (history_config '((use_session_history false))))
+(defatom asks (params (q string)) (instructions "asks: {{q}}") (tools (consult)))
+(define (see at) (content (look (at at))))
+(define first (ask-human "w1"))
+(define several
+  (parallel (ask-human "w2") (begin (see "beside") (ask-human "w3"))
+            (pmap (lambda (i) (list (see (string-append "p" i)) (ask-human (string-append "w" i)))) '("4" "5"))))
+(define rested (race (begin (sleep 60) "slept") (begin (see "up") (ask-human "w6"))))
+(define spent (content (spend (to "a1"))))
+(define within (timeout 600 (parallel (content (asks (q "c1"))) (content (consult (q "c2"))))))
+(define ran (eval-program '(list (ask-human "w7") (content (look (at "e1")))) (allow ask-human look)))
+(sleep 0.02)
+(define left (race (ask-human "never") (begin (see "r1") "won")))
+(list first several rested spent within ran (content (quiet (q "end"))) (list "edge" left))
+"""
+
 PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED}
 """Each is run, killed and gone on with; ``mixed`` in a session that lasts."""
+WAITING = {"waits": WAITS}
+"""The one that mostly waits: for answers, approvals and times, everywhere where it can."""

@@ -18,6 +18,8 @@ from tests.durable.harness import (
     replay_campaign,
 )
 from tests.durable.programs import PROGRAMS
+from tests.durable.strikes import campaign as waiting_campaign
+from tests.durable.strikes import check_answers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed by signal")
 
@@ -36,6 +38,24 @@ def test_a_process_may_end_at_any_point() -> None:
     report = failpoint_campaign(1, seed=4)
     assert report.kills == len(FAILPOINTS) and report.replays == report.runs
     assert report.faults == []
+
+
+@pytest.mark.parametrize(("kills", "seed"), [(2, 2), pytest.param(8, 5, marks=pytest.mark.slow)])
+def test_a_run_may_be_killed_while_it_waits(kills: int, seed: int) -> None:
+    """Asked, parked, being answered here or by another process, being taken up: no answer that was acknowledged is lost or
+    asked for again, and all else holds as for kills at work."""
+    report, struck = waiting_campaign(kills, seed)
+    assert report.faults == []
+    assert report.kills >= kills and struck.total() - struck["work"] >= kills // 2
+    assert report.replays == report.runs >= 2
+
+
+def test_lost_answers_are_seen(tmp_path: Path) -> None:
+    """An acknowledged answer that is not in the value, or was given twice, is a fault."""
+    (tmp_path / "log").write_text("at asked\nsent w1 #a1\nat sent\nsent w2 #b2\nsent w2 #b3\nsent never #c4\n")
+    report = Report()
+    check_answers(tmp_path, (["answer to w1#a1", "answer to w2#b2"], []), report)
+    assert len(report.wrong) == 2 and "w2 was answered twice" in report.wrong[0] and "['w2']" in report.wrong[1]
 
 
 def test_a_replay_does_not_depend_on_timing() -> None:
