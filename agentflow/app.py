@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from agentflow.arguments import directory, notes_of, patterns, recording_of, roots_of
+from agentflow.connect.connections import McpConnections
+from agentflow.connect.servers import McpServer
 from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits, Rate
 from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
@@ -22,6 +24,7 @@ from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.note_tools import note_tools
 from agentflow.executors.policy import DENIED, CommandPolicy
+from agentflow.executors.services import Services
 from agentflow.executors.system_tools import SystemTools
 from agentflow.flow_durable import DurableMethods
 from agentflow.flow_operations import OperationMethods
@@ -106,6 +109,8 @@ class AgentFlow(OperationMethods, DurableMethods):
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
             ``python`` is that of the running environment. shell: grants command texts with shell operators.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
+        mcp: servers whose tools the flow has (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
+            ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
@@ -145,6 +150,7 @@ class AgentFlow(OperationMethods, DurableMethods):
         allow_commands: Iterable[str] = (),
         shell: bool = False,
         sandbox: str | None = None,
+        mcp: Sequence[McpServer] = (),
         settings: Settings | None = None,
     ) -> None:
         super().__init__()
@@ -261,9 +267,29 @@ class AgentFlow(OperationMethods, DurableMethods):
         self.evaluator = SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
         for function in tools:
             self.tools.add(function)
+        self.mcp = McpConnections(
+            mcp,
+            self.tools,
+            Services(self.files, self.commands.sandbox),
+            secret=self.redactor.add,
+            roots=tuple(map(str, self.files.roots)),
+        )
+        self.engine.news = self.mcp.news if mcp else None
 
     async def __aenter__(self) -> AgentFlow:
+        try:
+            await self.connect()
+        except BaseException:
+            await self.aclose()
+            raise
         return self
+
+    async def connect(self) -> None:
+        """Connect the MCP servers, side by side, and register their tools; ``async with`` does. A second time does nothing.
+
+        Raises ConfigurationError (``mcp/down``, with what the server said last) if one that is not optional cannot be.
+        """
+        await self.mcp.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -283,6 +309,7 @@ class AgentFlow(OperationMethods, DurableMethods):
                 stack.push_async_callback(self._recording.aclose)
             if self.notes is not None:
                 stack.push_async_callback(self.notes.aclose)
+            stack.push_async_callback(self.mcp.aclose)
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
 

@@ -141,7 +141,7 @@ class Tool:
     authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
     arguments itself; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
     decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
-    ``call``.
+    ``call``. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
     """
 
     spec: ToolSpec
@@ -157,6 +157,7 @@ class Tool:
     builtin: bool = False
     validates: bool = False
     prepare: Prepare | None = None
+    origin: str = ""
 
     @property
     def name(self) -> str:

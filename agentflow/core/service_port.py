@@ -48,7 +48,7 @@ class ServicePort(Protocol):
     """Starts programs in the sandbox of a flow."""
 
     async def start(self, command: ServiceCommand) -> ServiceProcess:
-        """Start a program. Raises SandboxUnavailable, FileFailure, PathDenied and OSError."""
+        """Start a program. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
         ...
 
 

@@ -15,7 +15,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 
-from agentflow.core.errors import FileFailure
+from agentflow.core.errors import ConfigurationError, FileFailure
 from agentflow.core.service_port import ServiceCommand
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
@@ -46,7 +46,7 @@ class Services:
         self._sandbox = sandbox
 
     async def start(self, command: ServiceCommand) -> Service:
-        """Start ``command``. Raises SandboxUnavailable, FileFailure, PathDenied and OSError."""
+        """Start ``command``. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
         sandbox = await self._sandbox.get()
         executable = await asyncio.to_thread(self._find, command.argv[0])
         root = str(self._files.roots[0])
@@ -195,10 +195,14 @@ def _environment(executable: str, scratch: str) -> dict[str, str]:
 
 
 def _directory(root: str, path: str) -> str:
-    """An existing directory, relative to ``root`` or absolute, without links. Raises FileFailure. Blocking."""
+    """An existing directory, relative to ``root`` or absolute, without links. Raises ConfigurationError. Blocking."""
     real = os.path.realpath(os.path.join(root, os.path.expanduser(path)))
     if not os.path.isdir(real):
-        raise FileFailure(f"the directory {escape(path)!r} does not exist", code="file/not-found")
+        raise ConfigurationError(
+            f"the directory {escape(path)!r}, in which a program may write, does not exist",
+            code="config/directory",
+            hint="make it first",
+        )
     return real
 
 

@@ -288,8 +288,11 @@ async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) ->
     """Ask the run's approver; an exception of the approver is a refusal."""
     try:
         text = f"{tool.name} {to_json(arguments)}"
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        request = ApprovalRequest(tool.name, escape(text), digest, "the tool asks for approval", arguments)
+        # what a tool is may change at its server between two questions; the answer is for what it was
+        covered = text if not tool.origin else f"{text}\n{tool.origin}\n{to_json(tool.spec.input_schema)}"
+        digest = hashlib.blake2b(covered.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        shown = escape(text) + (f"\n  from: {escape(clip(tool.origin, 500))}" if tool.origin else "")
+        request = ApprovalRequest(tool.name, shown, digest, "the tool asks for approval", arguments)
         return await call.run.approve(request, call)
     except (TaskError, LimitExceeded):
         raise

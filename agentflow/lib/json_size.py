@@ -7,6 +7,6 @@ MAX_JSON_VALUES = 200_000
 _DENSE = 400_000
 
 
-def has_too_many_values(data: bytes) -> bool:
+def has_too_many_values(data: bytes | bytearray) -> bool:
     """Whether ``data`` may hold more than :data:`MAX_JSON_VALUES` values, judged by its commas and brackets."""
     return len(data) > _DENSE and data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_JSON_VALUES

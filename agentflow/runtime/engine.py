@@ -47,7 +47,7 @@ from agentflow.runtime.permits import CallBack
 from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
-from agentflow.runtime.run import Approver, OpenRun, Run, check_name, check_priority
+from agentflow.runtime.run import Approver, News, OpenRun, Run, check_name, check_priority
 from agentflow.runtime.strand import Strand
 from agentflow.runtime.tenant import Tenant
 from agentflow.tasks.inputs import request_from_arguments
@@ -60,7 +60,7 @@ class Engine:
     out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests,
     ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
     ``redactor`` takes secrets out of events and errors. ``observers`` get the events of every run. Once ``closed`` it
-    opens none. ``functions`` are the Python functions that durable runs may be one of, by reference.
+    opens none. ``news`` gives the codes and texts of what the next run is warned of. ``functions`` are the Python functions that durable runs may be one of, by reference.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Engine:
         self._cache = ProgramCache()
         self._accounts: MemoryAccounts = MemoryAccounts()
         self.closed = False
+        self.news: News | None = None
         self.functions: dict[str, PythonTarget] = {}
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
@@ -169,7 +170,7 @@ class Engine:
         )
         root = CallContext(run, session=session, grants=grants, priority=priority)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
-        return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor)
+        return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news)
 
     def join(
         self,

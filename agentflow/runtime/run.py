@@ -50,6 +50,8 @@ _YES_OR_NO = {"type": "boolean"}
 _log = logging.getLogger(__name__)
 
 Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
+News = Callable[[], list[tuple[str, str]]]
+"""The codes and texts of what happened to a flow between its runs; told once."""
 """Called before a tool call that needs approval; plain or async. True permits the call.
 
 It is asked one question of a run at a time, unless it has a true attribute ``concurrent``: then it is asked whenever
@@ -296,7 +298,7 @@ class OpenRun:
     start at once and the others in later ones, so that other tasks get their share.
     """
 
-    __slots__ = ("_clock", "_fanout", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle")
+    __slots__ = ("_clock", "_fanout", "_news", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle")
 
     def __init__(
         self,
@@ -306,7 +308,9 @@ class OpenRun:
         fanout: Fanout,
         throttle: StartThrottle,
         redactor: Redactor | None,
+        news: News | None = None,
     ) -> None:
+        self._news = news
         self._run = run
         self._root = root
         self._fanout = fanout
@@ -325,6 +329,8 @@ class OpenRun:
             await self._throttle.take()
             if self._run.watched:
                 self._scope.__enter__()
+                for code, message in self._news() if self._news is not None else ():
+                    root.warn(code, message)
             if self._run.limits.wall_s is not None:
                 journal = self._run.journal
                 spent_s = journal.records.run.spent_s if isinstance(journal, RunJournal) else 0.0

@@ -65,3 +65,28 @@ def test_importing_agentflow_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_mcp_sdk_is_loaded_for_a_server_only() -> None:
+    """Neither a flow without servers, nor one that describes some and has not connected them, nor the command's help loads it."""
+    code = (
+        "import asyncio, sys\n"
+        "from agentflow import AgentFlow\n"
+        "from agentflow.mcp import McpHttp, McpStdio\n"
+        "async def main():\n"
+        "    async with AgentFlow(model='offline') as flow:\n"
+        "        assert await flow.eval('(+ 1 2)') == 3\n"
+        "    servers = [McpStdio('a', ['x']), McpHttp('b', 'https://example.com')]\n"
+        "    await AgentFlow(model='offline', mcp=servers).aclose()\n"
+        "asyncio.run(main())\n"
+        "try:\n"
+        "    from agentflow.cli import main as command\n"
+        "    sys.argv = ['agentflow', '--help']\n"
+        "    command()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "heavy = {'mcp', 'mcp_types', 'starlette', 'uvicorn'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

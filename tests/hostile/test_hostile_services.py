@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from agentflow.core.errors import FileFailure
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.service_port import ServiceCommand
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
@@ -78,7 +78,7 @@ async def test_only_named_directories_are_writable(services: Services, arena: Ar
     finally:
         await service.stop(5)
     assert (arena.root / "out" / "new.txt").read_text() == "x"
-    with pytest.raises(FileFailure):
+    with pytest.raises(ConfigurationError):
         await services.start(python(writable=("absent",)))
 
 

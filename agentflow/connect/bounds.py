@@ -1,0 +1,37 @@
+"""How much a server may send."""
+
+from __future__ import annotations
+
+from agentflow.lib.json_size import has_too_many_values
+
+MAX_MESSAGE = 8_000_000
+"""Bytes of one message."""
+MAX_TOOLS = 1_000
+"""Tools of one server, after its pages are put together."""
+MAX_PAGES = 100
+"""Pages of one list."""
+MAX_SPEC = 262_144
+"""Characters of a tool's schemas, as JSON."""
+MAX_DESCRIPTION = 4_000
+"""Characters of a description."""
+MAX_ROUNDS = 10
+"""How often one call may ask for more input."""
+MAX_LOGS = 200
+"""Log lines of one call."""
+
+
+def is_too_large(data: bytes | bytearray) -> bool:
+    """Whether a message, or the beginning of one, is more than is read."""
+    return len(data) > MAX_MESSAGE or has_too_many_values(data)
+
+
+__all__ = [
+    "MAX_DESCRIPTION",
+    "MAX_LOGS",
+    "MAX_MESSAGE",
+    "MAX_PAGES",
+    "MAX_ROUNDS",
+    "MAX_SPEC",
+    "MAX_TOOLS",
+    "is_too_large",
+]

@@ -1,0 +1,160 @@
+"""A server's tools as tools of the flow: registered when it is connected, and again whenever its list changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from agentflow.connect.connection import Connection
+from agentflow.connect.content import result_of
+from agentflow.connect.in_flight import InFlight
+from agentflow.connect.listing import ListedTool
+from agentflow.connect.live import Live
+from agentflow.connect.material import material_tools
+from agentflow.connect.requests import Refusal, call_tool, requested
+from agentflow.connect.servers import McpServer
+from agentflow.core.call import CallContext
+from agentflow.core.errors import clip
+from agentflow.core.messages import ToolSpec
+from agentflow.core.ports import Tool
+from agentflow.core.results import TaskResult
+from agentflow.core.service_port import ServicePort
+from agentflow.lib.terminal import escape
+
+News = Callable[[str, str], None]
+"""Told the code and the text of what the next run is warned of."""
+
+
+class Registry(Protocol):
+    """Where tools are registered."""
+
+    def add(self, tool: Tool) -> Tool: ...
+    def find(self, name: str) -> Tool | None: ...
+    def remove(self, name: str) -> bool: ...
+
+
+class Connected:
+    """A ``server`` and its tools.
+
+    Parameters: ``tools`` the registry; ``services``, ``secret`` and ``roots`` as for :class:`Connection`; ``news`` is told of
+    tools that changed and of those that are left out.
+    """
+
+    def __init__(
+        self,
+        server: McpServer,
+        tools: Registry,
+        services: ServicePort,
+        *,
+        secret: Callable[[str], None],
+        roots: tuple[str, ...],
+        news: News,
+    ) -> None:
+        self.server = server
+        self._tools = tools
+        self._news = news
+        self._listed: Mapping[str, ListedTool] | None = None
+        self._approved: dict[str, str] = {}
+        self._registered: dict[str, Tool] = {}
+        self._refused: set[str] = set()
+        self.connection = Connection(
+            server, services, secret=secret, roots=roots, listed=self._list, refuse=self._refuse
+        )
+
+    async def open(self) -> None:
+        """Connect, and register the tools. Raises AgentflowError."""
+        live = await self.connection.live()
+        for tool in material_tools(self.connection, live):
+            self._register(tool)
+
+    async def aclose(self) -> None:
+        """Close the connection, and take the tools away."""
+        for name in list(self._registered):
+            self._drop(name)
+        await self.connection.aclose()
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools that are registered, sorted by name."""
+        return [self._registered[name] for name in sorted(self._registered)]
+
+    def _list(self, tools: Mapping[str, ListedTool]) -> None:
+        """Register what is new or changed, and take away what is gone. Warns of it unless it is the first list."""
+        before = self._listed
+        self._listed = tools
+        old = before or {}
+        gone = sorted(old.keys() - tools.keys())
+        new = sorted(tools.keys() - old.keys())
+        changed = sorted([name for name in tools.keys() & old.keys() if tools[name].digest != old[name].digest])
+        for name in gone:
+            self._drop(self._full(name))
+        for name in (*new, *changed):
+            self._approved.setdefault(name, tools[name].digest)
+            self._register(self._tool(tools[name]))
+        if before is not None and (gone or new or changed):
+            parts = {"added": new, "removed": gone, "changed": changed}
+            said = "; ".join([f"{what} {', '.join(names[:20])}" for what, names in parts.items() if names])
+            self._news("mcp/tools-changed", f"the MCP server '{self.server.name}' has other tools now: {said}")
+
+    def _full(self, name: str) -> str:
+        return f"{self.server.name}:{name}"
+
+    def _register(self, tool: Tool) -> None:
+        """Register a tool; one of the host's own that has its name stays."""
+        there = self._tools.find(tool.name)
+        if there is not None and there is not self._registered.get(tool.name):
+            self._refuse(tool.name, "a tool of this name exists")
+            return
+        self._registered[tool.name] = self._tools.add(tool)
+
+    def _drop(self, name: str) -> None:
+        ours = self._registered.pop(name, None)
+        if ours is not None and self._tools.find(name) is ours:
+            self._tools.remove(name)
+
+    def _refuse(self, name: str, why: str) -> None:
+        shown = escape(clip(name, 120))
+        if shown not in self._refused:
+            self._refused.add(shown)
+            self._news(
+                "mcp/tool-refused", f"the tool '{shown}' of the MCP server '{self.server.name}' is left out: {why}"
+            )
+
+    def _tool(self, listed: ListedTool) -> Tool:
+        server = self.server
+        # a tool that became another one is not what the host looked at when it chose whom to trust
+        other = self._approved[listed.name] != listed.digest
+        asks = server.approve == "all" or (server.approve == "writes" and (other or not listed.read_only))
+        return Tool(
+            spec=ToolSpec(self._full(listed.name), _description(server, listed.description), listed.input_schema),
+            call=partial(self._call, listed, asks),
+            read_only=listed.read_only,
+            idempotent=listed.idempotent,
+            approval=asks,
+            origin=f"the MCP server '{server.name}', which describes it so: {listed.description or 'not at all'}",
+        )
+
+    async def _call(self, listed: ListedTool, asks: bool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
+        def check(live: Live) -> None:
+            now = live.tools.get(listed.name)
+            if asks and not call.host_authority and (now is None or now.digest != listed.digest):
+                raise Refusal(
+                    f"the tool '{self._full(listed.name)}' is not what it was when it was approved",
+                    hint="the next run has the server's new list of tools",
+                )
+
+        def make(request: InFlight) -> Any:
+            return partial(call_tool, name=listed.name, arguments=arguments, request=request)
+
+        repeatable = listed.read_only or listed.idempotent is True
+        answer = await requested(self.connection, call, make, repeatable=repeatable, check=check)
+        return answer if isinstance(answer, TaskResult) else await result_of(answer, listed.output_schema)
+
+
+def _description(server: McpServer, text: str) -> str:
+    """What a model reads of a tool: whose words they are comes first."""
+    return f"(A tool of the server '{server.name}', in that server's words.) {text}".rstrip()
+
+
+__all__ = ["Connected", "News", "Registry"]

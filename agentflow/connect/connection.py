@@ -1,0 +1,255 @@
+"""The connection to one server: opened, used from any task, and opened again after it was lost.
+
+The SDK's client has to be entered and left in one task, so each open connection has an owner task. Who calls a tool finds
+the open connection, or opens the next one, after as long a wait as its failures ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import anyio
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.exceptions import MCPError
+
+from agentflow.connect.listing import ListedTool, list_tools
+from agentflow.connect.live import Live
+from agentflow.connect.servers import McpServer
+from agentflow.core.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.own_task import outlast
+from agentflow.core.service_port import ServicePort
+from agentflow.lib.terminal import escape
+
+_log = logging.getLogger(__name__)
+
+CLOSE_S = 5.0
+"""Seconds to close in."""
+FIRST_WAIT_S = 0.5
+"""Wait after a first failure; doubles with each up to :data:`LONGEST_WAIT_S`."""
+LONGEST_WAIT_S = 30.0
+RELIST_S = 1.0
+"""Seconds between two looks at a list of tools that keeps changing."""
+
+
+class ServerDown(ConfigurationError):
+    """An MCP server cannot be connected. ``details`` has the last that its program wrote to standard error."""
+
+    default_code = "mcp/down"
+    default_reason = "connection_error"
+
+
+class Connection:
+    """The connection to ``server``.
+
+    Parameters: ``services`` starts programs; ``secret`` is told what must not be shown; ``roots`` are the directories that
+    a program is told of when it asks; ``listed`` is told the tools of each new connection and after each change;
+    ``refuse`` the name of a tool that is left out, and why.
+    """
+
+    def __init__(
+        self,
+        server: McpServer,
+        services: ServicePort,
+        *,
+        secret: Callable[[str], None],
+        roots: tuple[str, ...],
+        listed: Callable[[Mapping[str, ListedTool]], None],
+        refuse: Callable[[str, str], None],
+    ) -> None:
+        self.server = server
+        self._services = services
+        self._secret = secret
+        self._roots = roots
+        self._listed = listed
+        self._refuse = refuse
+        self._live: Live | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._opening: asyncio.Lock | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._failed: tuple[float, AgentflowError] | None = None
+        self._closed = False
+
+    @property
+    def up(self) -> bool:
+        """Whether it is open."""
+        return self._live is not None
+
+    async def live(self, timeout_s: float | None = None) -> Live:
+        """The open connection; a lost one is opened again. Raises ServerDown if that fails, or takes too long to wait for.
+
+        Of those who wait for it at the same time one tries.
+        """
+        if self._live is not None:
+            return self._live
+        loop = asyncio.get_running_loop()
+        self._opening = self._opening or asyncio.Lock()
+        asked = loop.time()
+        async with self._opening:
+            if self._live is not None:
+                return self._live
+            if self._failed is not None and self._failed[0] >= asked:
+                raise self._failed[1].with_traceback(None)
+            wait = max(0.0, self._not_before - loop.time())
+            if self._closed:
+                raise self._down("is closed")
+            if timeout_s is not None and wait > timeout_s:
+                raise self._down(f"failed {self._failures} times in a row, and is tried again in {wait:.0f} s")
+            await asyncio.sleep(wait)
+            try:
+                return await self._open()
+            except AgentflowError as error:
+                self._count_failure()
+                self._failed = (loop.time(), error)
+                raise
+
+    def worked(self) -> None:
+        """A request was answered."""
+        self._failures = 0
+
+    def lose(self, live: Live, reason: str) -> None:
+        """Give up a connection that no longer works; its owner closes it."""
+        live.end(reason)
+        if self._live is live:
+            self._live = None
+            self._count_failure()
+
+    def _count_failure(self) -> None:
+        wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._failures)
+        self._failures += 1
+        self._not_before = asyncio.get_running_loop().time() + wait
+
+    async def aclose(self) -> None:
+        """Close it, within :data:`CLOSE_S`. Idempotent."""
+        self._closed = True
+        live, owner, self._live, self._owner = self._live, self._owner, None, None
+        if live is not None:
+            live.end("it was closed")
+        if owner is not None:
+            await asyncio.wait([owner], timeout=CLOSE_S)
+            owner.cancel()
+            await outlast(owner)
+
+    # -- the owner ---------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> Live:
+        """Start an owner, and give the connection that it opened. Raises AgentflowError."""
+        loop = asyncio.get_running_loop()
+        if self._owner is not None:
+            await outlast(self._owner)
+        live, ready = Live(), loop.create_future()
+        # what happens to be in the context of who asks first, their call and their spans, is not the connection's
+        owner = loop.create_task(self._own(live, ready), name=f"mcp {self.server.name}", context=contextvars.Context())
+        late = True
+        try:
+            done, _ = await asyncio.wait(
+                [ready, owner], timeout=self.server.connect_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            late = not done
+        finally:
+            if not ready.done():
+                owner.cancel()
+                await outlast(owner)
+        if ready.done():
+            self._owner, self._live = owner, live
+            self._listed(live.tools)
+            return live
+        if late:
+            raise self._down(f"did not answer within {self.server.connect_s:g} s", live)
+        error = asyncio.CancelledError() if owner.cancelled() else owner.exception()
+        cause = next(leaves(error), None) if error is not None else None
+        if isinstance(cause, AgentflowError):
+            raise cause
+        words = live.ending if live.process is not None else described(cause) if cause is not None else "it ended"
+        raise self._down(f"cannot be connected: {words}", live) from cause
+
+    async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:
+        """Open the connection, say that it is ready, hold it until it is over, and close it."""
+        try:
+            async with live.opened(self.server, self._services, self._secret, self._roots):
+                live.tools = await list_tools(live.session, self.server, self._refuse)
+                ready.set_result(None)
+                await self._hold(live)
+        except Exception as error:
+            if not ready.done():
+                raise
+            live.ending = live.ending or described(next(leaves(error), error))
+            _log.debug("the connection to the MCP server %s broke", self.server.name, exc_info=True)
+        finally:
+            self.lose(live, live.ending or "it ended")
+            live.closed.set()
+
+    async def _hold(self, live: Live) -> None:
+        """Wait until the connection is over; meanwhile look at its tools whenever they change."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._follow, live)
+            capabilities = live.client.server_capabilities.tools
+            if live.modern and capabilities is not None and capabilities.list_changed:
+                group.start_soon(self._listen, live)
+            await live.over.wait()
+            group.cancel_scope.cancel()
+
+    async def _listen(self, live: Live) -> None:
+        """Subscribe to changes of the tools, which a server of the newer revision tells subscribers only."""
+        wait = FIRST_WAIT_S
+        while True:
+            try:
+                async with live.client.listen(tools_list_changed=True) as changes:
+                    wait = FIRST_WAIT_S
+                    async for _ in changes:
+                        live.news.set()
+            except ListenNotSupportedError:
+                return
+            except (MCPError, SubscriptionLost, TimeoutError) as error:
+                _log.debug("changes of the MCP server %s are not heard: %s", self.server.name, error)
+            await asyncio.sleep(wait)
+            wait = min(LONGEST_WAIT_S, wait * 2)
+            live.news.set()  # what changed meanwhile was not heard
+
+    async def _follow(self, live: Live) -> None:
+        while True:
+            await live.news.wait()
+            live.news.clear()
+            try:
+                async with asyncio.timeout(self.server.connect_s):
+                    tools = await list_tools(live.session, self.server, self._refuse)
+            except (MCPError, ValueError, TimeoutError) as error:
+                _log.warning("the changed tools of the MCP server %s cannot be listed: %s", self.server.name, error)
+            else:
+                live.tools = tools
+                self._listed(tools)
+            await asyncio.sleep(RELIST_S)
+
+    def _down(self, what: str, live: Live | None = None) -> ServerDown:
+        said = live.process.said().strip() if live is not None and live.process is not None else ""
+        last = escape(clip(said.splitlines()[-1].strip(), 300)) if said else ""
+        return ServerDown(
+            f"the MCP server '{self.server.name}' {what}" + (f": {last}" if last else ""),
+            hint="agentflow mcp list tries it; McpStdio(..., optional=True) goes on without it",
+            details={"server": self.server.name, **({"stderr": said} if said else {})},
+        )
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, however deep; those of cancellation last."""
+    pending, late = [error], list[BaseException]()
+    while pending:
+        each = pending.pop(0)
+        if isinstance(each, BaseExceptionGroup):
+            pending += each.exceptions  # pyright: ignore[reportUnknownMemberType]
+        elif isinstance(each, asyncio.CancelledError):
+            late.append(each)
+        else:
+            yield each
+    yield from late
+
+
+def described(error: BaseException) -> str:
+    """An error in a few words."""
+    return escape(clip(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500))
+
+
+__all__ = ["Connection", "ServerDown", "described"]

@@ -1,0 +1,119 @@
+"""The MCP servers of a flow: connected side by side, their tools registered, closed together.
+
+Nothing here imports the SDK before there is a server to connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from agentflow.connect.servers import McpServer, check_names
+from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.service_port import ServicePort
+
+if TYPE_CHECKING:
+    from agentflow.connect.connected import Connected, Registry
+
+MAX_NEWS = 100
+"""Warnings kept for the next run."""
+
+
+class McpConnections:
+    """The connections of a flow to its MCP ``servers``.
+
+    Parameters: ``tools`` is the registry; ``services`` starts programs; ``secret`` is told what must not be shown; ``roots``
+    are the flow's. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
+    ``mcp/missing-extra`` without the SDK.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[McpServer],
+        tools: Registry,
+        services: ServicePort,
+        *,
+        secret: Callable[[str], None],
+        roots: tuple[str, ...],
+    ) -> None:
+        check_names(servers)
+        if servers and find_spec("mcp") is None:
+            raise ConfigurationError(
+                "MCP servers need the SDK of the protocol, which is not installed",
+                code="mcp/missing-extra",
+                hint="pip install 'agentflow[mcp]'",
+            )
+        self.servers = tuple(servers)
+        self._tools = tools
+        self._services = services
+        self._secret = secret
+        self._roots = roots
+        self._open: list[Connected] = []
+        self._news: list[tuple[str, str]] = []
+
+    async def open(self) -> list[Connected]:
+        """Connect all servers, side by side, and register their tools. Nothing to do a second time.
+
+        Raises the first error of a server that is not optional, once all that were connected are closed again; one that is
+        optional is a warning of the next run.
+        """
+        if self._open or not self.servers:
+            return self._open
+        # a second and a half of processor time, which is not the event loop's
+        module: Any = await asyncio.to_thread(import_module, "agentflow.connect.connected")
+        every: list[Connected] = [
+            module.Connected(
+                server, self._tools, self._services, secret=self._secret, roots=self._roots, news=self._tell
+            )
+            for server in self.servers
+        ]
+        errors: list[AgentflowError | None] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                opening = [group.create_task(_opened(each)) for each in every]
+            errors = [task.result() for task in opening]
+            failed = [error for each, error in zip(every, errors, strict=True) if error and not each.server.optional]
+            if failed:
+                raise failed[0]
+        except BaseException:
+            await _close(every)
+            raise
+        for error in errors:
+            if error is not None:
+                self._tell("mcp/down", error.message)
+        self._open = every
+        return every
+
+    def news(self) -> list[tuple[str, str]]:
+        """The codes and texts of what a run that begins now is warned of; told once."""
+        news, self._news = self._news, []
+        return news
+
+    def _tell(self, code: str, message: str) -> None:
+        if len(self._news) < MAX_NEWS:
+            self._news.append((code, message))
+
+    async def aclose(self) -> None:
+        """Close all connections. Idempotent."""
+        every, self._open = self._open, []
+        await _close(every)
+
+
+async def _opened(connected: Connected) -> AgentflowError | None:
+    try:
+        await connected.open()
+    except AgentflowError as error:
+        return error
+    return None
+
+
+async def _close(every: Sequence[Connected]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for each in every:
+            group.create_task(each.aclose())
+
+
+__all__ = ["McpConnections"]

@@ -1,0 +1,101 @@
+"""What a server gives back, as the result of a tool: text, data, and parts that a model is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    TextResourceContents,
+)
+
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.media import MEDIA_TYPES, part_of
+from agentflow.core.messages import ContentPart, TextPart, text_of_parts
+from agentflow.core.results import Reason, TaskResult
+from agentflow.core.values import to_json
+from agentflow.lib.json_schema import Schema, is_large
+from agentflow.lib.terminal import escape
+
+_SHOWN = frozenset(MEDIA_TYPES.values())
+
+
+async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> TaskResult:
+    """The result of a tool call; ``schema`` is what the tool says its data fits."""
+    parts = await parts_of(answer.content)
+    data = answer.structured_content
+    text = text_of_parts(parts) or ("" if data is None else to_json(data))
+    if answer.is_error:
+        return failed("tool_execution_error", text or "the tool failed and said nothing", code="mcp/tool-error")
+    if schema is not None:
+        problems = await _problems(data, schema) if data is not None else ["there is no data"]
+        if problems:
+            return failed(
+                "output_format_failure",
+                f"what the tool gave is not what it says it gives: {'; '.join(problems[:5])}",
+                code="mcp/output-schema",
+                problems=problems[:20],
+                content=clip(text, 2_000),
+            )
+    result = TaskResult.complete(text, data)
+    return result if all([isinstance(part, TextPart) for part in parts]) else result.with_notes(parts=parts)
+
+
+def failed(reason: Reason, message: str, *, code: str, **details: Any) -> TaskResult:
+    """A FAILED result with this code."""
+    return TaskResult.failure(reason, message, details={"code": code, **details})
+
+
+async def _problems(data: Any, schema: dict[str, Any]) -> list[str]:
+    check = Schema(schema).check
+    return await asyncio.to_thread(check, data) if is_large(data) else check(data)
+
+
+async def parts_of(blocks: Sequence[ContentBlock]) -> tuple[ContentPart, ...]:
+    """The parts of an answer, in order."""
+    return tuple([await _part_of(block) for block in blocks])
+
+
+async def _part_of(block: ContentBlock) -> ContentPart:
+    match block:
+        case TextContent():
+            return TextPart(block.text)
+        case ImageContent() | AudioContent():
+            return await _media(block.data, block.mime_type, "")
+        case EmbeddedResource():
+            return await resource_part(block.resource)
+        case _:
+            description = f": {clip(block.description, 500)}" if block.description else ""
+            return TextPart(f"[{block.name}] {block.uri}{description}")
+
+
+async def resource_part(resource: TextResourceContents | BlobResourceContents) -> ContentPart:
+    """The content of a resource; what models do not take is a line of text that says what it is."""
+    if isinstance(resource, TextResourceContents):
+        return TextPart(resource.text)
+    return await _media(resource.blob, resource.mime_type, str(resource.uri))
+
+
+async def _media(data: str, kind: str | None, name: str) -> ContentPart:
+    try:
+        content = await asyncio.to_thread(base64.b64decode, data, validate=True)
+        if kind is None or kind in _SHOWN:
+            return part_of(content, kind, name.rpartition("/")[2])
+    except (binascii.Error, ValueError, ConfigurationError):
+        content = b""
+    return TextPart(
+        f"[{escape(clip(name or 'content', 200))}: {escape(clip(kind or 'of no known type', 100))}, {len(content):,} bytes]"
+    )
+
+
+__all__ = ["failed", "parts_of", "resource_part", "result_of"]

@@ -1,0 +1,147 @@
+"""A request to a server while it is under way: what the server asks and says meanwhile belongs to the call that made it.
+
+The SDK delivers all that in tasks of its own. What needs the run, a question above all, is passed to the task of the call,
+so that the run may be cancelled, or suspended, as at any other wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from mcp_types import (
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    LoggingMessageNotificationParams,
+)
+
+from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LOGS, MAX_ROUNDS
+from agentflow.core.call import CallContext
+from agentflow.core.errors import SexpEvaluationError, clip
+from agentflow.core.values import to_json
+from agentflow.lib.terminal import clean, escape
+
+T = TypeVar("T")
+
+_LEVELS = {"debug": "debug", "info": "info", "notice": "info", "warning": "warning"}
+DECLINED = ElicitResult(action="decline")
+
+
+class TimeIsUp(Exception):
+    """A request took longer than it may."""
+
+
+class InFlight:
+    """A request of ``call`` to the server called ``server``, which may take ``timeout_s`` seconds without those of answers."""
+
+    def __init__(self, call: CallContext, server: str, timeout_s: float) -> None:
+        self.call = call
+        self._server = server
+        self._left = timeout_s
+        self._questions: deque[tuple[ElicitRequestParams, asyncio.Future[ElicitResult]]] = deque()
+        self._wake = asyncio.Event()
+        self._asked = 0
+        self._logs = 0
+
+    async def run(self, request: Coroutine[Any, Any, T]) -> T:
+        """Make the request, and answer what is asked meanwhile. Raises TimeIsUp, and what the request raises.
+
+        The request is cancelled when its time is up, or when an answer raises; the SDK tells the server.
+        """
+        loop = asyncio.get_running_loop()
+        failure: Exception | None = None
+        async with asyncio.TaskGroup() as group:
+            # errors are carried past the group, which would wrap them
+            making = group.create_task(_outcome(request))
+            while not making.done():
+                began = loop.time()
+                waking = group.create_task(self._wake.wait())
+                await asyncio.wait([making, waking], timeout=max(0.0, self._left), return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                self._left -= loop.time() - began
+                if making.done():
+                    break
+                if not self._questions:
+                    failure = TimeIsUp()
+                else:
+                    try:
+                        await self._answer()
+                    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised below
+                        failure = error
+                if failure is not None:
+                    making.cancel()
+                    break
+        if failure is not None:
+            raise failure
+        value, error = making.result()
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    async def _answer(self) -> None:
+        self._wake.clear()
+        while self._questions:
+            params, reply = self._questions.popleft()
+            answer = await self.ask(params)
+            if not reply.done():
+                reply.set_result(answer)
+
+    async def asked(self, params: ElicitRequestParams) -> ElicitResult:
+        """Have the task of the call answer a question, and give the answer. For the SDK's tasks."""
+        reply: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()
+        self._questions.append((params, reply))
+        self._wake.set()
+        return await reply
+
+    async def ask(self, params: ElicitRequestParams) -> ElicitResult:
+        """Ask whoever answers the run's questions; nobody's answer, and ``none``, is a no. For the task of the call.
+
+        Raises what asking raises in a run that ends or is suspended meanwhile.
+        """
+        self._asked += 1
+        if self._asked > MAX_ROUNDS:
+            self.call.warn("mcp/asks-too-much", f"the MCP server '{self._server}' asked more than {MAX_ROUNDS} times")
+            return DECLINED
+        text = escape(clip(params.message, MAX_DESCRIPTION), lines=True)
+        try:
+            if isinstance(params, ElicitRequestFormParams):
+                schema = {"anyOf": [params.requested_schema, {"type": "null"}]}
+                answer = await self.call.ask_human(f"The MCP server '{self._server}' asks: {text}", schema)
+                return DECLINED if answer is None else ElicitResult(action="accept", content=answer)
+            address = escape(clip(params.url, 2_000))
+            question = f"The MCP server '{self._server}' asks you to open {address} yourself: {text}\nHave you?"
+            agreed = await self.call.ask_human(question, {"type": "boolean"})
+            return ElicitResult(action="accept" if agreed is True else "decline")
+        except SexpEvaluationError as error:
+            if error.code not in ("question/unanswered", "question/schema"):
+                raise
+            self.call.warn(
+                "mcp/declined", f"a question of the MCP server '{self._server}' was declined: {error.message}"
+            )
+            return DECLINED
+
+    async def progressed(self, progress: float, total: float | None, message: str | None) -> None:
+        """Publish how far the tool is. For the SDK's tasks."""
+        self.call.progress(progress, total, clean(clip(message or "", 500)))
+
+    def logged(self, params: LoggingMessageNotificationParams) -> None:
+        """Publish what the server logs, up to a number of lines. For the SDK's tasks."""
+        self._logs += 1
+        if self._logs <= MAX_LOGS:
+            text = params.data if isinstance(params.data, str) else to_json(params.data)
+            self.call.log(clean(clip(text, 2_000)), _LEVELS.get(params.level, "error"))
+        elif self._logs == MAX_LOGS + 1:
+            self.call.warn("mcp/logs-too-much", f"the MCP server '{self._server}' logged more than {MAX_LOGS} lines")
+
+
+async def _outcome(request: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
+    try:
+        return await request, None
+    except Exception as error:  # noqa: BLE001 - raised again by the task of the call
+        return None, error
+
+
+__all__ = ["DECLINED", "InFlight", "TimeIsUp"]

@@ -1,0 +1,115 @@
+"""The tools of a server as it lists them: which of them are let in, and what they are from then on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from mcp.client.session import ClientSession
+from mcp_types import PaginatedRequestParams, PaginatedResult
+from mcp_types import Tool as Listing
+
+from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_PAGES, MAX_SPEC, MAX_TOOLS
+from agentflow.connect.servers import McpServer
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.frozen import frozen
+from agentflow.core.values import to_json
+from agentflow.lib.json_schema import Schema
+from agentflow.lib.terminal import clean
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
+P = TypeVar("P", bound=PaginatedResult)
+T = TypeVar("T")
+Refuse = Callable[[str, str], None]
+"""Told the name of a tool that is left out, and why."""
+
+
+@frozen(kw_only=True)
+class ListedTool:
+    """A tool as its server described it. ``digest`` is of all that was said of it: what an approval is bound to."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    read_only: bool
+    idempotent: bool | None
+    digest: str
+
+
+async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) -> dict[str, ListedTool]:
+    """The tools of a server that its ``allow`` lets in, by name; those that cannot be offered are told to ``refuse``."""
+    listings, whole = await list_all(session)
+    if not whole:
+        refuse("*", f"the list goes on past {MAX_TOOLS:,} tools or {MAX_PAGES} pages; what follows is left out")
+    tools: dict[str, ListedTool] = {}
+    for listing in listings:
+        if server.allow is not None and not any([fnmatchcase(listing.name, pattern) for pattern in server.allow]):
+            continue
+        fault = "it is listed twice" if listing.name in tools else _fault(listing)
+        if fault is None:
+            tools[listing.name] = _listed(listing)
+        else:
+            refuse(listing.name, fault)
+    return tools
+
+
+async def list_all(session: ClientSession) -> tuple[list[Listing], bool]:
+    """All tools of a server within bounds, and whether there are no more."""
+    return await all_pages(lambda at: session.list_tools(params=at), lambda page: page.tools)
+
+
+async def all_pages(
+    fetch: Callable[[PaginatedRequestParams | None], Awaitable[P]], items: Callable[[P], list[T]]
+) -> tuple[list[T], bool]:
+    """What a server lists, page by page within bounds, and whether that is all."""
+    listed: list[T] = []
+    at: PaginatedRequestParams | None = None
+    for _ in range(MAX_PAGES):
+        page = await fetch(at)
+        listed += items(page)
+        if len(listed) > MAX_TOOLS:
+            break
+        if not page.next_cursor:
+            return listed, True
+        at = PaginatedRequestParams(cursor=page.next_cursor)
+    return listed[:MAX_TOOLS], False
+
+
+def _fault(tool: Listing) -> str | None:
+    """Why a tool cannot be offered; None if it can."""
+    if not _NAME.fullmatch(tool.name):
+        return "its name is not made of letters, digits and _ . / -"
+    for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
+        if schema is None:
+            continue
+        if len(to_json(schema)) > MAX_SPEC:
+            return f"its {what} schema has more than {MAX_SPEC:,} characters"
+        try:
+            Schema(schema)
+        except ConfigurationError as error:
+            return f"its {what} schema is none: {error.message}"
+    if tool.input_schema.get("type", "object") != "object":
+        return "its input schema is not that of an object"
+    return None
+
+
+def _listed(tool: Listing) -> ListedTool:
+    hints = tool.annotations
+    read_only = hints is not None and hints.read_only_hint is True
+    content = to_json([tool.name, tool.description, tool.input_schema, tool.output_schema, read_only])
+    return ListedTool(
+        name=tool.name,
+        description=clip(clean(tool.description or tool.title or ""), MAX_DESCRIPTION),
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        read_only=read_only,
+        idempotent=True if read_only else hints.idempotent_hint if hints is not None else None,
+        digest=blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+    )
+
+
+__all__ = ["ListedTool", "all_pages", "list_all", "list_tools"]

@@ -1,0 +1,132 @@
+"""An open connection: the SDK's client over one wire, and what the server says by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from mcp import Client
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp_types import (
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    ListRootsResult,
+    LoggingMessageNotificationParams,
+    Root,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import FileUrl
+
+from agentflow.connect.http import http_streams
+from agentflow.connect.in_flight import DECLINED, InFlight
+from agentflow.connect.listing import ListedTool
+from agentflow.connect.secrets import filled
+from agentflow.connect.servers import McpServer, McpStdio
+from agentflow.connect.stdio import ENDED, stdio_streams
+from agentflow.core.service_port import ServiceCommand, ServicePort, ServiceProcess
+
+STOP_S = 2.0
+"""Seconds that a program has to end in when its input ends."""
+
+
+class Live:
+    """A connection that is being opened, open, or over.
+
+    Attributes: ``tools`` those it was last seen to have; ``in_flight`` the requests under way; ``over`` is set when it is to
+    be closed or is lost, and ``ending`` says why; ``closed`` when it is closed; ``news`` when its tools have changed.
+    """
+
+    def __init__(self) -> None:
+        self.tools: Mapping[str, ListedTool] = {}
+        self.in_flight: set[InFlight] = set()
+        self.over = asyncio.Event()
+        self.news = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.ending = ""
+        self.process: ServiceProcess | None = None
+        self._client: Client | None = None
+
+    @property
+    def session(self) -> ClientSession:
+        """The SDK's session."""
+        assert self._client is not None
+        return self._client.session
+
+    @property
+    def client(self) -> Client:
+        """The SDK's client."""
+        assert self._client is not None
+        return self._client
+
+    @property
+    def modern(self) -> bool:
+        """Whether it speaks a revision in which each request stands alone."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def end(self, reason: str) -> None:
+        """Nothing more will come."""
+        self.ending = self.ending or reason
+        self.over.set()
+
+    @asynccontextmanager
+    async def opened(
+        self, server: McpServer, services: ServicePort, secret: Callable[[str], None], roots: tuple[str, ...]
+    ) -> AsyncGenerator[None]:
+        """Connect to ``server`` around a block. Parameters: as for :class:`~agentflow.connect.connection.Connection`."""
+        if not isinstance(server, McpStdio):
+            headers = filled(server.headers, os.environ, secret, server.name)
+            async with self._build(http_streams(server.url, headers), ()) as self._client:
+                yield
+            return
+        self.process = await services.start(
+            ServiceCommand(
+                argv=tuple(server.command),
+                env=filled(server.env, os.environ, secret, server.name),
+                network=server.network,
+                writable=tuple(server.writable),
+                readable=tuple(server.readable),
+            )
+        )
+        try:
+            async with self._build(stdio_streams(self.process, self.end), roots) as self._client:
+                yield
+        finally:
+            ending = await self.process.stop(STOP_S)
+            if self.ending == ENDED:
+                self.ending = ending
+
+    def _build(self, streams: Any, roots: tuple[str, ...]) -> Client:
+        async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+            # a request of the server says not which call it belongs to
+            return await next(iter(self.in_flight)).asked(params) if len(self.in_flight) == 1 else DECLINED
+
+        async def tell_roots(context: ClientRequestContext) -> ListRootsResult:
+            return ListRootsResult(roots=[Root(uri=FileUrl(f"file://{path}")) for path in roots])
+
+        async def log(params: LoggingMessageNotificationParams) -> None:
+            for request in tuple(self.in_flight):
+                request.logged(params)
+
+        async def notice(message: object) -> None:
+            if isinstance(message, ToolListChangedNotification):
+                self.news.set()
+
+        return Client(
+            streams,
+            client_info=Implementation(name="agentflow", version=version("agentflow")),
+            elicitation_callback=elicit,
+            list_roots_callback=tell_roots if roots else None,
+            logging_callback=log,
+            log_level="info",
+            message_handler=notice,
+            cache=None,
+        )
+
+
+__all__ = ["Live"]

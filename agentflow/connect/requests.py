@@ -1,0 +1,194 @@
+"""Requests to a server within a call: with answers to what it asks, in bounded time, again after a lost connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar, cast
+
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    REQUEST_TIMEOUT,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    InputRequiredResult,
+    InputResponse,
+    InputResponses,
+    ListRootsRequest,
+    ListRootsResult,
+)
+from pydantic import TypeAdapter, ValidationError
+
+from agentflow.connect.bounds import MAX_ROUNDS
+from agentflow.connect.connection import Connection, described
+from agentflow.connect.content import failed
+from agentflow.connect.in_flight import InFlight, TimeIsUp
+from agentflow.connect.listing import list_all
+from agentflow.connect.live import Live
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError
+from agentflow.core.results import TaskResult
+from agentflow.lib.terminal import clean
+
+R = TypeVar("R")
+Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"
+"""Makes one round of a request: the session, the answers to what the last round asked, and its state."""
+
+TERMINATED = "Session terminated"
+STATE_WAIT_S = 0.05
+ENDING_S = 1.0
+"""Seconds in which a program whose connection was lost may say why it ended."""
+_ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+class ConnectionLost(AgentflowError):
+    """The connection broke while a request was under way; it may or may not have been carried out."""
+
+    default_code = "mcp/connection-lost"
+    default_reason = "connection_error"
+
+
+async def call_tool(
+    session: ClientSession,
+    answers: InputResponses | None,
+    state: str | None,
+    *,
+    name: str,
+    arguments: dict[str, Any],
+    request: InFlight,
+) -> CallToolResult | InputRequiredResult:
+    """One round of a tool call. Unlike the SDK's own, it does not run the server's schemas over the result."""
+    params = CallToolRequestParams(name=name, arguments=arguments, input_responses=answers, request_state=state)
+
+    async def send() -> CallToolResult | InputRequiredResult:
+        return await session.send_request(CallToolRequest(params=params), _ANSWER, progress_callback=request.progressed)
+
+    try:
+        return await send()
+    except MCPError as error:
+        if error.code != HEADER_MISMATCH:
+            raise
+        await list_all(session)  # the headers that repeat arguments follow the schema that was listed last
+        return await send()
+
+
+async def requested(
+    connection: Connection,
+    call: CallContext,
+    make: Callable[[InFlight], Ask[R]],
+    *,
+    repeatable: bool,
+    check: Callable[[Live], None] = lambda live: None,
+) -> R | TaskResult:
+    """What a request gives, or the FAILED result of what went wrong.
+
+    ``make`` gives what makes a round of it; one that is ``repeatable`` is made again when the connection is lost. ``check``
+    raises AgentflowError if it is not to be made over a connection.
+    """
+    server = connection.server
+    for last in (not repeatable, True):
+        try:
+            live = await connection.live(server.timeout_s)
+            check(live)
+        except AgentflowError as error:
+            return TaskResult.from_error(error)
+        try:
+            request = InFlight(call, server.name, server.timeout_s)
+            live.in_flight.add(request)
+            try:
+                answer = await _rounds(live, request, make(request))
+            finally:
+                live.in_flight.discard(request)
+            connection.worked()
+            return answer
+        except TimeIsUp:
+            return failed(
+                "execution_timeout",
+                f"the MCP server '{server.name}' took longer than its {server.timeout_s:g} s",
+                code="mcp/timeout",
+                timeout_s=server.timeout_s,
+            )
+        except MCPError as error:
+            if error.code != CONNECTION_CLOSED and error.message != TERMINATED:
+                connection.worked()
+                return _refused(error)
+            connection.lose(live, clean(error.message))
+            if last:
+                return TaskResult.from_error(await _lost(connection, live))
+            call.warn(
+                "mcp/reconnected", f"the connection to the MCP server '{server.name}' was lost; the call is repeated"
+            )
+        except ValidationError as error:
+            connection.worked()
+            return failed(
+                "protocol_error",
+                f"the MCP server '{server.name}' answered what is no answer: {described(error)}",
+                code="mcp/protocol",
+            )
+    raise AssertionError  # the second try gives something
+
+
+class Refusal(AgentflowError):
+    """A request that is not made."""
+
+    default_code = "mcp/changed"
+    default_reason = "tool_execution_error"
+
+
+async def _rounds(live: Live, request: InFlight, ask: Ask[R]) -> R:
+    """Make a request until nothing more is asked of us. Raises what a round raises, and TimeIsUp."""
+    answers: InputResponses | None = None
+    state: str | None = None
+    for number in range(MAX_ROUNDS):
+        answer = await request.run(cast(Any, ask(live.session, answers, state)))
+        if not isinstance(answer, InputRequiredResult):
+            return cast(R, answer)
+        state = answer.request_state
+        answers = None
+        if answer.input_requests:
+            answers = {key: await _answered(each, request) for key, each in answer.input_requests.items()}
+        else:
+            await asyncio.sleep(STATE_WAIT_S * 2 ** min(number, 3))
+    raise MCPError(INVALID_PARAMS, f"the server asked for more input {MAX_ROUNDS} times")
+
+
+async def _answered(asked: object, request: InFlight) -> InputResponse:
+    """The answer to one thing that a server needs before it goes on. Raises MCPError for what is not given."""
+    if isinstance(asked, ElicitRequest):
+        return await request.ask(asked.params)
+    if isinstance(asked, ListRootsRequest):
+        return ListRootsResult(roots=[])
+    raise MCPError(INVALID_PARAMS, "the server asked for what it is not given: sampling is off")
+
+
+def _refused(error: MCPError) -> TaskResult:
+    if error.code == REQUEST_TIMEOUT:
+        return failed("execution_timeout", clean(error.message), code="mcp/timeout")
+    return failed(
+        "input_validation_failure" if error.code == INVALID_PARAMS else "tool_execution_error",
+        clean(error.message) or "the server refused the request and did not say why",
+        code=f"mcp/{error.code}",
+    )
+
+
+async def _lost(connection: Connection, live: Live) -> ConnectionLost:
+    """The error of a lost connection, with what the program said last, for which its end is awaited a little."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_S):
+            await live.closed.wait()
+    said = live.process.said() if live.process is not None else ""
+    return ConnectionLost(
+        f"the connection to the MCP server '{connection.server.name}' was lost ({live.ending})",
+        hint="what it was asked may have been done or not; look before it is repeated",
+        details={"server": connection.server.name, **({"stderr": said} if said else {})},
+    )
+
+
+__all__ = ["Refusal", "call_tool", "requested"]

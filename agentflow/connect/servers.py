@@ -1,0 +1,143 @@
+"""Descriptions of MCP servers, as hosts write them. Nothing here imports the protocol's SDK."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+from agentflow.core.errors import ConfigurationError, clip
+
+Approve: TypeAlias = Literal["all", "writes", "none"]
+"""Which calls of models wait for a yes: all, those of tools that do not say they only read, or none."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+RESERVED = frozenset({"system", "files"})
+"""Prefixes that mean something else: ``system:`` tools, and grants of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpStdio:
+    """An MCP server that is a program, started in the flow's sandbox and spoken to over its standard input and output.
+
+    Parameters: ``name`` is the prefix of its tools (``name:tool``); ``command`` its argument vector. ``allow`` are patterns
+    of the tools that are let in (``read_*``; None: all). ``env`` are its variables, besides PATH, HOME, TMPDIR and the locale;
+    ``$NAME`` in a value is that variable of this process, which counts as a secret. Without ``network`` it has none.
+    ``writable`` are directories it may write in, ``readable`` what it may read besides the roots and the system; relative
+    ones start at the first root. ``approve`` says which calls of models wait for a yes. A server that is ``optional`` may be
+    absent. ``timeout_s`` seconds bound one request, ``connect_s`` the start (a program that is downloaded first takes longer).
+    ``sampling`` lets it ask the flow's model, within the run that calls it.
+
+    Raises ConfigurationError (``mcp/server``).
+    """
+
+    name: str
+    command: Sequence[str]
+    allow: Sequence[str] | None = field(default=None, kw_only=True)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], kw_only=True, repr=False)
+    network: bool = field(default=False, kw_only=True)
+    writable: Sequence[str] = field(default=(), kw_only=True)
+    readable: Sequence[str] = field(default=(), kw_only=True)
+    approve: Approve = field(default="writes", kw_only=True)
+    optional: bool = field(default=False, kw_only=True)
+    timeout_s: float = field(default=60.0, kw_only=True)
+    connect_s: float = field(default=15.0, kw_only=True)
+    sampling: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not self.command:
+            raise _wrong(self, "has no command", 'command=["npx", "-y", "some-server", "."]')
+
+
+@dataclass(frozen=True, slots=True)
+class McpHttp:
+    """An MCP server at an address (Streamable HTTP).
+
+    Parameters: ``name`` is the prefix of its tools (``name:tool``); ``url`` its address. ``headers`` are sent with every
+    request; ``$NAME`` in a value is that variable of this process, which counts as a secret. The others are those of
+    :class:`McpStdio`.
+
+    Raises ConfigurationError (``mcp/server``).
+    """
+
+    name: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], kw_only=True, repr=False)
+    allow: Sequence[str] | None = field(default=None, kw_only=True)
+    approve: Approve = field(default="writes", kw_only=True)
+    optional: bool = field(default=False, kw_only=True)
+    timeout_s: float = field(default=60.0, kw_only=True)
+    connect_s: float = field(default=15.0, kw_only=True)
+    sampling: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise _wrong(self, f"has the address {clip(self.url, 200)!r}", 'url="https://example.com/mcp"')
+        if parts.username or parts.password:
+            raise _wrong(self, "has a password in its address", 'headers={"Authorization": "Bearer $TOKEN"}')
+
+
+McpServer: TypeAlias = McpStdio | McpHttp
+"""A server that a flow connects to."""
+
+_TEXTS = ("command", "allow", "writable", "readable")
+_TABLES = ("env", "headers")
+
+
+def _check(server: McpServer) -> None:
+    """Raise ConfigurationError for a field that cannot be; lists become tuples and tables dicts of their own."""
+    if not isinstance(server.name, str) or not _NAME.fullmatch(server.name) or server.name in RESERVED:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"{clip(repr(server.name), 80)} cannot be the name of an MCP server",
+            code="mcp/server",
+            hint="a letter, then letters, digits, _ and -, 32 at most; not 'system' nor 'files', which mean something else",
+        )
+    for each in fields(server):
+        value: Any = getattr(server, each.name)
+        if each.name in _TEXTS and value is not None:
+            if isinstance(value, str) or not all([_is_text(text) and text for text in value]):
+                raise _wrong(server, f"has {each.name}={clip(repr(value), 120)}", f"{each.name} is a list of texts")
+            object.__setattr__(server, each.name, tuple(value))
+        elif each.name in _TABLES:
+            if not isinstance(value, Mapping) or not all(map(_is_text, (*value, *value.values()))):  # pyright: ignore
+                raise _wrong(
+                    server, f"has {each.name}= that is no table of texts", f'{each.name}={{"NAME": "$SECRET"}}'
+                )
+            object.__setattr__(server, each.name, dict(value))  # pyright: ignore[reportUnknownArgumentType]
+    if server.approve not in get_args(Approve):
+        raise _wrong(server, f"has approve={server.approve!r}", "approve is 'all', 'writes' or 'none'")
+    for name in ("timeout_s", "connect_s"):
+        seconds: Any = getattr(server, name)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
+            raise _wrong(server, f"has {name}={clip(repr(seconds), 80)}", f"{name} is a number of seconds above 0")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _wrong(server: McpServer, what: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(f"the MCP server '{server.name}' {what}", code="mcp/server", hint=hint)
+
+
+def check_names(servers: Sequence[McpServer]) -> None:
+    """Raise ConfigurationError (``mcp/server``) for two servers of one name, and for what is no server."""
+    names: set[str] = set()
+    for server in servers:
+        if not isinstance(server, McpStdio | McpHttp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"mcp= takes McpStdio and McpHttp, not {type(server).__name__}",
+                code="mcp/server",
+                hint='for example mcp=[McpStdio("notes", ["npx", "-y", "some-server"])]',
+            )
+        if server.name in names:
+            raise _wrong(server, "is named twice", "each server has a name of its own")
+        names.add(server.name)
+
+
+__all__ = ["Approve", "McpHttp", "McpServer", "McpStdio", "check_names"]

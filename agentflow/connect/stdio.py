@@ -1,0 +1,89 @@
+"""The wire to a server that is a program: lines of JSON, bounded, over its standard input and output."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from agentflow.connect.bounds import MAX_MESSAGE, is_too_large
+from agentflow.core.service_port import ServiceProcess
+
+_log = logging.getLogger(__name__)
+Incoming = SessionMessage | Exception
+ENDED = "it ended"
+TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE:,} bytes, or of too many values"
+
+
+@asynccontextmanager
+async def stdio_streams(
+    process: ServiceProcess, over: Callable[[str], None]
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
+    """The two streams of messages from and to ``process``, as the SDK's client takes them.
+
+    ``over`` is told why nothing more will come. The process is the caller's to stop.
+    """
+    received, incoming = anyio.create_memory_object_stream[Incoming](0)
+    outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
+    async with received, incoming, outgoing, sent, anyio.create_task_group() as group:
+        group.start_soon(_read, process, received, over)
+        group.start_soon(_write, process, sent, over)
+        yield incoming, outgoing
+        group.cancel_scope.cancel()
+
+
+async def _read(
+    process: ServiceProcess, received: MemoryObjectSendStream[Incoming], over: Callable[[str], None]
+) -> None:
+    """Pass on what the program says, a message a line, until its end or a message that is too large."""
+    async with received:
+        try:
+            line = bytearray()
+            while piece := await process.read():
+                *ended, rest = piece.split(b"\n")
+                for end in ended:
+                    line += end
+                    if is_too_large(line):
+                        return over(TOO_LARGE)
+                    await _pass_on(bytes(line), received)
+                    line.clear()
+                line += rest
+                if len(line) > MAX_MESSAGE:
+                    return over(TOO_LARGE)
+            over(ENDED)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            over("the connection is closed")
+
+
+async def _pass_on(line: bytes, received: MemoryObjectSendStream[Incoming]) -> None:
+    """Send one line on as a message. What is no message is dropped: programs print things that do not belong there."""
+    if not line.strip():
+        return
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        _log.debug("an MCP server wrote a line that is no message (%d bytes)", len(line))
+        await anyio.lowlevel.checkpoint()
+        return
+    await received.send(SessionMessage(message))
+
+
+async def _write(
+    process: ServiceProcess, sent: MemoryObjectReceiveStream[SessionMessage], over: Callable[[str], None]
+) -> None:
+    async with sent:
+        try:
+            async for each in sent:
+                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.write(f"{text}\n".encode())
+        except OSError:
+            over("it takes no more input")
+
+
+__all__ = ["ENDED", "stdio_streams"]

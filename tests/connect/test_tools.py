@@ -1,0 +1,243 @@
+"""Tools of an MCP server as tools of the flow, in both revisions of the protocol: a real process, a real wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, AgentflowError, ApprovalRequest, ConfigurationError, ScriptedProvider
+from agentflow.core.questions import Question
+from agentflow.events import Log, ToolProgress, ToolStarted, Warning
+from agentflow.mcp import McpHttp, McpStdio
+from tests.connect.flows import flow_with, seen, server
+
+
+async def test_what_a_server_gives_is_a_result(root: Path, revision: str) -> None:
+    """Text is content, data parsed content, images parts, an error FAILED: the mapping, row by row."""
+    async with flow_with(root, server(revision)) as flow:
+        assert await flow.eval('(value-of (t:echo (text "hi")))') == "hi"
+        assert await flow.eval("(value-of (t:add (a 1) (b 2)))") == {"sum": 3}
+        picture = await flow.eval("(t:picture)")
+        assert [part.type for part in picture.notes.parts] == ["image", "text"] and "file:///x.txt" in picture.content
+        failures = {
+            "(t:fail)": ("tool_execution_error", "mcp/tool-error"),
+            "(t:refuse)": ("input_validation_failure", "mcp/-32602"),
+            "(t:lie)": ("output_format_failure", "mcp/output-schema"),
+        }
+        for program, (reason, code) in failures.items():
+            error = (await flow.eval(program)).notes.error
+            assert (error.reason, error.details["code"]) == (reason, code), program
+        assert await flow.eval('(value-of (t:echo (text "still there")))') == "still there"
+
+
+async def test_programs_models_and_python_call_the_same_tool(root: Path, revision: str) -> None:
+    """A model is offered the tools under names its dialect takes, their descriptions marked as the server's words."""
+    model = ScriptedProvider([{"tool_calls": [{"name": "t:echo", "arguments": {"text": "by model"}}]}, "done"])
+    async with flow_with(root, server(revision), model=None, provider=model) as flow:
+        result = await flow.handler.execute_prompt("Say it.")
+        assert result.content == "done"
+        assert model.requests[-1].messages[-1].parts[0].text == "by model"
+        spec = {tool.name: tool for tool in model.requests[0].tools}["t:echo"]
+        assert spec.description == "(A tool of the server 't', in that server's words.) Say it again."
+        assert not {"t:read_resource", "t:get_prompt"} & {tool.name for tool in model.requests[0].tools}
+        assert await flow.call_tool("t:echo", text="by Python") == "by Python"
+
+
+async def test_resources_and_prompts_are_tools_where_they_are_named(root: Path, revision: str) -> None:
+    """``read_resource``, ``list_resources`` and ``get_prompt`` of a server are built-in tools."""
+    async with flow_with(root, server(revision)) as flow:
+        assert (await flow.eval("(value-of (t:list_resources))"))[0]["uri"] == "note://1"
+        assert await flow.eval('(value-of (t:read_resource (uri "note://1")))') == "text of note://1"
+        prompt = await flow.eval('(t:get_prompt (name "review") (arguments (dict "what" "it all")))')
+        assert prompt.content == "Review it all." and prompt.parsed_content[0]["role"] == "user"
+
+
+async def test_only_allowed_tools_are_let_in(root: Path) -> None:
+    """``allow`` are patterns of names; arguments are checked before anything is sent."""
+    async with flow_with(root, server(allow=["ec*", "add"])) as flow:
+        assert {name for name in flow.tools.names() if name.startswith("t:")} >= {"t:echo", "t:add"}
+        assert flow.tools.find("t:write") is None
+        error = (await flow.eval('(t:add (a "one") (b 2))')).notes.error
+        assert error.reason == "input_validation_failure" and "integer" in error.message
+
+
+@pytest.mark.parametrize(("approve", "asked"), [("writes", ["t:write"]), ("all", ["t:echo", "t:write"]), ("none", [])])
+async def test_what_waits_for_a_yes(root: Path, approve: Any, asked: list[str]) -> None:
+    """Calls of models to what does not say it only reads wait for a yes, which is bound to what the tool was said to be."""
+    requests: list[ApprovalRequest] = []
+
+    def approver(request: ApprovalRequest) -> bool:
+        requests.append(request)
+        return True
+
+    program = '(list (t:echo (text "a")) (t:write (text "b")))'
+    async with flow_with(root, server(approve=approve), approve=approver) as flow:
+        await flow.eval(program, allow=["t:echo", "t:write"])
+        assert [request.tool for request in requests] == asked
+        await flow.eval(program)  # the host's own calls need none
+        assert [request.tool for request in requests] == asked
+    if asked:
+        assert "MCP server 't', which describes it so: Change something." in requests[-1].text
+
+
+async def test_progress_and_logs_are_events_of_the_tool(root: Path, revision: str) -> None:
+    """What a server says of a call stands at the path of the call; a flood of it is cut off with a warning."""
+    async with flow_with(root, server(revision)) as flow:
+        _, events = await seen(flow, "(begin (t:progress) (t:log (times 2)))")
+        paths = {event.name: event.path for event in events if isinstance(event, ToolStarted)}
+        steps = [event for event in events if isinstance(event, ToolProgress)]
+        assert [(step.progress, step.total, step.message) for step in steps] == [(1, 2, "step 1"), (2, 2, "step 2")]
+        assert {step.path for step in steps} == {paths["t:progress"]}
+        logs = [event for event in events if isinstance(event, Log)]
+        assert [(log.message, log.level) for log in logs] == [("line 0", "warning"), ("line 1", "warning")]
+        _, events = await seen(flow, "(t:log (times 500))")
+        assert len([event for event in events if isinstance(event, Log)]) == 200
+        assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/logs-too-much"]
+
+
+async def test_a_server_asks_the_user_through_the_run(root: Path, revision: str) -> None:
+    """A form is a question with a schema, an address one whether it was opened; what nobody answers is declined."""
+    asked: list[Question] = []
+
+    def answer(question: Question) -> Any:
+        asked.append(question)
+        return True if "http" in question.question else {"count": 3}
+
+    async with flow_with(root, server(revision), answer=answer) as flow:
+        reply = json.loads(await flow.eval("(value-of (t:ask))"))
+        assert (reply["action"], reply["content"]) == ("accept", {"count": 3})
+        reply = json.loads(await flow.eval('(value-of (t:ask (url "http://example.com/in")))'))
+        assert reply["action"] == "accept" and not reply.get("content")
+    assert "The MCP server 't' asks: How many?" in asked[0].question
+    assert "open http://example.com/in yourself: Sign in." in asked[1].question
+    async with flow_with(root, server(revision)) as flow:
+        value, events = await seen(flow, "(value-of (t:ask))")
+        assert json.loads(value)["action"] == "decline"
+        assert "mcp/declined" in [event.code for event in events if isinstance(event, Warning)]
+
+
+async def test_waiting_for_an_answer_takes_none_of_the_servers_time(root: Path, revision: str) -> None:
+    """The time-out of a request stands still while somebody thinks."""
+
+    async def answer(question: Question) -> Any:
+        await asyncio.sleep(0.5)
+        return {"count": 1}
+
+    async with flow_with(root, server(revision, timeout_s=0.4), answer=answer) as flow:
+        assert json.loads(await flow.eval("(value-of (t:ask))"))["action"] == "accept"
+
+
+async def test_what_is_cancelled_ends_at_the_server_too(root: Path, revision: str) -> None:
+    """A time-out of the server's, one of the program's, and a cancelled run: the server is told, the connection lives on."""
+    async with flow_with(root, server(revision, timeout_s=0.1)) as flow:
+        error = (await flow.eval("(t:slow (seconds 30))")).notes.error
+        assert (error.reason, error.details["code"]) == ("execution_timeout", "mcp/timeout")
+        assert json.loads(await flow.eval("(value-of (t:state))"))["cancelled"] == 1
+    async with flow_with(root, server(revision)) as flow:
+        await flow.eval("(guard (e (true nil)) (timeout 0.1 (t:slow (seconds 30))))")
+        run = asyncio.create_task(flow.eval("(parallel (t:slow (seconds 30)) (t:slow (seconds 30)))"))
+        while json.loads(await flow.eval("(value-of (t:state))"))["calls"] < 4:
+            await asyncio.sleep(0.01)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert json.loads(await flow.eval("(value-of (t:state))"))["cancelled"] == 3
+
+
+async def test_two_hundred_calls_at_once(root: Path, revision: str) -> None:
+    """Calls of one connection run side by side, and leave no task behind."""
+    before = asyncio.all_tasks()
+    async with flow_with(root, server(revision)) as flow:
+        values = await flow.eval("(pmap (lambda (n) (value-of (t:echo (text (number->string n))))) (range 200))")
+        assert values == [str(number) for number in range(200)]
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_list_that_changes_is_told_to_the_next_run(root: Path, revision: str) -> None:
+    """New tools are there, gone ones are not, and a changed one waits for a yes even if it says that it only reads."""
+    asked: list[str] = []
+    async with flow_with(
+        root, server(revision), approve=lambda request: bool(asked.append(request.tool)) or True
+    ) as flow:
+        await flow.eval('(t:echo (text "a"))', allow=["t:echo"])
+        assert asked == []
+        await flow.eval("(t:grow)")
+        while flow.tools.find("t:new") is None:
+            await asyncio.sleep(0.01)
+        value, events = await seen(flow, '(value-of (t:new (text "b")))')
+        warnings = [event for event in events if isinstance(event, Warning)]
+        assert value == "b" and [event.code for event in warnings] == ["mcp/tools-changed"]
+        assert "added new; removed lie; changed echo" in warnings[0].message
+        assert flow.tools.find("t:lie") is None
+        _, events = await seen(flow, '(t:echo (text "c"))', allow=["t:echo"])
+        assert asked == ["t:echo"] and not [event for event in events if isinstance(event, Warning)]
+
+
+async def test_a_dead_server_is_started_again(root: Path, revision: str, tmp_path: Path) -> None:
+    """A call that only reads is repeated; another one fails, with the last that the program said. The next call works."""
+    once = str(root / "died")
+    async with flow_with(root, server(revision, writable=["."])) as flow:
+        value, events = await seen(flow, "(value-of (t:die (once path)))", bindings={"path": once})
+        assert value == "alive"
+        assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/reconnected"]
+        error = (await flow.eval("(t:die_writing)")).notes.error
+        assert (error.reason, error.details["code"]) == ("connection_error", "mcp/connection-lost")
+        assert error.details["stderr"] == "a last word\n" and "exit code 3" in error.message
+        assert await flow.eval('(value-of (t:echo (text "again")))') == "again"
+
+
+async def test_servers_that_cannot_be_connected(root: Path) -> None:
+    """An absent program, one that ends, and one that says nothing are errors that quote it; optional ones a warning."""
+    (root / "ends.py").write_text("import sys\nsys.exit('no licence here')")
+    (root / "hangs.py").write_text("import time\ntime.sleep(60)")
+    absent = McpStdio("absent", ["no-such-program-anywhere"])
+    cases = [
+        (absent, "no-such-program-anywhere"),
+        (server(script="ends.py", name="ends"), "no licence here"),
+        (server(script="hangs.py", name="hangs", connect_s=0.2), "did not answer within 0.2 s"),
+    ]
+    for each, said in cases:
+        with pytest.raises(AgentflowError, match=said):
+            async with flow_with(root, each):
+                pass
+    ends = server(script="ends.py", name="ends", optional=True)
+    async with flow_with(root, ends, server()) as flow:
+        value, events = await seen(flow, '(value-of (t:echo (text "alone")))')
+        assert value == "alone" and [event.code for event in events if isinstance(event, Warning)] == ["mcp/down"]
+
+
+async def test_a_flow_that_nobody_entered_connects_when_asked(root: Path) -> None:
+    """``connect`` is what ``async with`` does; closing takes the tools away, from any task."""
+    flow = AgentFlow(root=root, model="offline", sandbox="none", mcp=[server()])
+    assert flow.tools.find("t:echo") is None
+    await flow.connect()
+    await flow.connect()
+    assert await flow.eval('(value-of (t:echo (text "hi")))') == "hi"
+    await asyncio.create_task(flow.aclose())
+    assert flow.tools.find("t:echo") is None
+
+
+def test_descriptions_that_cannot_be_are_refused() -> None:
+    """A name that means something else, a command that is one text, an address with a password: errors that say what to write."""
+    wrong = [
+        lambda: McpStdio("system", ["x"]),
+        lambda: McpStdio("files", ["x"]),
+        lambda: McpStdio("two words", ["x"]),
+        lambda: McpStdio("t", "npx server"),  # type: ignore[arg-type]
+        lambda: McpStdio("t", []),
+        lambda: McpStdio("t", ["x"], timeout_s=0),
+        lambda: McpStdio("t", ["x"], approve="sometimes"),  # type: ignore[arg-type]
+        lambda: McpStdio("t", ["x"], env={"A": 1}),  # type: ignore[dict-item]
+        lambda: McpHttp("t", "ftp://example.com"),
+        lambda: McpHttp("t", "https://me:secret@example.com/mcp"),
+        lambda: AgentFlow(mcp=[McpStdio("t", ["x"]), McpStdio("t", ["y"])]),
+    ]
+    for build in wrong:
+        with pytest.raises(ConfigurationError) as caught:
+            build()
+        assert caught.value.code == "mcp/server" and caught.value.hint and "secret@" not in str(caught.value)
+    assert "abc123" not in repr(McpHttp("t", "https://example.com", headers={"Authorization": "abc123"}))
