@@ -58,6 +58,22 @@ def _embeddings() -> str:
     return f"{model} at {url or 'api.openai.com'}" if model else "usable: name a model, --embeddings MODEL"
 
 
+def _serving() -> str:
+    """Whether flows can be served."""
+    missing = [name for name in ("starlette", "uvicorn") if _package(name) is None]
+    if missing:
+        return "not usable: install agentflow[serve]"
+    keys = os.environ.get("AGENTFLOW_SERVE_KEYS")
+    if keys is None:
+        return "usable: on this machine alone, without AGENTFLOW_SERVE_KEYS"
+    from agentflow.serve.keys import read_keys
+
+    try:
+        return f"usable: {len(list(read_keys(keys)))} keys"
+    except AgentflowError as error:
+        return f"not usable: {error.message}"
+
+
 async def _sandbox(name: str) -> str:
     from agentflow.executors.sandbox.selection import SandboxChoice
 
@@ -78,6 +94,7 @@ async def doctor(as_json: bool) -> int:
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
         "fts5": _fts5(),
         "embeddings": _embeddings(),
+        "serve": _serving(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
@@ -96,6 +113,7 @@ async def doctor(as_json: bool) -> int:
             write_out(f"{name:<20}{'set' if there else 'not set'}\n")
         write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
         write_out(f"{'embeddings':<20}{report['embeddings']}\n")
+        write_out(f"{'serve':<20}{report['serve']}\n")
         for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:

@@ -24,6 +24,7 @@ from agentflow.cli.options import (
     ResumeOptions,
     Root,
     RunOptions,
+    ServeOptions,
     Tasks,
     open_flow,
     takes_options,
@@ -241,6 +242,29 @@ def search(
     found = partial(search_command, query or "", where, k=k, kinds=kind or ["file"])
     work = partial(found, embeddings=embeddings, embeddings_url=embeddings_url)
     sys.exit(run_async(lambda: work(as_json=json), as_json=json))
+
+
+@app.command()
+@takes_options
+def serve(
+    options: ServeOptions,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE|DIR...", help="Programs, each an export under its file's name.")
+    ] = None,
+    new_key: Annotated[
+        str | None, typer.Option("--new-key", metavar="NAME", help="Print a new key and its table; serve nothing.")
+    ] = None,
+) -> None:
+    """Serve programs and tasks over HTTP.
+
+    An export is a model of an OpenAI-compatible endpoint, /v1; /runs begins runs, shows their events and takes answers to
+    what they ask; / is a page that shows them live.
+    """
+    from agentflow.cli.serve import print_new_key, serve_flow
+
+    if new_key is not None:
+        sys.exit(guarded(partial(print_new_key, new_key)))
+    sys.exit(run_async(partial(serve_flow, paths or [], options)))
 
 
 @app.command()

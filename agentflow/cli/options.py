@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
@@ -283,6 +283,59 @@ class ForkOptions(ChangeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServeOptions(FlowOptions):
+    """The options of the command that serves a flow."""
+
+    export: Annotated[
+        list[str] | None,
+        typer.Option("--export", metavar="NAME", help="A task, tool or Python workflow to serve (repeatable)."),
+    ] = None
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option("--port", metavar="NUMBER", min=0, max=65_535, help="The port; 0 takes a free one.")
+    ] = 8000
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            "--keys",
+            metavar="FILE",
+            help="The keys that may ask, and their limits: TOML. Default: AGENTFLOW_SERVE_KEYS. Without keys only this "
+            "machine is served.",
+        ),
+    ] = None
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Another name by which the server is reached (repeatable)."),
+    ] = None
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", metavar="URL", help="A site whose pages may ask (repeatable). Default: none."),
+    ] = None
+    programs: Annotated[
+        bool,
+        typer.Option("--programs", help="Run programs that are sent, untrusted: they may call what --allow names."),
+    ] = False
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="NAME", help="A task or tool that sent programs may call (repeatable)."),
+    ] = None
+    on_disconnect: Annotated[
+        str,
+        typer.Option(
+            "--on-disconnect",
+            metavar="WHAT",
+            help="What becomes of a run whose chat client goes away: cancel or continue. Runs of POST /runs go on.",
+        ),
+    ] = "cancel"
+    grace: Annotated[
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="How long runs may go on after Ctrl-C.")
+    ] = 10.0
+    record: Annotated[
+        bool, typer.Option("--record/--no-record", help="Keep the events for agentflow runs. Default: yes.")
+    ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoOptions(OutputOptions, ModelOptions):
     """The options of the demo."""
 
@@ -395,7 +448,7 @@ def answerer() -> Any:
 async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[AgentFlow, None]:
     """The flow that ``options`` and the settings describe; ``overrides`` are arguments of AgentFlow."""
     if options.app is not None:
-        async with _application(options.app, options, durable="durable" in overrides) as flow:
+        async with _application(options.app, options, overrides) as flow:
             yield flow
         return
     from agentflow.app import AgentFlow
@@ -418,15 +471,23 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
 
 
 @contextlib.asynccontextmanager
-async def _application(where: str, options: FlowOptions, *, durable: bool) -> AsyncGenerator[AgentFlow, None]:
-    """The flow of ``--app``, within the limits of the command line, and with somebody at the terminal to ask."""
+async def _application(
+    where: str, options: FlowOptions, overrides: Mapping[str, Any]
+) -> AsyncGenerator[AgentFlow, None]:
+    """The flow of ``--app``, within the limits of the command line, and with somebody at the terminal to ask.
+
+    ``overrides`` may say whom to ask instead.
+    """
     from agentflow.cli.application import check_durable, check_options, load_flow
 
     check_options(options)
     async with load_flow(where) as flow:
+        durable = "durable" in overrides
         if durable:
             check_durable(flow, where)
         limits = parse_limits(options.limit or (), flow.limits).lowered(options.max_cost, options.max_tokens)
         flow.limits = flow.engine.limits = limits
-        flow.engine.attend(approver(options.approve), None if durable else answerer())
+        approve = overrides["approve"] if "approve" in overrides else approver(options.approve)
+        answer = overrides["answer"] if "answer" in overrides else None if durable else answerer()
+        flow.engine.attend(approve, answer)
         yield flow

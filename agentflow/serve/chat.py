@@ -11,13 +11,14 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Literal, cast
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from agentflow.core.events import Event, SubtaskFinished, SubtaskStarted, TaskFinished, TaskStarted, WaitStarted
 from agentflow.core.messages import Message, TextPart, Usage, user
 from agentflow.core.session import Session
 from agentflow.serve.answer import AnswerReader, Piece, text_of
 from agentflow.serve.faults import RequestError, error_response
+from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
@@ -62,7 +63,7 @@ async def complete(service: Service, request: Request, key: Key) -> Response:
         await run.cancel()
     elif run.failure is not None:
         return error_response(run.failure, run_id=run.run_id, body=service.fault(run.failure))
-    return JSONResponse(chat.whole(asked), headers={"x-request-id": run.run_id})
+    return await json_response(chat.whole(asked), headers={"x-request-id": run.run_id})
 
 
 def conversation(messages: object) -> tuple[str, Session]:
@@ -172,7 +173,7 @@ class _Chat:
                 yield _frame({**self._body(), "choices": [], "usage": usage_data(self._usage())})
             yield b"data: [DONE]\n\n"
         finally:
-            await run.cancel()
+            await self._service.left(run)
 
     def _text(self) -> str:
         assert self._run.result is not None
@@ -231,13 +232,13 @@ def usage_data(usage: Usage) -> dict[str, Any]:
 async def list_models(service: Service, request: Request, key: Key) -> Response:
     """The exports that a key may talk to."""
     names: Iterable[str] = [name for name, offer in service.offers.items() if offer.message and key.may_call(name)]
-    return JSONResponse({"object": "list", "data": [_model(service, name) for name in names]})
+    return await json_response({"object": "list", "data": [_model(service, name) for name in names]})
 
 
 async def show_model(service: Service, request: Request, key: Key) -> Response:
     """One of them."""
     offer = service.offer(request.path_params["model"], key, "model")
-    return JSONResponse(_model(service, offer.name))
+    return await json_response(_model(service, offer.name))
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:

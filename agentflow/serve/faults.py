@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, cast
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from agentflow.core import provider_errors as providers
 from agentflow.core.errors import (
@@ -94,7 +95,7 @@ def body_of(error: BaseException) -> dict[str, Any]:
 
 def error_response(
     error: BaseException, *, run_id: str | None = None, body: Mapping[str, Any] | None = None
-) -> JSONResponse:
+) -> Response:
     """The answer that says what failed, with ``body`` or that of the error.
 
     What a run has begun is not to be asked for again by a client's own accord.
@@ -107,7 +108,7 @@ def error_response(
     if run_id is not None:
         headers["x-request-id"] = run_id
         headers["x-should-retry"] = "false"
-    return JSONResponse(body or body_of(error), status_of(error), headers)
+    return Response(json.dumps(body or body_of(error)), status_of(error), headers, "application/json")
 
 
 def text_field(body: Mapping[str, Any], name: str) -> str | None:

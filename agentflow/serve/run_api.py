@@ -9,11 +9,12 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from agentflow.core.values import plain
 from agentflow.serve.event_log import Place, read_place
 from agentflow.serve.faults import RequestError, dict_field, text_field
+from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
@@ -37,7 +38,7 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
         run = await service.start(offer, bindings, key, run_id=run_id, labels=labels)
     root = request.scope.get("root_path", "")
     headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}
-    return JSONResponse(run_data(service, run), 201, headers)
+    return await json_response(run_data(service, run), 201, headers)
 
 
 async def _run_program(
@@ -75,12 +76,12 @@ def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
 async def list_runs(service: Service, request: Request, key: Key) -> Response:
     """``GET /runs``: the runs of the key, the last first, without what they gave."""
     runs = [run_data(service, run, whole=False) for run in service.runs if run.key is key]
-    return JSONResponse({"runs": runs[::-1]})
+    return await json_response({"runs": runs[::-1]})
 
 
 async def show_run(service: Service, request: Request, key: Key) -> Response:
     """``GET /runs/{id}``: one run, with what it gave or why it failed."""
-    return JSONResponse(run_data(service, service.runs.find(request.path_params["run"], key)))
+    return await json_response(run_data(service, service.runs.find(request.path_params["run"], key)))
 
 
 async def read_events(service: Service, request: Request, key: Key) -> Response:
@@ -111,7 +112,7 @@ async def cancel_run(service: Service, request: Request, key: Key) -> Response:
     """``POST /runs/{id}/cancel``: cancel a run, and give it when it has cleaned up. One that has ended stays as it is."""
     run = service.runs.find(request.path_params["run"], key)
     await run.cancel()
-    return JSONResponse(run_data(service, run))
+    return await json_response(run_data(service, run))
 
 
 async def answer_run(service: Service, request: Request, key: Key) -> Response:
@@ -139,7 +140,7 @@ async def answer_run(service: Service, request: Request, key: Key) -> Response:
             raise RequestError("the body is an object with 'answer'", code="serve/field", param="answer")
         answer = body["answer"]
     await service.flow.send(run.run_id, name, answer)
-    return JSONResponse({"run_id": run.run_id, "key": name, "answer": answer})
+    return await json_response({"run_id": run.run_id, "key": name, "answer": answer})
 
 
 async def _approves(request: Request) -> bool:

@@ -13,20 +13,19 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, RunCancelled
+from agentflow.core.errors import AgentflowError, ConfigurationError, RunCancelled
 from agentflow.core.events import DeltaBase, Event, FinishedBase, WaitFinished, WaitStarted
-from agentflow.core.json_text import encoded
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
-from agentflow.core.work import in_slices
 from agentflow.lang.program import Program
 from agentflow.observe.stream import Subscriber
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
 from agentflow.serve.event_log import EventLog
 from agentflow.serve.faults import RequestError
+from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Admission, Key
 
 _log = logging.getLogger(__name__)
@@ -99,9 +98,9 @@ class ServedRun:
     async def keep_events(self) -> None:
         """Write the events down for readers as they come, until :meth:`end`."""
         while (event := await self._unsent.next()) is not None:
-            text = await in_slices(encoded(event.to_dict(self._text)))
+            data = await json_bytes(event.to_dict(self._text))
             place = (event.slice, event.seq)
-            frame = f"id: {event.slice}.{event.seq}\ndata: {text}\n\n".encode("utf-8", "surrogatepass")
+            frame = b"id: %d.%d\ndata: %b\n\n" % (*place, data)
             self.log.add(
                 place,
                 frame,
@@ -180,7 +179,10 @@ class ServedRuns:
         """Begin a run for ``key``. Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503."""
         if self.stopping:
             raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
-        check_name(run_id, labels)
+        try:
+            check_name(run_id, labels)
+        except ConfigurationError as error:
+            raise RequestError(error.message, code=error.code, hint=error.hint, param="run_id") from None
         if run_id is not None and run_id in self._runs:
             raise RequestError(
                 f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"

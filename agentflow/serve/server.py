@@ -25,7 +25,7 @@ from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
 from agentflow.serve.keys import Key, Keys, read_keys
 from agentflow.serve.requests import LOCAL, Door
-from agentflow.serve.service import Service
+from agentflow.serve.service import OnDisconnect, Service
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ class FlowServer:
     Parameters: ``exports`` are what it offers: ``{"review": Path("review.sexp")}``, or a list of files, functions and names
     of tasks. ``keys`` is the file of the keys, or keys that were read; without, whoever reaches the server may ask. ``hosts``
     are the names by which it is reached (default: those of this machine, ``*`` is any), ``origins`` the other sites whose pages may ask. ``programs``
-    are the names that programs may call which are sent to it; None takes none. ``approval_ttl`` is how many seconds a run waits for an answer.
+    are the names that programs may call which are sent to it; None takes none. ``approval_ttl`` is how many seconds a run waits for an answer,
+    ``on_disconnect`` what becomes of one whose chat client goes away.
 
     It runs the lifespan of its own when it is the application; mounted into another one, use it as ``async with``
     beside the flow, so that runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
@@ -57,9 +58,12 @@ class FlowServer:
         origins: Iterable[str] = (),
         programs: Iterable[str] | None = None,
         approval_ttl: float = APPROVAL_TTL,
+        on_disconnect: OnDisconnect = "cancel",
     ) -> None:
         allowed = list(origins)
-        self.service = Service(flow, offers_of(flow, exports), None if programs is None else frozenset(programs))
+        self.service = Service(
+            flow, offers_of(flow, exports), None if programs is None else frozenset(programs), on_disconnect
+        )
         if keys is not None and not isinstance(keys, Keys):
             keys = read_keys(Path(keys), approval_ttl=approval_ttl)
         self._door = Door(Key("anyone", approval_ttl=approval_ttl), keys, hosts, allowed)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
 
@@ -20,12 +20,24 @@ from agentflow.serve.runs import ServedRun, ServedRuns
 from agentflow.serve.streaming import disconnected, leave
 
 T = TypeVar("T")
+OnDisconnect: TypeAlias = Literal["cancel", "continue"]
 
 
 class Service:
-    """A flow that is served. ``programs`` are the names that sent programs may call; None: none are taken."""
+    """A flow that is served.
 
-    def __init__(self, flow: AgentFlow, offers: Mapping[str, Offer], programs: frozenset[str] | None) -> None:
+    ``programs`` are the names that sent programs may call; None: none are taken. ``on_disconnect`` is what becomes of a run
+    whose client goes away, where it belongs to that.
+    """
+
+    def __init__(
+        self,
+        flow: AgentFlow,
+        offers: Mapping[str, Offer],
+        programs: frozenset[str] | None,
+        on_disconnect: OnDisconnect = "cancel",
+    ) -> None:
+        self._on_disconnect = on_disconnect
         self.flow = flow
         self.offers = offers
         self.programs = programs
@@ -78,7 +90,7 @@ class Service:
 
         async def watch() -> None:
             await disconnected(request.receive)
-            await run.cancel()
+            await self.left(run)
 
         watching: asyncio.Task[object] = asyncio.create_task(watch())
         try:
@@ -88,6 +100,11 @@ class Service:
             raise
         finally:
             await leave(watching)
+
+    async def left(self, run: ServedRun) -> None:
+        """The client of ``run`` has gone, or has had all of it."""
+        if self._on_disconnect == "cancel":
+            await run.cancel()
 
     def redact(self, value: T) -> T:
         """Text, or data of texts, without secrets."""

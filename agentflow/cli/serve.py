@@ -1,0 +1,84 @@
+"""``agentflow serve``: a flow over HTTP."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from agentflow.cli.common import Exit, UsageError, write_out
+from agentflow.cli.options import ServeOptions, approver, open_flow
+
+_PACKAGES = ("starlette", "uvicorn")
+KEYS = "AGENTFLOW_SERVE_KEYS"
+"""The variable that names the file of the keys."""
+
+
+def check_extra() -> None:
+    """Raise UsageError (``cli/extra``) where the packages of the extra ``serve`` are missing."""
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"serving needs packages that are not installed: {', '.join(missing)}",
+            code="cli/extra",
+            hint="pip install 'agentflow[cli,serve]'",
+        )
+
+
+def print_new_key(name: str) -> int:
+    """Make a key: its table goes to standard output, the key itself to standard error, once. Returns the exit code."""
+    check_extra()
+    from agentflow.serve.keys import new_key
+
+    token, table = new_key(name)
+    print(f"the key of {name}, which is shown only now: {token}", file=sys.stderr)
+    write_out(table)
+    return Exit.OK
+
+
+async def serve_flow(paths: list[str], options: ServeOptions) -> int:
+    """Serve until the process is asked to stop. Returns the exit code. Raises UsageError, and ConfigurationError."""
+    check_extra()
+    from agentflow.serve import FlowServer
+    from agentflow.serve.exports import files_in
+    from agentflow.serve.listening import is_local, listen, open_socket
+    from agentflow.serve.requests import LOCAL
+
+    keys = options.keys or os.environ.get(KEYS)
+    if keys is None and not is_local(options.host):
+        raise UsageError(
+            f"--host {options.host}: without keys a server is for this machine alone",
+            code="serve/open",
+            hint="agentflow serve --new-key NAME >> keys.toml, then --keys keys.toml",
+        )
+    exports: list[Any] = [*(options.export or ())]
+    for path in paths:
+        exports += files_in(Path(path))
+    if not exports and not options.programs:
+        raise UsageError("there is nothing to serve", hint="name programs, a directory of them, or --export TASK")
+    if options.on_disconnect not in ("cancel", "continue"):
+        raise UsageError(f"--on-disconnect {options.on_disconnect}: write cancel or continue")
+    hosts = [*LOCAL, options.host, *(options.allow_host or ())]
+    if not is_local(options.host) and not options.allow_host:
+        hosts.append("*")  # whoever asks has a key, which no page of another site can make a browser send
+    asked = None if options.approve == "ask" else approver(options.approve)
+    async with open_flow(options, approve=asked, answer=None) as flow:
+        server = FlowServer(
+            flow,
+            exports,
+            keys=keys,
+            hosts=hosts,
+            origins=options.allow_origin or (),
+            programs=(options.allow or ()) if options.programs else None,
+            on_disconnect="continue" if options.on_disconnect == "continue" else "cancel",
+        )
+        sock = open_socket(options.host, options.port)
+
+        def ready(address: str) -> None:
+            names = ", ".join(server.service.offers) or "programs"
+            print(f"serving {names} at {address}", file=sys.stderr, flush=True)
+
+        await listen(server, sock, grace_s=options.grace, ready=ready)
+    return Exit.OK

@@ -1,0 +1,30 @@
+"""JSON as it is sent: encoded in slices, and readable by everybody, whatever a program computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from agentflow.core.json_text import encoded
+from agentflow.core.work import in_slices
+
+
+async def json_bytes(data: Any) -> bytes:
+    """JSON data as UTF-8. Half a character becomes an escape; numbers that JSON does not have become their names."""
+    try:
+        text = await in_slices(encoded(data, finite=True))
+    except ValueError:
+        named = json.loads(await in_slices(encoded(data)), parse_constant=str)
+        text = await in_slices(encoded(named))
+    return text.encode("utf-8", "backslashreplace")
+
+
+async def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer with JSON data."""
+    return Response(await json_bytes(data), status, headers, "application/json")
+
+
+__all__ = ["json_bytes", "json_response"]

@@ -1,0 +1,106 @@
+"""A server that listens: uvicorn around a :class:`FlowServer`, which stops in order.
+
+Asked to stop (Ctrl-C, SIGTERM) it begins no more runs, gives those at work a while, cancels the rest and waits for their
+clean-up; only then are connections closed, so that every reader sees how its run ended. Asked twice it does not give that while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from ipaddress import ip_address
+
+import uvicorn
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.serve.server import FlowServer
+
+GRACE_S = 10.0
+"""Seconds that runs have to end when the server is asked to stop."""
+_CLOSING_S = 5
+_HOST = "localhost"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches a server that listens on ``host``."""
+    try:
+        return host == _HOST or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """The socket to listen on. Raises ConfigurationError (``serve/address``) where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            code="serve/address",
+            hint="another program may have the port: --port 0 takes a free one",
+        ) from error
+
+
+async def listen(
+    server: FlowServer, sock: socket.socket, *, grace_s: float = GRACE_S, ready: Callable[[str], object] | None = None
+) -> None:
+    """Serve on ``sock`` until the process is asked to stop. ``ready`` is called with the address once it listens."""
+    config = uvicorn.Config(
+        server, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_CLOSING_S
+    )
+    host, port = sock.getsockname()[:2]
+    written = f"[{host}]" if ":" in host else host
+    await _Stoppable(config, server, grace_s, lambda: ready and ready(f"http://{written}:{port}")).serve([sock])
+
+
+class _Stoppable(uvicorn.Server):
+    """uvicorn, stopped by the event loop's own signal handlers, and not before the runs have ended."""
+
+    def __init__(self, config: uvicorn.Config, server: FlowServer, grace_s: float, ready: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._flow_server = server
+        self._grace_s = grace_s
+        self._ready = ready
+        self._hurry = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        draining = asyncio.create_task(self._flow_server.drain(self._grace_s))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        hurry.cancel()
+        await asyncio.wait([draining, hurry])
+        await self._flow_server.aclose()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        if sys.platform == "win32":
+            with super().capture_signals():
+                yield
+            return
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, self._stop)
+        try:
+            yield
+        finally:
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(each)
+
+    def _stop(self) -> None:
+        if self.should_exit:
+            self._hurry.set()
+        self.should_exit = True
+
+
+__all__ = ["GRACE_S", "is_local", "listen", "open_socket"]

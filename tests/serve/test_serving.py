@@ -1,0 +1,164 @@
+"""The command as a process, the server inside other applications, and how both stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.routing import Mount
+
+from agentflow import AgentFlow, ScriptedProvider, tool
+from agentflow.cli.options import ServeOptions
+from agentflow.cli.serve import serve_flow
+from agentflow.core.errors import AgentflowError
+from agentflow.serve import FlowServer
+from agentflow.serve.keys import new_key
+from tests.support.served import running, served
+
+
+@contextlib.asynccontextmanager
+async def command(*words: str, cwd: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """``agentflow serve`` on a free port: the process and its address."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "agentflow", "serve", "--port", "0", *words, cwd=cwd, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stderr is not None
+        line = (await process.stderr.readline()).decode()
+        found = re.search(r"http://\S+", line)
+        assert found, line + (await process.stderr.read()).decode()
+        yield process, found[0]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.slow
+async def test_the_command_serves_and_stops_in_order(tmp_path: Path) -> None:
+    """A run at work when it is asked to stop may end, its reader sees that; a second one is cancelled when the time is up."""
+    (tmp_path / "quick.sexp").write_text("(begin (sleep 1) message)")
+    (tmp_path / "long.sexp").write_text("(begin (sleep 60) message)")
+    async with command("--grace", "2", "--model", "offline", str(tmp_path), cwd=tmp_path) as (process, url):
+        async with httpx2.AsyncClient(base_url=url, timeout=20) as client:
+            assert (await client.get("/ready")).json() == {"ready": True, "model": "ok", "stopping": False, "runs": 0}
+            ends: list[dict[str, Any]] = []
+
+            async def read(name: str) -> None:
+                begun = await client.post("/runs", json={"export": name, "bindings": {"message": "x"}})
+                async with client.stream("GET", f"/runs/{begun.json()['run_id']}/events") as answer:
+                    async for line in answer.aiter_lines():
+                        if line.startswith("data: "):
+                            ends.append(json.loads(line[6:]))
+                            started.release()
+
+            started = asyncio.Semaphore(0)
+            reading = asyncio.gather(read("quick"), read("long"))
+            await started.acquire()
+            await started.acquire()
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.3)
+            assert (await client.get("/ready")).status_code == 503
+            refused = await client.post("/runs", json={"export": "quick", "bindings": {"message": "x"}})
+            assert refused.status_code == 503 and refused.json()["error"]["code"] == "serve/stopping"
+            await reading
+        assert [each["outcome"] for each in ends if each["type"] == "run_finished"] == ["ok", "cancelled"]
+        assert await process.wait() == 0
+
+
+async def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:
+    """Before anything listens: an address of others without keys, nothing to serve, files that are none."""
+    program = tmp_path / "a.sexp"
+    await asyncio.to_thread(program.write_text, "(string-append message)")
+    file = str(program)
+    cases: list[tuple[list[str], dict[str, Any], str]] = [
+        ([file], {"host": "0.0.0.0"}, "serve/open"),
+        ([], {}, "cli/usage"),
+        ([str(tmp_path / "none.sexp")], {}, "program/unreadable"),
+        ([file], {"keys": str(tmp_path / "none.toml")}, "serve/keys"),
+        ([file], {"on_disconnect": "x"}, "cli/usage"),
+        ([file], {"host": "192.0.2.1", "keys": "KEYS"}, "serve/address"),
+    ]
+    await asyncio.to_thread((tmp_path / "keys.toml").write_text, new_key("ada")[1])
+    for paths, options, code in cases:
+        if options.get("keys") == "KEYS":
+            options["keys"] = str(tmp_path / "keys.toml")
+        with pytest.raises(AgentflowError) as caught:
+            await serve_flow(paths, ServeOptions(root=str(tmp_path), record=False, port=0, **options))
+        assert caught.value.code == code
+
+
+async def test_it_mounts_into_other_applications() -> None:
+    """Starlette and FastAPI mount it below a path, with middleware that runs handlers in anyio's tasks; runs end with the block."""
+    began = asyncio.Event()
+
+    @tool
+    async def nap() -> str:
+        """Sleep."""
+        began.set()
+        await asyncio.sleep(60)
+        return "slept"
+
+    for kind in ("starlette", "fastapi"):
+        flow = AgentFlow(provider=ScriptedProvider(["Paris."]), tools=[nap])
+        exports = {
+            "capital": '(defatom c (params (q)) (instructions "{{q}}")) (content (c (q message)))',
+            "nap": "(nap)",
+        }
+        server = FlowServer(flow, exports)
+
+        @contextlib.asynccontextmanager
+        async def lifespan(app: object, flow: AgentFlow = flow, server: FlowServer = server) -> AsyncIterator[None]:
+            async with flow, server:
+                yield
+
+        async def passing(request: Any, call_next: Any) -> Any:
+            return await call_next(request)
+
+        if kind == "starlette":
+            app: Any = Starlette(routes=[Mount("/flows", server)], lifespan=lifespan)
+        else:
+            app = FastAPI(lifespan=lifespan)
+            app.mount("/flows", server)
+        app.add_middleware(BaseHTTPMiddleware, dispatch=passing)
+        async with running(app) as port:
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/flows", timeout=20) as client:
+                body = {"model": "capital", "messages": [{"role": "user", "content": "x"}]}
+                for stream in (False, True):
+                    answer = await client.post("/v1/chat/completions", json={**body, "stream": stream})
+                    assert answer.status_code == 200 and ("[DONE]" if stream else "Paris.") in answer.text
+                began.clear()
+                asking = asyncio.create_task(client.post("/v1/chat/completions", json={**body, "model": "nap"}))
+                await began.wait()
+                asking.cancel()
+                await asyncio.wait([asking])
+                [napping] = [run for run in server.service.runs if run.export == "nap"]
+                await asyncio.wait_for(napping.wait(), 10)
+                assert napping.status == "cancelled"
+                begun = await client.post("/runs", json={"export": "nap", "bindings": {"message": ""}})
+                assert begun.headers["location"] == f"/flows/runs/{begun.json()['run_id']}"
+        assert not server.service.runs.live and [run.status for run in server.service.runs][-1] == "cancelled"
+
+
+async def test_a_server_without_a_model_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says which; what needs no model can be run all the same."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    for flow, code in ((AgentFlow(), "config/no-model"), (AgentFlow("anthropic:claude-x"), "config/no-key")):
+        async with flow, served(flow, {"echo": "(string-append message)"}) as server:
+            answer = await server.get("/ready")
+            assert answer.status_code == 503 and answer.json()["model"] == code
+            assert (await server.ended(await server.begin("echo", message="x")))["value"] == "x"
