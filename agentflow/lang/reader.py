@@ -104,7 +104,10 @@ class _Reader:
         self.source = source
         self.text = source.text
         self.limits = limits
+        self.top: list[Node] = []
         self.stack: list[Frame] = []
+        self.names: set[str] = set()
+        self.numbers: dict[str, Any] = {}
         self.dropped = 0
         if len(self.text) > limits.source_bytes:
             raise LimitExceeded(
@@ -123,20 +126,13 @@ class _Reader:
             return self._read()
 
     def _read(self) -> list[Node]:
-        """One loop over tokens; the stack holds open constructs, ``items`` the elements of the innermost.
+        """Scan the text chunk by chunk.
 
-        Tokens are scanned one chunk of text at a time: the last one of a chunk may be cut off, so it is scanned again
-        with the next chunk. A string longer than a chunk enlarges the chunks; a nested comment is skipped.
+        The last token of a chunk may be cut off, so it is scanned again with the next chunk. A string longer than a
+        chunk enlarges the chunks; a nested comment is skipped.
         """
         text = self.text
         size = len(text)
-        names: set[str] = set()
-        numbers: dict[str, Any] = {}
-        new_list = list[Node]
-        top = new_list()
-        items = top
-        stack = self.stack
-        prefixed = False
         count = 0
         # A token makes at most two nodes, so a text of few tokens need not be counted.
         enough = self.limits.nodes // 2
@@ -154,84 +150,99 @@ class _Reader:
                 del last
             count += len(tokens)
             if count > enough:
-                self._check_nodes(top)
+                self._check_nodes()
                 enough = count * 4 // 3
             chunk = min(max(chunk * 2, _LEAST_CHUNK), max(chunk, _CHUNK))
-            for token in tokens:
-                start = at
-                at += len(token)
-                kind = _FIRST.get(token[0])
-                node: Node
-                if kind is None:
-                    word = token.rstrip()
-                    end = start + len(word)
-                    if word in names:
-                        node = Name(word, start, end)
-                    elif word in numbers:
-                        node = Atom(numbers[word], start, end)
-                    else:
-                        node = self._word(word, start, end)
-                        if type(node) is Name:
-                            names.add(word)
-                        elif type(node) is Atom:
-                            numbers[word] = node.value
-                elif kind == _OPEN:
-                    items = new_list()
-                    if len(stack) >= self.limits.nesting:
-                        self._too_deep(start)
-                    stack.append(Frame(_DICT if token[0] == "{" else _LIST, items, start, token[0]))
-                    prefixed = False
-                    continue
-                elif kind == _CLOSE:
-                    node = self._close(token[0], start)
-                    items = stack[-1].items if stack else top
-                    prefixed = bool(stack) and stack[-1].kind >= _PREFIX
-                elif kind == _STRING:
-                    whole = token.rstrip()
-                    if len(whole) == 1 and limit < size:
-                        at = start
-                        chunk = (limit - start) * 4
-                        break
-                    node = self._string(whole, start)
-                elif kind == _LINE:
-                    continue
-                else:
-                    word = token.rstrip()
-                    if kind == _PREFIXES or word == "#;":
-                        items = new_list()
-                        if len(stack) >= self.limits.nesting:
-                            self._too_deep(start)
-                        stack.append(Frame(_DROPPED if word == "#;" else _PREFIX, items, start, word))
-                        prefixed = True
-                        continue
-                    if word.startswith("#|"):
-                        if len(word) > 2:
-                            continue
-                        at = self._block_comment(start)
-                        chunk = _LEAST_CHUNK
-                        break
-                    node = self._other(word, start, start + len(word))
-                items.append(node)
-                while prefixed:
-                    frame = stack.pop()
-                    items = stack[-1].items if stack else top
-                    prefixed = bool(stack) and stack[-1].kind >= _PREFIX
-                    if frame.kind == _DROPPED:
-                        self.dropped += 1
-                        break
-                    name = Name(_QUOTES[frame.text], frame.start, frame.start + len(frame.text))
-                    node = Form([name, node], frame.start, node.end)
-                    items.append(node)
+            at, least = self._take(tokens, at, limit)
+            chunk = least or chunk
         if count > self.limits.nodes // 2:
-            self._check_nodes(top)
-        if stack:
-            self._unclosed(stack[-1])
-        return top
+            self._check_nodes()
+        if self.stack:
+            self._unclosed(self.stack[-1])
+        return self.top
 
-    def _check_nodes(self, top: list[Node]) -> None:
+    def _take(self, tokens: list[str], at: int, limit: int) -> tuple[int, int]:
+        """Build the nodes of ``tokens``, which stand in the text from ``at`` to ``limit``.
+
+        ``items`` are the elements of the innermost open construct. Returns where to go on, and the size of the next
+        chunk if that is not up to the caller.
+        """
+        stack, names, numbers = self.stack, self.names, self.numbers
+        items = stack[-1].items if stack else self.top
+        prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+        for token in tokens:
+            start = at
+            at += len(token)
+            kind = _FIRST.get(token[0])
+            node: Node
+            if kind is None:
+                word = token.rstrip()
+                end = start + len(word)
+                if word in names:
+                    node = Name(word, start, end)
+                elif word in numbers:
+                    node = Atom(numbers[word], start, end)
+                else:
+                    node = self._new_word(word, start, end)
+            elif kind == _OPEN:
+                items = self._open(_DICT if token[0] == "{" else _LIST, start, token[0])
+                prefixed = False
+                continue
+            elif kind == _CLOSE:
+                node = self._close(token[0], start)
+                items = stack[-1].items if stack else self.top
+                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+            elif kind == _STRING:
+                whole = token.rstrip()
+                if len(whole) == 1 and limit < len(self.text):
+                    return start, (limit - start) * 4
+                node = self._string(whole, start)
+            elif kind == _LINE:
+                continue
+            else:
+                word = token.rstrip()
+                if kind == _PREFIXES or word == "#;":
+                    items = self._open(_DROPPED if word == "#;" else _PREFIX, start, word)
+                    prefixed = True
+                    continue
+                if word.startswith("#|"):
+                    if len(word) > 2:
+                        continue
+                    return self._block_comment(start), _LEAST_CHUNK
+                node = self._other(word, start, start + len(word))
+            items.append(node)
+            if prefixed:
+                items = self._end_prefixes(node)
+                prefixed = bool(stack) and stack[-1].kind >= _PREFIX
+        return at, 0
+
+    def _open(self, kind: int, start: int, text: str) -> list[Node]:
+        """Open a construct, and return the list for its elements."""
+        if len(self.stack) >= self.limits.nesting:
+            self._too_deep(start)
+        items: list[Node] = []
+        self.stack.append(Frame(kind, items, start, text))
+        return items
+
+    def _end_prefixes(self, node: Node) -> list[Node]:
+        """End the prefixes that ``node`` completes, and return the elements of the construct around them."""
+        stack = self.stack
+        while True:
+            frame = stack.pop()
+            items = stack[-1].items if stack else self.top
+            if frame.kind == _DROPPED:
+                self.dropped += 1
+                return items
+            name = Name(_QUOTES[frame.text], frame.start, frame.start + len(frame.text))
+            node = Form([name, node], frame.start, node.end)
+            items.append(node)
+            if not stack or stack[-1].kind < _PREFIX:
+                return items
+
+    def _check_nodes(self) -> None:
         """Refuse what is too large already, before the rest is read."""
         data = False
-        parts: list[tuple[list[Node], bool]] = [(top, False)]
+        parts: list[tuple[list[Node], bool]] = [(self.top, False)]
         for frame in self.stack:
             items = frame.items
             first = items[0] if items else None
@@ -260,6 +271,15 @@ class _Reader:
         body = whole[1:-1]
         end = start + len(whole)
         return Atom(body if "\\" not in body else self._unescape(body, start + 1), start, end)
+
+    def _new_word(self, word: str, start: int, end: int) -> Node:
+        """The node of a word that was not read before."""
+        node = self._word(word, start, end)
+        if type(node) is Name:
+            self.names.add(word)
+        elif type(node) is Atom:
+            self.numbers[word] = node.value
+        return node
 
     def _word(self, word: str, start: int, end: int) -> Node:
         first = word[0]

@@ -207,7 +207,7 @@ class RunView:
 
 
 def message_of(event: Mapping[str, Any]) -> str | None:
-    """The error or FAILED result of a Finished event, on one line; empty if it succeeded or the run is suspended."""
+    """The error or FAILED result of a Finished event, on one line; None if it succeeded or is suspended."""
     error = event.get("error")
     if event.get("outcome") == "suspended":
         return None
