@@ -11,7 +11,7 @@ import anyio
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
 from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import plain_lists
+from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
 from agentflow.core.stopping import StoppingRun
 from agentflow.lang.abi import Code
@@ -68,23 +68,23 @@ class ErrorValue:
 
 
 def error_of(value: Any, span: Span) -> AgentflowError:
-    """The error that ``(raise value)`` raises: one caught before is itself again."""
+    """The error that ``(raise value)`` raises, whose lists are Python lists: one caught before is itself again."""
     if isinstance(value, ErrorValue):
         return value.error
     if isinstance(value, TaskResult) and value.failed and isinstance(value.error, AgentflowError):
         return value.error
     error = SexpEvaluationError(f"the program raised {print_value(value, limit=500)}", code="program/raised", span=span)
-    error.value = plain_lists(value)
+    error.value = value
     return error
 
 
-def user_error(message: Any, irritants: tuple[Any, ...], span: Span) -> SexpEvaluationError:
-    """The error of ``(error "message" irritant ...)``."""
+def user_error(message: Any, irritants: list[Any], span: Span) -> SexpEvaluationError:
+    """The error of ``(error "message" irritant ...)``, in whose irritants lists are Python lists."""
     text = message if isinstance(message, str) else print_value(message, limit=500)
     shown = " ".join(print_value(each, limit=200) for each in irritants)
     error = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
     error.value = message
-    error.irritants = [plain_lists(each) for each in irritants]  # type: ignore[attr-defined]
+    error.irritants = irritants  # type: ignore[attr-defined]
     return error
 
 
@@ -97,12 +97,17 @@ async def catch(rt: Strand, d: int, span: Span, error: Exception) -> ErrorValue:
 
 async def raise_value(rt: Strand, d: int, span: Span, value: Any) -> NoReturn:
     """``(raise value)``."""
-    raise error_of(value, span)
+    raise error_of(await _plain(rt, value), span)
 
 
 async def raise_error(rt: Strand, d: int, span: Span, message: Any, *irritants: Any) -> NoReturn:
     """``(error "message" irritant ...)``."""
-    raise user_error(message, irritants, span)
+    raise user_error(message, [await _plain(rt, each) for each in irritants], span)
+
+
+async def _plain(rt: Strand, value: Any) -> Any:
+    """``value`` with Python lists in place of shared ones, made in slices."""
+    return value if type(value) not in HELD else (await rt.work(unshared(value)))[0]
 
 
 async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Code) -> None:
