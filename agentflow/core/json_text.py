@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 from agentflow.core.walk import LEAVES, Sizes, TooLong, keyed, sizes
 from agentflow.core.work import CHARACTERS_PER_STEP, Work, slices
@@ -16,14 +16,22 @@ _GROUP = 512
 
 
 def encoded(
-    data: Any, *, indent: int | None = None, limit: int | None = None, finite: bool = False, at_once: int = AT_ONCE
+    data: Any,
+    *,
+    indent: int | None = None,
+    limit: int | None = None,
+    finite: bool = False,
+    compact: bool = False,
+    at_once: int = AT_ONCE,
 ) -> Work[str]:
     """JSON ``data`` (dicts with text keys, lists, numbers, text, booleans, None) as text, ``at_once`` characters in a part.
 
-    Raises TooLong, before it is written out as far as that can be known, if the text has more than ``limit`` characters;
+    A ``compact`` text has no spaces between elements. Raises TooLong, before it is written out as far as that can be known, if the text has more than ``limit`` characters;
     TooDeep; and ValueError for integers of more than 4,300 digits and, with ``finite``, for numbers that are not.
     """
-    encode = json.JSONEncoder(ensure_ascii=False, indent=indent, allow_nan=not finite).encode
+    separators = (",", ":") if compact else None
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, allow_nan=not finite, separators=separators)
+    encode = encoder.encode
     if type(data) in LEAVES:
         if type(data) is not str or len(data) <= at_once:
             return encode(data)
@@ -34,7 +42,7 @@ def encoded(
         if limit is not None and size > limit:
             raise TooLong(size)
         small = size <= at_once and depth <= _AT_ONCE_DEPTH
-        pieces = iter((encode(data),)) if small else _pieces(data, measured, indent, encode, at_once)
+        pieces = iter((encode(data),)) if small else _pieces(data, measured, encoder, at_once)
     out: list[str] = []
     total = 0
     for piece in pieces:
@@ -47,20 +55,23 @@ def encoded(
     return "".join(out)
 
 
-def _pieces(
-    data: Any, measured: Sizes, indent: int | None, encode: Callable[[Any], str], at_once: int
-) -> Iterator[str]:
+def _pieces(data: Any, measured: Sizes, encoder: json.JSONEncoder, at_once: int) -> Iterator[str]:
     """The text in pieces of about the size that is encoded at once, with an explicit stack of open containers."""
+    encode, indent, between, after_key = (
+        encoder.encode,
+        cast("int | None", encoder.indent),
+        encoder.item_separator,
+        encoder.key_separator,
+    )
     stack: list[tuple[str, Iterator[tuple[str, Any]]]] = []
 
     def line(level: int) -> str:
         return "" if indent is None else "\n" + " " * (indent * level)
 
     def opened(item: Any) -> str:
-        stack.append((line(len(stack)) + ("}" if keyed(item) else "]"), _groups(item, measured, at_once)))
+        stack.append((line(len(stack)) + ("}" if keyed(item) else "]"), _groups(item, measured, at_once, after_key)))
         return "{" if keyed(item) else "["
 
-    between = ", " if indent is None else ","
     yield opened(data)
     first = True
     while stack:
@@ -104,7 +115,7 @@ class _Whole:
         self.items = items
 
 
-def _groups(item: Any, measured: Sizes, at_once: int) -> Iterator[tuple[str, Any]]:
+def _groups(item: Any, measured: Sizes, at_once: int, after_key: str) -> Iterator[tuple[str, Any]]:
     """The entries of a container: runs of small ones together, large ones by themselves with their key."""
     named = keyed(item)
     for keys in slices(list(item), _GROUP) if named else slices(item, _GROUP):
@@ -122,7 +133,7 @@ def _groups(item: Any, measured: Sizes, at_once: int) -> Iterator[tuple[str, Any
                 if run:
                     yield "", _whole(run, item)
                     run, size = [], 0
-                yield (json.dumps(key, ensure_ascii=False) + ": " if named else ""), value
+                yield (json.dumps(key, ensure_ascii=False) + after_key if named else ""), value
                 continue
             run.append(key)
             size += room

@@ -131,7 +131,10 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     async def examine(self, *values: object) -> None:
-        """Search large values in slices, right before an event shows them; publishing searches the others on the spot."""
+        """Search large values in slices, and write them for recorders, right before an event shows them.
+
+        Publishing does so on the spot with the others.
+        """
         ...
 
     async def room(self) -> None:

@@ -26,6 +26,7 @@ from agentflow.core.journal import (
     StoredSession,
 )
 from agentflow.core.results import TaskResult
+from agentflow.core.work import Work
 
 
 class SessionStore(Protocol):
@@ -188,6 +189,10 @@ class Pacer(Protocol):
 
     def failure(self, run: str) -> Exception | None:
         """Why a run is not recorded any further, unless that was asked before."""
+        ...
+
+    def preparation(self, run: str, value: object) -> Work[None]:
+        """Write a large value beforehand, in parts, for the next event of ``run`` that shows it."""
         ...
 
 

@@ -16,7 +16,7 @@ from agentflow.core.json_text import encoded
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList, as_list
 from agentflow.core.walk import LEAVES, MAX_DEPTH, copied, sizes
-from agentflow.core.work import Work, finish
+from agentflow.core.work import LONG_TEXT, Work, finish
 
 MAX_DATA_DEPTH = MAX_DEPTH
 """Maximum nesting for comparison, printing and JSON; beyond it ``limits/depth``."""
@@ -156,10 +156,43 @@ def text_size(value: object) -> Work[int]:
     return measured[id(data)][0] if measured else len(str(data))
 
 
-def json_work(value: object, *, indent: int | None = None, limit: int | None = None) -> Work[str]:
-    """The work of :func:`to_json`; ``limit`` is the maximum number of characters (TooLong)."""
-    data, shared = yield from copied(value, opened)
-    return (yield from encoded(data, indent=indent, limit=MAX_SHARED_TEXT if limit is None and shared else limit))
+def json_work(
+    value: object,
+    *,
+    indent: int | None = None,
+    limit: int | None = None,
+    compact: bool = False,
+    text: Callable[[object], str] = str,
+) -> Work[str]:
+    """The work of :func:`to_json`; ``limit`` is the maximum number of characters (TooLong), ``text`` is as in :func:`plain`."""
+    data, shared = yield from copied(value, opened if text is str else partial(opened, text=text))
+    limit = MAX_SHARED_TEXT if limit is None and shared else limit
+    return (yield from encoded(data, indent=indent, limit=limit, compact=compact))
+
+
+def is_long(value: object, size: int = LONG_TEXT) -> bool:
+    """Whether the JSON text of ``value`` has more than about ``size`` characters; no more of it is looked at than that."""
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        kind = cast("type[Any]", type(item))
+        if kind is str:
+            size -= len(item)
+        elif kind in LEAVES:
+            size -= 1
+        else:
+            parts = item if kind is list or kind is tuple or kind is dict else opened(item)
+            if type(parts) is str:
+                size -= len(parts)
+            elif type(parts) not in LEAVES:
+                size -= len(parts)
+                if size >= 0:
+                    pending += parts
+                    if type(parts) is dict:
+                        pending += parts.values()
+        if size < 0:
+            return True
+    return False
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:

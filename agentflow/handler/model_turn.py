@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -25,6 +25,9 @@ from agentflow.core.messages import (
     Notice,
     Part,
     TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
     Usage,
     Waiting,
 )
@@ -33,6 +36,7 @@ from agentflow.core.provider_errors import CallTimeout, IncompleteStream
 from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
 from agentflow.core.spending import may_be_billed
+from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
@@ -80,7 +84,9 @@ async def _watched(
     shape: OutputSchema | None,
     account: Account,
 ) -> ModelResponse:
-    await _examine([part for message in request.messages for part in message.parts], call)
+    for message in request.messages:
+        if any(map(_is_long, message.parts)):
+            await call.run.examine(message)
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
         progress = _Progress(scope.call, shape)
         try:
@@ -90,7 +96,8 @@ async def _watched(
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
         progress.ended()
-        await _examine(response.parts, call)
+        if any(map(_is_long, response.parts)):
+            await call.run.examine(response)
         scope.set(
             model=response.model or request.model,
             stop_reason=response.stop_reason,
@@ -103,11 +110,13 @@ async def _watched(
         return response
 
 
-async def _examine(parts: Iterable[Part], call: CallContext) -> None:
-    """See to it that long texts of a message that is about to be shown are searched in slices."""
-    for part in parts:
-        if isinstance(part, TextPart) and len(part.text) > LONG_TEXT:
-            await call.run.examine(part.text)
+def _is_long(part: Part) -> bool:
+    """Whether a part of a message is so long that it is searched and recorded in slices."""
+    if isinstance(part, ToolCallPart):
+        return is_long(part.arguments)
+    if isinstance(part, TextPart | ThinkingPart | ToolResultPart):
+        return len(part.text) > LONG_TEXT
+    return is_long(part)
 
 
 async def _answer(

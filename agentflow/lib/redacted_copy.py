@@ -72,16 +72,19 @@ def redacted_json(data: T, redactor: Redactor) -> T:
     return data
 
 
-def examination(value: object, redactor: Redactor) -> Work[None]:
+def examination(value: T, redactor: Redactor) -> Work[T]:
     """Search ``value`` in slices, shortly before the event that shows it; the next event that is shown makes use of that.
 
-    Nobody may change the value in between.
+    Gives what is shown of it. Nobody may change the value in between.
     """
     shown = yield from redaction(value, redactor)
     if not isinstance(value, str):
         redactor.examined[id(value)] = (value, shown)
-    if shown is value and isinstance(value, dict):  # arguments, which the event may hold in a dict of its own
-        redactor.examined.update({id(each): (each, each) for each in cast(dict[Any, Any], value).values()})
+    if isinstance(value, dict) and len(cast(Any, shown)) == len(cast(dict[Any, Any], value)):
+        # Arguments, which the event may hold in a dict of its own.
+        pairs = zip(cast(dict[Any, Any], value).values(), cast(dict[Any, Any], shown).values(), strict=True)
+        redactor.examined.update({id(each): (each, copy) for each, copy in pairs})
+    return shown
 
 
 def redaction(value: T, redactor: Redactor) -> Work[T]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.event_log import CONTENT, PIECES_LINE, LogEntry, reference
 from agentflow.core.events import (
@@ -20,16 +22,26 @@ from agentflow.core.events import (
     ThinkingDelta,
     as_data,
 )
-from agentflow.core.values import opened, to_json
+from agentflow.core.messages import Message, ModelResponse
+from agentflow.core.values import is_long, json_work, opened, to_json
+from agentflow.core.work import CHARACTERS_PER_STEP, Work
 
 _MOST_KNOWN = 4_096
+_DIGEST = 16
+_MOST_READY = 64
+"""Values written beforehand that no event has shown yet."""
+_PIECE = 262_144
+"""Characters of a text that become bytes at once."""
+_WITHIN = 4
+_ENTRIES = 256
+"""Levels below a field, and entries of a container, that are looked through for values written beforehand."""
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 class LogLines:
     """Encodes the events of one run. Parameter ``text`` gives the text of objects without a JSON form."""
 
-    __slots__ = ("_contents", "_encode", "_known", "_text", "_written")
+    __slots__ = ("_contents", "_encode", "_known", "_mark", "_ready", "_text", "_written")
 
     def __init__(self, text: Callable[[object], str] = str) -> None:
         self._text = text
@@ -39,6 +51,42 @@ class LogLines:
         self._written: set[str] = set()
         self._contents: list[tuple[str, bytes]] = []
         self._known: dict[int, tuple[Any, dict[str, str]]] = {}
+        self._ready: dict[int, tuple[Any, bytes]] = {}
+        self._mark = ""
+
+    def preparation(self, value: Any) -> Work[None]:
+        """Write large values beforehand and in parts: ``value``, or those in it if it is a dict of arguments.
+
+        The next event that shows the same object holds what was written, so nobody may change it in between.
+        """
+        if isinstance(value, ModelResponse | Message):
+            shared = value.parts if isinstance(value, ModelResponse) else value
+            if id(shared) not in self._known and is_long(shared):
+                body = yield from self._bytes(value.message() if isinstance(value, ModelResponse) else value)
+                digest = blake2b(digest_size=_DIGEST)
+                for start in range(0, len(body), _PIECE):
+                    digest.update(body[start : start + _PIECE])
+                    yield _PIECE // CHARACTERS_PER_STEP
+                self._keep(shared, self._content(body, digest.hexdigest()))
+            return
+        parts: Iterable[Any] = cast("dict[Any, Any]", value).values() if type(value) is dict else (value,)
+        for each in parts:
+            if id(each) not in self._ready and is_long(each):
+                body = yield from self._bytes(each)
+                if len(self._ready) >= _MOST_READY:
+                    del self._ready[next(iter(self._ready))]
+                self._ready[id(each)] = (each, body)
+
+    def _bytes(self, value: Any) -> Work[bytes]:
+        try:
+            text = yield from json_work(value, compact=True, text=self._text)
+        except ValueError:  # nested too deep, or its text is too long
+            return self._body(as_data(value, self._text))
+        out: list[bytes] = []
+        for start in range(0, len(text), _PIECE):
+            out.append(text[start : start + _PIECE].encode("utf-8", "backslashreplace"))
+            yield _PIECE // CHARACTERS_PER_STEP
+        return b"".join(out)
 
     def entry(self, event: Event) -> LogEntry:
         """``event`` as a line, with the contents it is the first to need."""
@@ -47,10 +95,34 @@ class LogLines:
         return LogEntry(event.slice, event.seq, line, tuple(contents))
 
     def _line(self, event: Event) -> bytes:
+        fields = self._fields(event)
+        shown: list[int] = []
+        if self._ready:
+            fields = {name: self._marked(value, shown, _WITHIN) for name, value in fields.items()}
         try:
-            return self._encode(self._fields(event)).encode("utf-8", "backslashreplace")
+            line = self._encode(fields).encode("utf-8", "backslashreplace")
         except (RecursionError, TypeError, ValueError):  # no plain data: names as keys, a container that holds itself
-            return _encoded({name: as_data(value, self._text) for name, value in self._fields(event).items()})
+            line = _encoded({name: as_data(value, self._text) for name, value in fields.items()})
+        if not shown:
+            return line
+        texts = line.split(f'"{self._mark}"'.encode())
+        bodies = [self._ready[key][1] for key in shown]
+        for key in set(shown):
+            del self._ready[key]
+        return b"".join([each for pair in zip(texts, [*bodies, b""], strict=True) for each in pair])
+
+    def _marked(self, value: Any, shown: list[int], within: int) -> Any:
+        """``value`` with a mark in place of what was written beforehand, whose keys are added to ``shown``, in order."""
+        if id(value) in self._ready:
+            shown.append(id(value))
+            self._mark = self._mark or os.urandom(16).hex()
+            return self._mark
+        if within and dataclasses.is_dataclass(value):
+            value = opened(value)
+        entries = cast("dict[Any, Any]", value) if within and type(value) is dict else {}
+        if entries and len(entries) <= _ENTRIES:
+            return {key: self._marked(each, shown, within - 1) for key, each in entries.items()}
+        return cast(Any, value)
 
     def _fields(self, event: Event) -> dict[str, Any]:
         """What the line of an event holds, its values as they are."""
@@ -70,27 +142,30 @@ class LogLines:
                 data["output_schema"] = shared(request.output_schema)
             fields["request"] = data
         elif isinstance(event, ModelFinished) and event.response is not None:
-            answer = opened(replace(event.response, parts=()))
-            answer["parts"] = self._content(event.response.message())
+            response = event.response
+            answer = opened(replace(response, parts=()))
+            known = self._known.get(id(response.parts))
+            answer["parts"] = self._content(self._body(response.message())) if known is None else known[1]
             fields["response"] = answer
         elif isinstance(event, ProgramLoaded):
-            fields["text"] = self._content(event.text)
+            fields["text"] = self._content(self._body(event.text))
         return fields
 
     def _shared(self, value: Any) -> dict[str, str]:
         """The reference to a value that the same object stands for whenever it occurs again."""
         known = self._known.get(id(value))
-        if known is not None:
-            return known[1]
+        return self._keep(value, self._content(self._body(value))) if known is None else known[1]
+
+    def _keep(self, value: Any, content: dict[str, str]) -> dict[str, str]:
+        """Remember that ``content`` is the reference to ``value``."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        found = self._content(value)
-        self._known[id(value)] = (value, found)
-        return found
+        self._known[id(value)] = (value, content)
+        return content
 
-    def _content(self, value: Any) -> dict[str, str]:
-        body = self._body(value)
-        digest = blake2b(body, digest_size=16).hexdigest()
+    def _content(self, body: bytes, digest: str = "") -> dict[str, str]:
+        """The reference to a value whose JSON text is ``body``."""
+        digest = digest or blake2b(body, digest_size=_DIGEST).hexdigest()
         if digest not in self._written:
             self._written.add(digest)
             self._contents.append((digest, body))

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from agentflow.core.event_log import LogEntry
 from agentflow.core.events import Event, RunFinished, TextDelta, ThinkingDelta
 from agentflow.core.store_ports import EventSink
+from agentflow.core.work import Work
 from agentflow.observe.log_lines import LogLines, Piece, PieceLine
 
 BUFFER_BYTES = 8 * 1024 * 1024
@@ -86,10 +87,7 @@ class Recorder:
                         self._hasten()
                 return
         run = event.run_id
-        lines = self._lines.get(run)
-        if lines is None:
-            lines = self._lines[run] = LogLines(self._text)
-        entry = lines.entry(event)
+        entry = self._lines_of(run).entry(event)
         last = kind is RunFinished
         if last:
             del self._lines[run]
@@ -98,6 +96,16 @@ class Recorder:
             self._size += entry.size
             if self._thread is None or self._size >= self._urgent:
                 self._hasten()
+
+    def preparation(self, run: str, value: object) -> Work[None]:
+        """Write a large value beforehand, in parts: the next event of ``run`` that shows it holds what was written."""
+        return self._lines_of(run).preparation(value)
+
+    def _lines_of(self, run: str) -> LogLines:
+        lines = self._lines.get(run)
+        if lines is None:
+            lines = self._lines[run] = LogLines(self._text)
+        return lines
 
     def _hasten(self) -> None:
         """See to it that what is queued is written soon; called with the lock held."""

@@ -75,8 +75,8 @@ class RunPart(Run):
             super().publish(event)
 
     async def examine(self, *values: object) -> None:
-        """Search large values, right before an event shows them."""
-        await (super() if self._read else self._outer).examine(*values)
+        """Search large values, right before an event shows them, and have them written for the run's recorders."""
+        await self._outer.examine(*values)
 
     async def room(self) -> None:
         """Wait for both readers."""

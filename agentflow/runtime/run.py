@@ -142,10 +142,11 @@ class Run:
                 self._fanout.publish(shown)
 
     async def examine(self, *values: object) -> None:
-        """Search large values for secrets, right before an event shows them."""
-        if self._redactor is not None:
-            for value in values:
-                await in_slices(examination(value, self._redactor))
+        """Search large values for secrets, and write them for recorders, right before an event shows them."""
+        for value in values:
+            shown = value if self._redactor is None else await in_slices(examination(value, self._redactor))
+            for recorder in self._fanout.pacers:
+                await in_slices(recorder.preparation(self.run_id, shown))
 
     async def room(self) -> None:
         """Wait for those to take deltas."""

@@ -85,10 +85,18 @@ async def measure(case: Case, timeout_s: float | None, record: str | None = None
         """
         return list(range(n))
 
+    async def total(values: list[int]) -> int:
+        """A tool that takes many numbers.
+
+        Args:
+            values: the numbers
+        """
+        return len(values)
+
     ticker = Ticker()
     bindings = case.bindings()
     replies = case.replies()
-    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take, give], record=record or False) as flow:
+    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take, give, total], record=record or False) as flow:
         await flow.run("(+ 1 2)")
         gc.collect()
         before = _resident()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentflow.core.json_text import encoded
 from agentflow.core.paths import content_mark
 from agentflow.core.shared_list import SharedList, plain_lists
-from agentflow.core.values import json_work, plain, text_size, to_json
+from agentflow.core.values import is_long, json_work, plain, text_size, to_json
 from agentflow.core.walk import TooDeep
 from agentflow.core.work import finish
 
@@ -41,12 +41,26 @@ def parts(work: Any) -> tuple[int, Any]:
             return count, done.value
 
 
-@given(JSON, st.sampled_from([None, 0, 1, 2]), st.sampled_from([2, 9, 40, 64_000]))
+@given(JSON, st.sampled_from([None, 0, 1, 2]), st.booleans(), st.sampled_from([2, 9, 40, 64_000]))
 @settings(max_examples=300, deadline=None)
-def test_text_in_pieces_is_the_text(value: Any, indent: int | None, at_once: int) -> None:
+def test_text_in_pieces_is_the_text(value: Any, indent: int | None, compact: bool, at_once: int) -> None:
     """However large the pieces are that are encoded at once, the text is that of the encoder."""
-    text = finish(encoded(value, indent=indent, at_once=at_once))
-    assert text == json.dumps(value, ensure_ascii=False, indent=indent)
+    text = finish(encoded(value, indent=indent, compact=compact, at_once=at_once))
+    separators = (",", ":") if compact else None
+    assert text == json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+
+
+@given(JSON, st.integers(0, 300))
+@settings(max_examples=200, deadline=None)
+def test_what_is_long_is_known_by_its_text(value: Any, size: int) -> None:
+    """Data that counts as long has a text about as long, and the other way round."""
+    text = len(json.dumps(value, ensure_ascii=False))
+    assert not is_long(value, text) and (is_long(value, size) or text <= 16 * (size + 1))
+
+
+def test_what_is_long_is_known_without_going_over_all_of_it() -> None:
+    """Data that would write out to 10^18 characters is long at once."""
+    assert is_long(doubled(60))
 
 
 @given(JSON)

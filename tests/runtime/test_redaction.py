@@ -12,6 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider, Secret, TaskError
 from agentflow.events import Event, ModelStarted, PartialOutput, TextDelta
+from agentflow.observe.files import EventFiles
 
 SECRET = "tomato-harbour-71-violet"
 ASK = '(defatom ask (params (q string)) (instructions "{{q}}"))'
@@ -169,6 +170,26 @@ async def test_large_values_are_searched_in_slices(where: str, tmp_path: Path) -
         if where not in ("prompt", "wide argument"):
             assert result.value == large
         assert not flow.redactor.examined
+
+
+async def test_large_values_are_recorded_without_secrets(tmp_path: Path) -> None:
+    """What a recorder writes of large values beforehand is what observers are shown of them."""
+    wide = [["row", at] for at in range(30_000)] + [["row", SECRET]]
+    long = f"{'word of text ' * 10_000}{SECRET}"
+
+    async def give(value: object) -> object:
+        """Give it back."""
+        return value
+
+    events: list[Event] = []
+    provider = ScriptedProvider([long])
+    async with AgentFlow(provider=provider, tools=[give], api_key=Secret(SECRET), record=tmp_path) as flow:
+        flow.subscribe(events.append)
+        run = await flow.run(f"{ASK} (give (value xs)) (ask (q x)) (log-message x)", bindings={"xs": wide, "x": long})
+    recorded = list(EventFiles(tmp_path).read(run.run_id))
+    shown = [event.to_dict() for event in events if not isinstance(event, TextDelta)]
+    assert recorded == json.loads(json.dumps(shown))
+    assert SECRET not in json.dumps(recorded) and json.dumps(recorded).count("[redacted]") >= 6
 
 
 async def test_a_long_delta_is_shown_in_pieces(tmp_path: Path) -> None:

@@ -150,7 +150,16 @@ def _shapes() -> list[Case]:
         Case("dict-colliding-at-once", "(length (apply dict (apply append (zip ks ks))))", lambda: _colliding(30_000)),
         Case("dict-floats", "(length (apply dict (apply append (zip ks ks))))", lambda: _floats(30_000)),
         Case("dict-often", "(do ((i 0 (+ i 1)) (d (dict) (put d i i))) ((= i 3000) (length d)))"),
+        Case("task-typed-wide", _BIG + '(defatom t (params (x \"integer[]\")) (instructions "{{x}}")) (t (x xs))'),
+        Case("tool-typed-wide", _BIG + "(total (values xs))"),
+        Case("tool-text", _TEXT + "(take (value s))"),
+        Case("context-wide", _BIG + '(get_context (query "x") (inputs (dict "a" xs)))'),
+        Case("workflow-wide", _BIG + '(eval-program \'(length xs) (bindings (dict "xs" xs)))'),
         Case("error-of-wide", _BIG + "(try (raise xs) (catch (e) (get-field e 'message)))"),
+        Case("error-leaves-wide", _BIG + "(raise xs)"),
+        Case("error-leaves-branches", _BIG + "(parallel (parallel (parallel (raise xs))))"),
+        Case("partial-wide", _BIG + "(map (lambda (i) (if (= i 3) (raise 1) (range 300000))) (range 9))"),
+        Case("partial-of-branches", '(pmap (lambda (i) (if (= i 3) (error "x") (range 300000))) (range 9))'),
         Case("value-of-wide", _BIG + "xs"),
         Case("sort-texts", "(first (sort (map number->string (range 200000))))"),
     ]
@@ -182,6 +191,16 @@ def _models() -> list[Case]:
     ask = '(defatom t (params) (instructions "x") (output_format "json")) (status (t))'
     plain = '(defatom t (params) (instructions "x")) (status (t))'
     return [
+        Case("answer-json-8mb", ask, replies=lambda: [_json_text(TEXT - 100)]),
+        Case("answer-text-8mb", plain, replies=lambda: ["word " * (TEXT // 5)]),
+        Case(
+            "answer-256-tool-calls",
+            plain,
+            replies=lambda: [
+                {"tool_calls": [{"name": "take", "arguments": {"value": "x" * 20_000}} for _ in range(256)]},
+                "done",
+            ],
+        ),
         Case("answer-json-50mb", ask, replies=lambda: [_json_text(50_000_000)]),
         Case("answer-text-50mb", plain, replies=lambda: ["word " * 10_000_000]),
         Case(
