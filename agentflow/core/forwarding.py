@@ -55,9 +55,9 @@ class ForwardingRun:
         """Hand an event to the run's observers."""
         self._run.publish(event)
 
-    async def examine(self, *values: object) -> None:
+    async def examine(self, *values: object, lasting: bool = False) -> None:
         """Search large values, right before an event shows them."""
-        await self._run.examine(*values)
+        await self._run.examine(*values, lasting=lasting)
 
     async def room(self) -> None:
         """Wait for the run's own reader."""

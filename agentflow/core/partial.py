@@ -16,6 +16,13 @@ CUTTING = (AgentflowError, asyncio.CancelledError)
 """What cuts a form."""
 
 
+class PartialValues(tuple[Any, ...]):
+    """The values of a form that an error cut. They are the host's, raw as a run's value is: nobody searches them for secrets,
+    no event shows them and no record holds them."""
+
+    __slots__ = ()
+
+
 def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
     """Leave the ``values`` of a form with the ``error`` that cut it, in place of those of a form within it.
 
@@ -25,7 +32,7 @@ def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
     if isinstance(error, LimitExceeded) and error.limit == "memory":
         error.partial = ()
     elif not isinstance(error, ProviderError):
-        error.partial = tuple(islice(values, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
+        error.partial = PartialValues(islice(values, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-__all__ = ["CUTTING", "MAX_PARTIAL", "keep_partial"]
+__all__ = ["CUTTING", "MAX_PARTIAL", "PartialValues", "keep_partial"]

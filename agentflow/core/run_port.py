@@ -130,10 +130,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         """Hand an event to all observers. Never waits, never raises."""
         ...
 
-    async def examine(self, *values: object) -> None:
+    async def examine(self, *values: object, lasting: bool = False) -> None:
         """Search large values in slices, and write them for recorders, right before an event shows them.
 
-        Publishing does so on the spot with the others.
+        Publishing does so on the spot with the others. What comes of ``lasting`` values, which errors carry through many
+        events that do not show them, is known to all later events.
         """
         ...
 

@@ -170,29 +170,33 @@ def json_work(
     return (yield from encoded(data, indent=indent, limit=limit, compact=compact))
 
 
-def is_long(value: object, size: int = LONG_TEXT) -> bool:
-    """Whether the JSON text of ``value`` has more than about ``size`` characters; no more of it is looked at than that."""
+def rough_size(value: object, most: int) -> int:
+    """About how many characters ``value`` has as JSON text; no more of it is looked at once it has more than ``most``."""
     pending: list[Any] = [value]
-    while pending:
+    size = 0
+    while pending and size <= most:
         item = pending.pop()
         kind = cast("type[Any]", type(item))
         if kind is str:
-            size -= len(item)
-        elif kind in LEAVES:
-            size -= 1
+            size += len(item)
+            continue
+        parts = item if kind in LEAVES or kind is list or kind is tuple or kind is dict else opened(item)
+        if type(parts) is str:
+            size += len(parts)
+        elif type(parts) in LEAVES:
+            size += 1
         else:
-            parts = item if kind is list or kind is tuple or kind is dict else opened(item)
-            if type(parts) is str:
-                size -= len(parts)
-            elif type(parts) not in LEAVES:
-                size -= len(parts)
-                if size >= 0:
-                    pending += parts
-                    if type(parts) is dict:
-                        pending += parts.values()
-        if size < 0:
-            return True
-    return False
+            size += len(parts)
+            if size <= most:
+                pending += parts
+                if type(parts) is dict:
+                    pending += parts.values()
+    return size
+
+
+def is_long(value: object, size: int = LONG_TEXT) -> bool:
+    """Whether the JSON text of ``value`` has more than about ``size`` characters."""
+    return rough_size(value, size) > size
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:

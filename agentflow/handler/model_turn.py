@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ from agentflow.core.provider_errors import CallTimeout, IncompleteStream
 from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
 from agentflow.core.spending import may_be_billed
-from agentflow.core.values import is_long
+from agentflow.core.values import rough_size
 from agentflow.core.work import LONG_TEXT
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
@@ -85,7 +85,7 @@ async def _watched(
     account: Account,
 ) -> ModelResponse:
     for message in request.messages:
-        if any(map(_is_long, message.parts)):
+        if _are_long(message.parts):
             await call.run.examine(message)
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
         progress = _Progress(scope.call, shape)
@@ -96,7 +96,7 @@ async def _watched(
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
         progress.ended()
-        if any(map(_is_long, response.parts)):
+        if _are_long(response.parts):
             await call.run.examine(response)
         scope.set(
             model=response.model or request.model,
@@ -110,13 +110,15 @@ async def _watched(
         return response
 
 
-def _is_long(part: Part) -> bool:
-    """Whether a part of a message is so long that it is searched and recorded in slices."""
-    if isinstance(part, ToolCallPart):
-        return is_long(part.arguments)
-    if isinstance(part, TextPart | ThinkingPart | ToolResultPart):
-        return len(part.text) > LONG_TEXT
-    return is_long(part)
+def _are_long(parts: Iterable[Part]) -> bool:
+    """Whether the parts of a message are so long together that they are searched and recorded in slices."""
+    size = 0
+    for part in parts:
+        if isinstance(part, TextPart | ThinkingPart | ToolResultPart):
+            size += len(part.text)
+        else:
+            size += rough_size(part.arguments if isinstance(part, ToolCallPart) else part, LONG_TEXT)
+    return size > LONG_TEXT
 
 
 async def _answer(

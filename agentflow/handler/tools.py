@@ -20,7 +20,7 @@ from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
-from agentflow.lib.json_schema import Schema
+from agentflow.lib.json_schema import Schema, is_large
 from agentflow.lib.json_types import simple_schema
 from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments
 
@@ -122,7 +122,9 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         return run(**signature.bind(arguments, call)) if is_plain(arguments) else execute_with_data(arguments, call)
 
     async def execute_with_data(arguments: dict[str, Any], call: CallContext) -> Any:
-        return await run(**signature.bind(await plain_arguments(arguments), call))
+        plain = await plain_arguments(arguments)
+        bind = signature.bind
+        return await run(**(await asyncio.to_thread(bind, plain, call) if is_large(plain) else bind(plain, call)))
 
     return Tool(
         spec=ToolSpec(name, signature.description, signature.schema),

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
+from agentflow.core.partial import PartialValues
 from agentflow.core.source import Source
 from agentflow.core.values import Symbol
 from agentflow.core.walk import MAX_DEPTH
@@ -45,14 +46,7 @@ def redacted(value: T, redactor: Redactor) -> T:
 
 def holds_secret(value: object, redactor: Redactor) -> bool:
     """Whether any text within ``value`` contains a secret."""
-    seen: set[int] = set()
-    if redactor.examined:
-        for each in cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,):
-            _, shown = redactor.examined.get(id(each), (each, each))
-            if shown is not each:
-                return True
-        seen.update([key for key, (each, shown) in redactor.examined.items() if shown is each])
-    return _look([value], seen, redactor, _WHOLE, None)
+    return _look([value], set(), redactor, _WHOLE, None)
 
 
 def redacted_json(data: T, redactor: Redactor) -> T:
@@ -108,7 +102,7 @@ def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, lon
 
     With ``long``, long texts are put there and not searched.
     """
-    clean, finds = redactor.clean, redactor.finds
+    clean, finds, examined = redactor.clean, redactor.finds, redactor.examined
     while pending and most > 0:
         item = pending.pop()
         most -= 1
@@ -124,6 +118,9 @@ def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, lon
             most -= size // _PER_UNIT
         elif kind in _PLAIN or id(item) in seen:
             continue
+        elif examined and (known := examined.get(id(item))) is not None:
+            if known[1] is not item:
+                return True
         elif kind is tuple:
             pending += item
         else:
@@ -145,6 +142,8 @@ def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, lon
 
 def _parts(item: Any) -> Iterable[Any]:
     """The parts of a value of a less common kind."""
+    if isinstance(item, PartialValues):
+        return ()
     if isinstance(item, BaseException):
         members = [getattr(item, name, None) for name in _members(type(item))]
         return [item.args, item.__cause__, item.__context__, item.__dict__, _text(item), *members]
@@ -253,7 +252,7 @@ class _Copier:
             return self._dataclass(value, names) if kind is not Source else self._leaf(self._source(value))
         if isinstance(value, list):
             return self._list(cast(list[Any], value))
-        if isinstance(value, tuple | set | frozenset):
+        if isinstance(value, tuple | set | frozenset) and not isinstance(value, PartialValues):
             return self._fixed(cast(Iterable[Any], value))
         if isinstance(value, BaseModel):
             return self._model(value)

@@ -45,4 +45,5 @@ class WallClock:
         assert self._budget.wall_s is not None
         late: LimitExceeded = out_of_time(self._budget.wall_s)
         late.__suppress_context__ = True
+        late.partial = getattr(error, "partial", ())
         return late

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentflow import errors
 from agentflow.core.errors import AgentflowError
+from agentflow.core.partial import PartialValues
 from agentflow.core.source import Source, Span
 from agentflow.core.values import plain
 
@@ -72,7 +73,7 @@ def write_error(error: AgentflowError, write: Callable[[Any], Any]) -> Any:
     held = dict(vars(error))
     if isinstance(error, NameError):
         held["name"] = error.name
-    state = {name: write(held[name]) for name in _STATE if name in held}
+    state = {name: write(held[name]) for name in _STATE if name in held and not isinstance(held[name], PartialValues)}
     state["details"] = _details(error, write)
     span = error.span
     return [tag, state, None if span is None else [span.source.digest, span.start, span.end], write(error.cause_text)]

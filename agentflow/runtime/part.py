@@ -70,13 +70,15 @@ class RunPart(Run):
 
     def publish(self, event: Event) -> None:
         """Hand an event to the run's observers and to the part's reader."""
-        self._outer.publish(event)
         if self._read:
-            super().publish(event)
+            self._show(event)
+        self._outer.publish(event)
 
-    async def examine(self, *values: object) -> None:
+    async def examine(self, *values: object, lasting: bool = False) -> None:
         """Search large values, right before an event shows them, and have them written for the run's recorders."""
-        await self._outer.examine(*values)
+        if self._read:
+            await super().examine(*values, lasting=lasting)
+        await self._outer.examine(*values, lasting=lasting)
 
     async def room(self) -> None:
         """Wait for both readers."""

@@ -14,6 +14,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
 from agentflow.core.stopping import StoppingRun
+from agentflow.core.values import is_long
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
@@ -106,8 +107,13 @@ async def raise_error(rt: Strand, d: int, span: Span, message: Any, *irritants: 
 
 
 async def _plain(rt: Strand, value: Any) -> Any:
-    """``value`` with Python lists in place of shared ones, made in slices."""
-    return value if type(value) not in HELD else (await rt.work(unshared(value)))[0]
+    """``value`` with Python lists in place of shared ones, made in slices, and searched so for the events it passes."""
+    if type(value) in HELD:
+        value, _ = await rt.work(unshared(value))
+        run = rt.call.run
+        if run.watched and is_long(value):
+            await run.examine(value, lasting=True)
+    return value
 
 
 async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Code) -> None:

@@ -31,6 +31,8 @@ from agentflow.lib.secret_forms import MIN_SECRET
 
 MOST_REMEMBERED = 4_096
 """Messages, tools and sources of which a run's redaction knows what to show."""
+MOST_KEPT = 8
+"""Large values in errors of which it does."""
 PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
 """Events that are pieces of a text; a secret may lie across several."""
 _Pieces = TextDelta | ThinkingDelta | ToolArgumentsDelta
@@ -44,6 +46,13 @@ class EventRedactor:
         self._streams: dict[tuple[str, str, str], _Stream] = {}
         self._shown: dict[int, tuple[Any, Any]] = {}
         self._clean_source: Source | None = None
+        self._kept: dict[int, tuple[Any, Any]] = {}
+
+    def keep(self, value: object, shown: object) -> None:
+        """Remember what is shown of a large value that nobody changes, for all events from now on; of the last few."""
+        if len(self._kept) >= MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[id(value)] = (value, shown)
 
     def show(self, event: Event, next_seq: Callable[[], int]) -> tuple[Event, ...]:
         """What may be shown when ``event`` is published: mostly itself, the same object when it holds no secret.
@@ -61,10 +70,9 @@ class EventRedactor:
             for delta in self._settle(event):
                 late.append(replace(delta, seq=event.seq))
                 event = replace(event, seq=next_seq())
-        shown = self._whole(event)
-        if self._redactor.examined:
-            self._redactor.examined = {}
-        return (*late, shown)
+        if self._kept:
+            self._redactor.examined.update(self._kept)
+        return (*late, self._whole(event))
 
     def _with_clean_span(self, event: Event, span: Span) -> Event:
         """Spans lead to the whole text of a program, in which a secret may be written."""

@@ -18,18 +18,20 @@ from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext, JournalPort, RunServices
-from agentflow.core.errors import ConfigurationError, LimitExceeded, ProviderError, clip
+from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.events import Event, WaitReason, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.partial import PartialValues
 from agentflow.core.questions import Answerer, Question
 from agentflow.core.scope import Scope
+from agentflow.core.shared_list import plain_result
 from agentflow.core.spending import Purse
 from agentflow.core.values import plain
 from agentflow.core.work import in_slices
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import examination, redacted
+from agentflow.lib.redacted_copy import examination
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout
 from agentflow.runtime.budget import Budget
@@ -133,18 +135,26 @@ class Run:
 
     def publish(self, event: Event) -> None:
         """Hand an event, redacted, to all observers."""
-        if not self.watched:
-            return
+        if self.watched:
+            self._show(event)
+            if self._redactor is not None and self._redactor.examined:
+                self._redactor.examined = {}
+
+    def _show(self, event: Event) -> None:
         if self._redaction is None:
             self._fanout.publish(event)
         else:
             for shown in self._redaction.show(event, self.next_seq):
                 self._fanout.publish(shown)
 
-    async def examine(self, *values: object) -> None:
+    async def examine(self, *values: object, lasting: bool = False) -> None:
         """Search large values for secrets, and write them for recorders, right before an event shows them."""
         for value in values:
             shown = value if self._redactor is None else await in_slices(examination(value, self._redactor))
+            if lasting:
+                if self._redaction is not None:
+                    self._redaction.keep(value, shown)
+                continue
             for recorder in self._fanout.pacers:
                 await in_slices(recorder.preparation(self.run_id, shown))
 
@@ -348,12 +358,12 @@ class OpenRun:
     ) -> bool | None:
         try:
             final = await self._clock.end(kind, error, trace) if self._clock is not None else error
+            shown = await self._shown(final) if isinstance(final, Exception) else final
             if self._run.watched:
                 self._finish(final)
-            shown = redacted(final, self._redactor) if isinstance(final, Exception) and self._redactor else final
             context = shown.__context__ if shown is not None else None
             if isinstance(shown, Exception):
-                self._account(shown, error)
+                self._account(shown)
             if self._pump is not None:
                 await self._pump.__aexit__(type(shown) if shown is not None else None, shown, trace)
             if shown is not error and shown is not None:
@@ -369,13 +379,19 @@ class OpenRun:
             if session.keeper is not None:
                 await session.keeper.keep()
 
-    def _account(self, shown: Exception, error: BaseException | None) -> None:
-        """Tell the host, by the error that it gets, what the run has cost, and the values it had when ``error`` cut it."""
+    async def _shown(self, error: Exception) -> BaseException:
+        """What the host gets of ``error``, of which large values are searched in slices; a cancellation that comes meanwhile."""
+        try:
+            if isinstance(values := getattr(error, "partial", None), PartialValues):
+                error.partial = PartialValues(await plain_result(list(values)))  # type: ignore[attr-defined]
+            return error if self._redactor is None else await in_slices(examination(error, self._redactor))
+        except asyncio.CancelledError as cancelled:
+            return cancelled
+
+    def _account(self, shown: Exception) -> None:
+        """Tell the host, by the error that it gets, what the run has cost."""
         run = self._run
-        told: dict[str, Any] = {"run_id": run.run_id, "usage": run.usage, "cost": run.cost_usd}
-        if shown is not error and not isinstance(shown, ProviderError):
-            told["partial"] = getattr(error, "partial", ())
-        for name, value in told.items():
+        for name, value in {"run_id": run.run_id, "usage": run.usage, "cost": run.cost_usd}.items():
             with contextlib.suppress(AttributeError):  # the class of a foreign error may have slots
                 setattr(shown, name, value)
 

@@ -23,7 +23,7 @@ from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.shared_list import HELD
 from agentflow.core.templates import HistoryConfig
 from agentflow.tasks.functions import FunctionCalls
-from agentflow.tasks.inputs import resolve_inputs
+from agentflow.tasks.inputs import resolve_beside
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
 from agentflow.tasks.output import result_of
@@ -168,7 +168,7 @@ class AtomicTaskExecutor:
                 details={"cause": "template_not_found"},
             )
         try:
-            values, _ = resolve_inputs(compiled.name, compiled.template.params, inputs)
+            values, _ = await resolve_beside(compiled.name, compiled.template.params, inputs)
         except TaskError as error:
             return TaskResult.from_error(error)
         return (await self.execute(compiled, values, call)).result

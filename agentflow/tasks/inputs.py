@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from agentflow.core.media import is_media, media_fields
 from agentflow.core.models import validation_messages
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
-from agentflow.core.values import name_of, pairs_to_dict
+from agentflow.core.values import is_long, name_of, pairs_to_dict
 from agentflow.lib.json_schema import check
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.types import convert
@@ -73,6 +74,15 @@ def resolve_inputs(
     if missing or invalid:
         raise _refused(name, missing, invalid, undeclared)
     return values, undeclared
+
+
+async def resolve_beside(
+    name: str, params: Mapping[str, Parameter], inputs: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The same without holding the event loop: long values are checked and converted on a thread."""
+    if is_long(inputs):
+        return await asyncio.to_thread(resolve_inputs, name, params, inputs)
+    return resolve_inputs(name, params, inputs)
 
 
 def _default(parameter: Parameter) -> Any:

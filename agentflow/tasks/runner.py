@@ -17,6 +17,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.store_ports import ReusePort
+from agentflow.core.walk import LEAVES
 from agentflow.core.work import LONG_TEXT
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
@@ -25,7 +26,7 @@ from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
 from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOverrides
 from agentflow.tasks.functions import FunctionCalls
-from agentflow.tasks.inputs import resolve_inputs
+from agentflow.tasks.inputs import resolve_beside, resolve_inputs
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs
 from agentflow.tasks.options import TaskOptions, offered_tools, select_model, task_mark
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
@@ -118,7 +119,7 @@ class TaskRunner:
         files = self.sources.files
         paths = [*(request.file_paths or ())]
         try:
-            values, _ = resolve_inputs(compiled.name, compiled.template.params, request.inputs)
+            values, _ = await resolve_beside(compiled.name, compiled.template.params, request.inputs)
             paths += [text.render(values) for text in compiled.file_paths]
             return [] if files is None else [[path, (await files.read(path)).digest] for path in paths]
         except TaskError as error:
@@ -200,7 +201,11 @@ class TaskRunner:
             inputs = request.inputs
             if request.description and "description" in template.params:
                 inputs = {"description": request.description, **inputs}
-            values, undeclared = resolve_inputs(compiled.name, template.params, inputs)
+            quick = LEAVES.issuperset(map(type, inputs.values()))  # most: what is awaited costs more than the check
+            if quick and not any([len(each) > LONG_TEXT for each in inputs.values() if type(each) is str]):
+                values, undeclared = resolve_inputs(compiled.name, template.params, inputs)
+            else:
+                values, undeclared = await resolve_beside(compiled.name, template.params, inputs)
             if undeclared:
                 notes["undeclared_parameters"] = undeclared
             context = compiled.context if request.context_management is None else None

@@ -39,7 +39,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
-from agentflow.tasks.inputs import resolve_inputs
+from agentflow.tasks.inputs import resolve_beside
 
 MAGIC = ";;; agentflow workflow 1"
 MAX_FILE_BYTES = 4_000_000
@@ -231,7 +231,7 @@ class WorkflowLibrary:
                 details={"cause": "depth", "code": "workflow/depth"},
             )
         try:
-            values, undeclared = resolve_inputs(workflow.name, workflow.params, arguments)
+            values, undeclared = await resolve_beside(workflow.name, workflow.params, arguments)
         except TaskError as error:
             return TaskResult.from_error(error, workflow=workflow.name)
         allow = None if workflow.allow is None else frozenset(workflow.allow)

@@ -97,7 +97,7 @@ class FakeRun:
     def publish(self, event: Event) -> None:
         self.events.append(event)
 
-    async def examine(self, *values: object) -> None:
+    async def examine(self, *values: object, lasting: bool = False) -> None:
         """Nothing is redacted."""
 
     async def room(self) -> None:

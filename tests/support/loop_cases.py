@@ -150,7 +150,7 @@ def _shapes() -> list[Case]:
         Case("dict-colliding-at-once", "(length (apply dict (apply append (zip ks ks))))", lambda: _colliding(30_000)),
         Case("dict-floats", "(length (apply dict (apply append (zip ks ks))))", lambda: _floats(30_000)),
         Case("dict-often", "(do ((i 0 (+ i 1)) (d (dict) (put d i i))) ((= i 3000) (length d)))"),
-        Case("task-typed-wide", _BIG + '(defatom t (params (x \"integer[]\")) (instructions "{{x}}")) (t (x xs))'),
+        Case("task-typed-wide", _BIG + '(defatom t (params (x "integer[]")) (instructions "{{x}}")) (t (x xs))'),
         Case("tool-typed-wide", _BIG + "(total (values xs))"),
         Case("tool-text", _TEXT + "(take (value s))"),
         Case("context-wide", _BIG + '(get_context (query "x") (inputs (dict "a" xs)))'),
