@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
@@ -86,7 +86,8 @@ class StoredResult:
 class NewRun:
     """What a run begins with: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
 
-    ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended.
+    ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended;
+    ``opening`` are the exchanges before it, oldest first, JSON data: None stands for those of the base.
     With ``takes_over``, the epoch of its owner, the base ends as cancelled, with this run as its ``successor``.
     """
 
@@ -95,6 +96,7 @@ class NewRun:
     input: Mapping[str, Any]
     base: str | None = None
     session: str | None = None
+    opening: Sequence[Any] | None = None
     takes_over: int | None = None
 
 

@@ -40,6 +40,10 @@ class SessionStore(Protocol):
         """The run that holds a conversation, and the one that ended with it last."""
         ...
 
+    async def opening(self, run: str) -> list[Any]:
+        """The exchanges before a run, oldest first."""
+        ...
+
     async def change(self, name: str, changes: SessionChanges) -> None:
         """Store changes of a conversation owned here."""
         ...

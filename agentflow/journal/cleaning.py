@@ -9,6 +9,7 @@ from typing import Any
 
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import ENDED
+from agentflow.journal import openings
 
 _ROW_BYTES = 160
 """Size of a row without its texts, in bytes."""
@@ -75,6 +76,8 @@ def _run_sizes(db: sqlite3.Connection) -> dict[str, int]:
         sizes[run] = _ROW_BYTES + sum(_size(text, blobs) for text in texts)
     for run, length, *texts in db.execute("select run, length(path) + length(name), value, turns from af_effect"):
         sizes[run] += _ROW_BYTES + length + sum(_size(text, blobs) for text in texts)
+    for run, size in openings.sizes(db):
+        sizes[run] += size
     return sizes
 
 
@@ -92,6 +95,7 @@ def _size(text: str | None, blobs: dict[str, int]) -> int:
 def _remove(db: sqlite3.Connection, runs: list[str], results: list[bytes]) -> None:
     db.executemany("delete from af_effect where run = ?", [(run,) for run in runs])
     db.executemany("delete from af_run where run = ?", [(run,) for run in runs])
+    openings.remove(db, runs)
     db.executemany("delete from af_result where content = ?", [(key,) for key in results])
     if runs or results:
         _sweep(db)

@@ -8,6 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 from agentflow.core.journal import SessionChanges, StoredSession, session_held
+from agentflow.journal import openings
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import Blobs, checksum, corrupt, dump, keep_blobs, load
 from agentflow.journal.writer import Writer
@@ -43,6 +44,9 @@ class SqliteSessions:
             return row.holder, row.last
 
         return await self._writer.do(work)
+
+    async def opening(self, run: str) -> list[Any]:
+        return await self._writer.do(lambda db: openings.read(db, run))
 
     async def change(self, name: str, changes: SessionChanges) -> None:
         await self._writer.do(lambda db: change(db, name, changes))

@@ -24,7 +24,7 @@ from agentflow.core.journal import (
     RunStatus,
     SessionChanges,
 )
-from agentflow.journal import results, sessions
+from agentflow.journal import openings, results, sessions
 from agentflow.journal.cleaning import collect
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import (
@@ -88,6 +88,10 @@ class SqliteJournal:
             values = run_values(run, new, time.time(), blobs)
             keep_blobs(db, blobs)
             db.execute(CREATE, values)
+            if new.opening is not None:
+                openings.keep(db, run, new.opening)
+            elif new.base is not None:
+                openings.keep_as(db, run, new.base)
             return _row(db, run), True
 
         created = await self._writer.do(work)
@@ -287,6 +291,7 @@ class _File:
             db.execute("insert into af_meta values ('version', ?)", (str(VERSION),))
             sessions.make_tables(db)
             results.make_tables(db)
+            openings.make_tables(db)
         db.execute("commit")
         if not tables:
             return
@@ -310,6 +315,8 @@ class _File:
             sessions.make_tables(db)
         if "af_result" not in tables:
             results.make_tables(db)
+        if "af_opening" not in tables:
+            openings.make_tables(db)
         if self._path.stat().st_size <= CHECKED_BYTES:
             (said,) = db.execute("pragma quick_check(1)").fetchone()
             if said != "ok":

@@ -59,12 +59,18 @@ class Conversations:
             return []
         return [name_of(session) or fingerprint("session", session.whole()).hex()]
 
-    def opening(self, session: Session | None) -> dict[str, Any] | None:
-        """What a new run stores of the session it is given."""
+    def opening(self, session: Session | None) -> tuple[dict[str, Any] | None, list[Any]]:
+        """What a new run stores of the session it is given, and the exchanges in it."""
         if session is None:
-            return None
+            return None, []
         scope = session.scope if session.named else None
-        return {"name": name_of(session), "scope": scope, **_data(self.write(session.whole()))}
+        changes = self.write(session.whole())
+        return {
+            "name": name_of(session),
+            "scope": scope,
+            "exchanges": len(changes.turns),
+            "state": changes.state,
+        }, changes.turns
 
     async def remove(self, name: str, wait_s: float) -> bool:
         """Delete the session called ``name``; false if there is none. Raises SessionBusy while somebody has it."""
@@ -76,12 +82,23 @@ class Conversations:
             lasting.forget()
         return removed
 
-    def copy(self, row: RunRow) -> Session | None:
-        """What was said before a run, as a session of its own; None if the run has none."""
+    async def copy(self, row: RunRow) -> Session | None:
+        """What was said before a run, as a session of its own; None if the run has none. Raises JournalError."""
         opening: dict[str, Any] | None = row.input.get("session")
         if opening is None:
             return None
-        return RunSession(self, Session(scope=opening["scope"]), _changes(opening), None).session
+        return RunSession(self, Session(scope=opening["scope"]), await self._before(row), None).session
+
+    async def _before(self, row: RunRow) -> SessionChanges:
+        """What was said before a run that has a session. Raises JournalError (``durable/corrupt``)."""
+        opening: dict[str, Any] = row.input["session"]
+        exchanges = await self.store.opening(row.run)
+        if len(exchanges) != opening["exchanges"]:
+            raise JournalError(
+                f"the database of durable runs is damaged: what was said before the run '{row.run}' is missing",
+                code="durable/corrupt",
+            )
+        return SessionChanges(turns=exchanges, state=opening["state"])
 
     def with_changes(self, result: dict[str, Any] | None, run: RunRow, changes: SessionChanges | None) -> Any:
         """The stored result of a run, with what it changed in a session that is not stored itself."""
@@ -104,11 +121,12 @@ class Conversations:
         opening: dict[str, Any] | None = row.input.get("session")
         if opening is None:
             return None
+        before = await self._before(row)
         if opening["name"] is not None:
             given = await self._held(opening["name"], row.run)
         elif given is not None:
             given.acquire()
-        return RunSession(self, Session(scope=opening["scope"]), _changes(opening), given)
+        return RunSession(self, Session(scope=opening["scope"]), before, given)
 
     async def _held(self, name: str, run: str) -> Session:
         """The session called ``name``, taken for a run that holds it: the one open here, or opened for it alone."""

@@ -96,7 +96,7 @@ class DurableRuns:
         source = program.source
         names = None if allow is None else sorted(allow)
         digest = fingerprint("run", identity(source.text), dict(bindings), names, *self.sessions.mark(session)).hex()
-        opening = self.sessions.opening(session)
+        opening, exchanges = self.sessions.opening(session)
         given = {
             "name": source.name,
             "bindings": self._input.write(bindings),
@@ -107,7 +107,11 @@ class DurableRuns:
             "priority": priority,
         }
         new = NewRun(
-            program=self._input.text(source), digest=digest, input=given, session=opening["name"] if opening else None
+            program=self._input.text(source),
+            digest=digest,
+            input=given,
+            session=opening["name"] if opening else None,
+            opening=exchanges,
         )
         row, _ = await self._store.create(run_id, new)
         if row.digest != digest:
@@ -213,7 +217,7 @@ class DurableRuns:
             own=own,
             pool=pool,
             overrides=overrides_of(chosen if derives else Change.of(row), self._engine.tasks, program.source),
-            session=self.sessions.copy(row),
+            session=await self.sessions.copy(row),
             limits=None if stored is None else Limits(**stored),
         )
 

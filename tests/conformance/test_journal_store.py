@@ -204,6 +204,25 @@ async def test_old_runs_are_removed_with_all_they_had(opener: Opener) -> None:
     assert [each.value for each in await store.effects("live")] == [shared, ""]
 
 
+async def test_what_was_said_before_a_run_is_kept_as_long_as_it_is(opener: Opener) -> None:
+    """Each run has its exchanges in order, whatever it shares with others; a run based on another has those of that one."""
+    store = opener()
+    said = [[{"role": "user", "parts": [f"\ud800 {number}"]}] for number in range(4)]
+    openings = {"none": [], "two": said[:2], "four": said, "twice": [said[0], said[0]], "other": [said[1], said[0]]}
+    for run, opening in openings.items():
+        await store.create(run, replace(NEW, opening=opening))
+    await store.create("based", replace(NEW, base="two"))
+    await store.create("based", replace(NEW, base="four"))
+    for run, opening in {**openings, "based": said[:2]}.items():
+        assert await store.sessions.opening(run) == opening
+    epoch = (await store.own("four")).run.epoch
+    await store.finish("four", epoch, "done")
+    assert await store.gc(time.time() + 60) == 1
+    assert await store.sessions.opening("four") == []
+    for run in ("two", "twice", "other", "based"):
+        assert await store.sessions.opening(run) == {**openings, "based": said[:2]}[run]
+
+
 async def test_a_closed_store_says_so(opener: Opener) -> None:
     """What was queued before closing is stored; afterwards the store refuses."""
     store = opener()

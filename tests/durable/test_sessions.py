@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -205,6 +208,39 @@ async def test_a_run_outlives_the_block(talk: Talk) -> None:
         with pytest.raises(JournalError) as caught:
             await talk.say(flow, "late", session)
         assert caught.value.code == "session/closed"
+
+
+async def test_a_conversation_is_stored_once(talk: Talk, tmp_path: Path) -> None:
+    """However many durable runs a conversation has had, the database has grown by what was said in each, not by all of it."""
+    sizes: list[int] = []
+    async with talk.flow() as flow, flow.session("ada") as session:
+        for number in range(12):
+            text = f"{number} " + "word " * 1_000
+            handle = await flow.start(CHAT, {"text": text}, session=session)
+            assert (await handle.result()).value == f"{text} is message {2 * number + 1}"
+            with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+                columns = db.execute(
+                    "select (select sum(length(input)) from af_run) + (select sum(length(value)) from af_exchange)"
+                )
+                sizes.append(columns.fetchone()[0] or 0)
+    grown = [after - before for before, after in itertools.pairwise(sizes[1:])]
+    assert max(grown) < 1.2 * min(grown) and max(grown) < 4 * 5_000
+
+
+@pytest.mark.parametrize(
+    "damage", ["update af_exchange set value = '[]'", "delete from af_exchange", "delete from af_opening"]
+)
+async def test_a_damaged_opening_has_a_name(talk: Talk, tmp_path: Path, damage: str) -> None:
+    """A run whose conversation is damaged or missing is not gone on with as if nothing had been said."""
+    async with talk.flow() as flow, flow.session("ada") as session:
+        await talk.say(flow, "before", session)
+    await talk.interrupt()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as db:
+        db.execute(damage)
+    async with talk.flow() as flow:
+        with pytest.raises(JournalError) as caught:
+            await flow.resume("r", bindings={"hold": talk.hold})
+    assert caught.value.code == "durable/corrupt"
 
 
 async def test_a_failed_run_is_tried_again_only_where_nothing_was_said_since(talk: Talk) -> None:
