@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 import anyio
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
 
 from agentflow.connect.listing import ListedTool, list_tools
-from agentflow.connect.live import Live
+from agentflow.connect.live import CLOSED, Live
 from agentflow.connect.servers import McpServer
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.own_task import outlast
@@ -127,7 +128,7 @@ class Connection:
         self._closed = True
         live, owner, self._live, self._owner = self._live, self._owner, None, None
         if live is not None:
-            live.end("it was closed")
+            live.end(CLOSED)
         if owner is not None:
             await asyncio.wait([owner], timeout=CLOSE_S)
             owner.cancel()
@@ -163,7 +164,8 @@ class Connection:
         cause = next(leaves(error), None) if error is not None else None
         if isinstance(cause, AgentflowError):
             raise cause
-        words = live.ending if live.process is not None else described(cause) if cause is not None else "it ended"
+        ended = cause is None or (isinstance(cause, MCPError) and cause.code == CONNECTION_CLOSED)
+        words = live.ending if ended or cause is None else described(cause)
         raise self._down(f"cannot be connected: {words}", live) from cause
 
     async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:

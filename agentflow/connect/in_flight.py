@@ -103,7 +103,9 @@ class InFlight:
         """
         self._asked += 1
         if self._asked > MAX_ROUNDS:
-            self.call.warn("mcp/asks-too-much", f"the MCP server '{self._server}' asked more than {MAX_ROUNDS} times")
+            if self._asked == MAX_ROUNDS + 1:
+                said = f"the MCP server '{self._server}' asked more than {MAX_ROUNDS} times"
+                self.call.warn("mcp/asks-too-much", said)
             return DECLINED
         text = escape(clip(params.message, MAX_DESCRIPTION), lines=True)
         try:

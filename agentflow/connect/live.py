@@ -31,8 +31,12 @@ from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.stdio import ENDED, stdio_streams
 from agentflow.core.service_port import ServiceCommand, ServicePort, ServiceProcess
 
-STOP_S = 2.0
+STOP_S = 1.0
 """Seconds that a program has to end in when its input ends."""
+LOST_S = 0.2
+"""Seconds that one has whose connection was lost."""
+CLOSED = "it was closed"
+"""The reason of an end that was asked for."""
 
 
 class Live:
@@ -97,7 +101,7 @@ class Live:
             async with self._build(stdio_streams(self.process, self.end), roots) as self._client:
                 yield
         finally:
-            ending = await self.process.stop(STOP_S)
+            ending = await self.process.stop(STOP_S if self.ending == CLOSED else LOST_S)
             if self.ending == ENDED:
                 self.ending = ending
 
@@ -129,4 +133,4 @@ class Live:
         )
 
 
-__all__ = ["Live"]
+__all__ = ["CLOSED", "Live"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -10,13 +11,14 @@ import anyio
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from agentflow.connect.bounds import MAX_MESSAGE, is_too_large
 from agentflow.core.service_port import ServiceProcess
 
 _log = logging.getLogger(__name__)
 Incoming = SessionMessage | Exception
+_ANSWERED = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
 ENDED = "it ended"
 TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE:,} bytes, or of too many values"
 
@@ -69,8 +71,13 @@ async def _pass_on(line: bytes, received: MemoryObjectSendStream[Incoming]) -> N
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
         _log.debug("an MCP server wrote a line that is no message (%d bytes)", len(line))
-        await anyio.lowlevel.checkpoint()
-        return
+        answered = _ANSWERED.search(line, 0, 1_000) if line.startswith(b"{") else None
+        if answered is None:
+            await anyio.lowlevel.checkpoint()
+            return
+        # an answer that cannot be read, nested too deeply perhaps: who waits for it need not wait for its time-out
+        error = ErrorData(code=PARSE_ERROR, message="the answer cannot be read")
+        message = JSONRPCError(jsonrpc="2.0", id=int(answered[1]), error=error)
     await received.send(SessionMessage(message))
 
 

@@ -1,0 +1,156 @@
+"""MCP servers at an address: the SDK's own server, and one that does what it should not, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentflowError
+from agentflow.events import Warning
+from agentflow.mcp import McpHttp
+from tests.connect.flows import flow_with, seen
+from tests.connect.http_servers import handshake, raw_server, respond, result, running, sdk_server
+
+SECRET = "tok-7f3a9c41d2e8"
+
+
+async def test_the_sdks_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools, time-outs and headers work; the secret in a header is shown nowhere."""
+    monkeypatch.setenv("SOME_VALUE", SECRET)
+    async with running(sdk_server().streamable_http_app()) as port:
+        tracker = McpHttp(
+            "sdk", f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "Bearer $SOME_VALUE"}, timeout_s=0.5
+        )
+        async with flow_with(tmp_path, tracker) as flow:
+            assert await flow.eval('(value-of (sdk:shout (text "hi")))') == {"result": "HI"}
+            value, events = await seen(flow, "(content (sdk:token))")
+            assert value == f"Bearer {SECRET}"
+            assert SECRET not in str(events) and "redacted" in str(events)
+            error = (await flow.eval("(sdk:nap (seconds 30))")).notes.error
+            assert error.reason == "execution_timeout"
+            assert await flow.eval('(value-of (sdk:shout (text "still")))') == {"result": "STILL"}
+
+
+async def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
+    """While a server is away calls fail; when it is back, the next one works."""
+    async with running(sdk_server().streamable_http_app()) as port:
+        flow = flow_with(tmp_path, McpHttp("sdk", f"http://127.0.0.1:{port}/mcp"))
+        connected = await flow.__aenter__()
+    try:
+        error = (await connected.eval('(sdk:shout (text "hi"))')).notes.error
+        assert error.reason == "connection_error"
+        async with running(sdk_server().streamable_http_app(), port):
+            assert await connected.eval('(value-of (sdk:shout (text "hi")))') == {"result": "HI"}
+    finally:
+        await flow.__aexit__(None, None, None)
+
+
+async def test_nobody_there(tmp_path: Path, unused_tcp_port: int) -> None:
+    """An address where nobody listens is one error, not a group of groups."""
+    with pytest.raises(AgentflowError) as caught:
+        async with flow_with(tmp_path, McpHttp("away", f"http://127.0.0.1:{unused_tcp_port}/mcp")):
+            pass
+    assert caught.value.code == "mcp/down" and "ConnectError" in caught.value.message
+
+
+async def test_bodies_are_bounded_and_not_inflated(tmp_path: Path) -> None:
+    """A body of 100 MB, one that inflates, one of too many values and one that is no JSON fail their call, and no other."""
+    big = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"'
+    sent = 0
+
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        if handshake(message, writer):
+            return
+        match message["params"]["arguments"].get("kind"):
+            case "large":
+                respond(writer, big, length=100_000_000)
+                for _ in range(1_000):
+                    writer.write(b"x" * 100_000)
+                    sent += 100_000
+                    await writer.drain()
+            case "packed":
+                respond(writer, gzip.compress(b"x" * 50_000_000), "content-encoding: gzip")
+            case "values":
+                respond(writer, b"[" + b"0," * 1_000_000 + b"0]")
+            case "noise":
+                respond(writer, b"<html>")
+            case _:
+                respond(
+                    writer, result(message, {"content": [{"type": "text", "text": "ok"}], "resultType": "complete"})
+                )
+
+    async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=5)) as flow:
+        for kind in ("large", "packed", "values", "noise"):
+            failed = await flow.eval("(raw:get (kind kind))", bindings={"kind": kind})
+            assert failed.failed, kind
+        assert sent < 40_000_000
+        assert await flow.eval("(content (raw:get))") == "ok"
+
+
+async def test_redirects_lead_nowhere_else(tmp_path: Path) -> None:
+    """A redirect to another origin is not followed: it would take the headers along."""
+    reached: list[str] = []
+
+    async def elsewhere(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        reached.append(str(message))
+        respond(writer, b"{}")
+
+    async with raw_server(elsewhere) as other:
+
+        async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+            if not handshake(message, writer):
+                respond(writer, b"", f"location: {other}", status="307 Temporary Redirect")
+
+        async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=5)) as flow:
+            assert (await flow.eval("(raw:get)")).failed
+    assert reached == []
+
+
+async def test_the_span_of_a_request_is_below_the_tools(tmp_path: Path) -> None:
+    """The SDK's own span of a request is a child of ``execute_tool``."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from agentflow import OpenTelemetry
+
+    exporter = InMemorySpanExporter()
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        provider = TracerProvider()
+        trace.set_tracer_provider(provider)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    async with running(sdk_server().streamable_http_app()) as port:
+        async with flow_with(tmp_path, McpHttp("sdk", f"http://127.0.0.1:{port}/mcp")) as flow:
+            flow.subscribe(OpenTelemetry())
+            exporter.clear()
+            await flow.eval('(sdk:shout (text "hi"))')
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    tool, sent = spans["execute_tool sdk:shout"], spans["MCP send tools/call shout"]
+    assert sent.parent is not None and sent.parent.span_id == tool.context.span_id
+
+
+async def test_reconnecting_is_said_once(tmp_path: Path) -> None:
+    """A session that the server has forgotten is opened anew, and a call that only reads repeated, with a warning."""
+    calls: list[str] = []
+
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if handshake(message, writer):
+            return
+        calls.append(message["method"])
+        if len(calls) == 1:
+            writer.close()
+        else:
+            respond(writer, result(message, {"content": [{"type": "text", "text": "ok"}], "resultType": "complete"}))
+
+    async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=5)) as flow:
+        value, events = await seen(flow, "(content (raw:get))")
+        assert value == "ok" and calls == ["tools/call"] * 2
+        assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/reconnected"]
