@@ -74,6 +74,11 @@ def _serving() -> str:
         return f"not usable: {error.message}"
 
 
+def _language_server() -> str:
+    """Whether an editor can start ``agentflow lsp``."""
+    return "usable: agentflow lsp" if _package("pygls") is not None else "not usable: install agentflow[lsp]"
+
+
 async def _sandbox(name: str) -> str:
     from agentflow.executors.sandbox.selection import SandboxChoice
 
@@ -95,6 +100,7 @@ async def doctor(as_json: bool) -> int:
         "fts5": _fts5(),
         "embeddings": _embeddings(),
         "serve": _serving(),
+        "lsp": _language_server(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
@@ -114,6 +120,7 @@ async def doctor(as_json: bool) -> int:
         write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
         write_out(f"{'embeddings':<20}{report['embeddings']}\n")
         write_out(f"{'serve':<20}{report['serve']}\n")
+        write_out(f"{'language server':<20}{report['lsp']}\n")
         for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:

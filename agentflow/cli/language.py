@@ -46,7 +46,7 @@ def check_files(
     that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
     Raises UsageError for a file that cannot be read.
     """
-    names = names or _ShippedNames(read_directory(tasks) if tasks is not None else ())
+    names = names or ShippedNames(read_directory(tasks) if tasks is not None else ())
     files: list[dict[str, Any]] = []
     errors = warnings = 0
     for path in paths:
@@ -74,11 +74,16 @@ def check_files(
     return Exit.DIAGNOSTICS if errors else Exit.OK
 
 
+def names_of(bind: Iterable[str] | None) -> list[str] | None:
+    """The names of bindings ``NAME`` or ``NAME=VALUE``; None where there are none."""
+    return [each.partition("=")[0] for each in bind] if bind else None
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-class _ShippedNames:
+class ShippedNames:
     """The names every flow has, the tools that come with agentflow, and the tasks of ``templates``."""
 
     def __init__(self, templates: Iterable[TaskTemplate]) -> None:

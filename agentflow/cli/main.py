@@ -14,6 +14,7 @@ from agentflow.cli.memory import memory
 from agentflow.cli.options import (
     Application,
     AsJson,
+    Bound,
     DemoOptions,
     Directory,
     DurableOptions,
@@ -145,27 +146,21 @@ def demo(
 @app.command()
 def check(
     files: Programs,
-    bind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--bind", "-b", metavar="NAME", help="A name that will be bound (repeatable); others are then errors."
-        ),
-    ] = None,
+    bind: Bound = None,
     tasks: Tasks = None,
     app: Application = None,
     json: AsJson = False,
 ) -> None:
     """Say everything that is wrong with programs, without running them."""
-    from agentflow.cli.language import check_files
+    from agentflow.cli.language import check_files, names_of
 
     def work() -> int:
-        bindings = [each.partition("=")[0] for each in bind] if bind else None
         names = None
         if app is not None:
             from agentflow.cli.application import load_flow
 
             names = load_flow(app).engine.names()
-        return check_files(files, as_json=json, bindings=bindings, tasks=tasks, names=names)
+        return check_files(files, as_json=json, bindings=names_of(bind), tasks=tasks, names=names)
 
     sys.exit(guarded(work, as_json=json))
 
@@ -180,6 +175,22 @@ def format_programs(
     from agentflow.cli.language import format_files
 
     sys.exit(guarded(lambda: format_files(files, check=check_only, as_json=json), as_json=json))
+
+
+@app.command()
+def lsp(
+    tasks: Tasks = None,
+    app: Application = None,
+    bind: Bound = None,
+    stdio: Annotated[bool, typer.Option("--stdio", help="What editors say; there is nothing else.")] = True,
+) -> None:
+    """Serve an editor: mistakes as they are typed, completion, documentation, renaming.
+
+    Speaks the Language Server Protocol over standard input and output; an editor starts it.
+    """
+    from agentflow.cli.language_server import serve_editor
+
+    sys.exit(guarded(lambda: serve_editor(tasks=tasks, app=app, bindings=bind)))
 
 
 @app.command()

@@ -38,6 +38,12 @@ EmbeddingUrl = Annotated[
 ]
 Tasks = Annotated[str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")]
 Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
+Bound = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind", "-b", metavar="NAME", help="A name that will be bound (repeatable); others are then errors."
+    ),
+]
 Application = Annotated[
     str | None,
     typer.Option(

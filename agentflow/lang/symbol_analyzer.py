@@ -159,9 +159,13 @@ class SymbolAnalyzer(Analyzer):
             self._add(name, "binding", "local", first)
             binding = first
         if isinstance(value, ir.Lambda):
-            binding.kind = "procedure"
-            binding.parameters = tuple(each.name for each in value.params)
-            binding.rest = value.rest.name if value.rest is not None else None
+            _take(binding, value)
+
+    def finish(self) -> None:
+        super().finish()
+        for var, binding in self._bindings.items():
+            if var.value is not None and binding.kind == "variable":
+                _take(binding, var.value)
 
     def defined_task(self, name: Name, node: Form, options: Mapping[str, Form]) -> None:
         own: dict[str, Binding] = {}
@@ -222,6 +226,13 @@ class SymbolAnalyzer(Analyzer):
             self.names.add(Occurrence(name.name, name.start, name.end, role, kind, binding, owner))
         elif binding is None:
             self.names.hidden.add(name.name)
+
+
+def _take(binding: Binding, value: ir.Lambda) -> None:
+    """Note that a binding is a procedure, and what that takes."""
+    binding.kind = "procedure"
+    binding.parameters = tuple(each.name for each in value.params)
+    binding.rest = value.rest.name if value.rest is not None else None
 
 
 def _extent(node: Node) -> tuple[int, int]:

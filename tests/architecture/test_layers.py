@@ -33,6 +33,7 @@ LEVELS = {
     "mcp": 2,
     "testing": 5,
     "cli": 5,
+    "lsp": 5,
     "serve": 5,
     "__init__": 6,
     "__main__": 6,

@@ -1,0 +1,83 @@
+"""The calls around the cursor, as far as they are written: what is typed right now can seldom be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentflow.lang.tokens import tokens
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A form that is open at the cursor.
+
+    ``head`` is its first word, ``start`` the offset of its bracket, ``items`` how many items are written or begun before
+    the cursor, ``arguments`` the first words of those that are forms.
+    """
+
+    bracket: str
+    start: int
+    head: str | None = None
+    items: int = 0
+    arguments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What the cursor is in: the open forms, outermost first, the word before it, or a string or comment."""
+
+    calls: list[OpenCall]
+    word: str
+    word_start: int
+    string: int | None = None
+    comment: bool = False
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the word is the first of a form."""
+        return bool(self.calls) and self.calls[-1].items <= (1 if self.word else 0)
+
+    def operand(self, call: OpenCall) -> int:
+        """The number of the operand of ``call`` that the cursor is in, from 0; -1 for the head."""
+        begun = bool(self.word) or call is not self.calls[-1]
+        return call.items - (2 if begun else 1)
+
+
+def cursor_at(text: str, offset: int) -> Cursor:
+    """What the cursor before the character at ``offset`` is in, within its top-level form."""
+    begin = text.rfind("\n(", 0, offset) + 1
+    calls: list[OpenCall] = []
+    word, word_start = "", offset
+    for token in tokens(text[begin:offset]):
+        start = begin + token.start
+        word, word_start = "", offset
+        match token.kind:
+            case "space" | "newline" | "prefix" | "skip":
+                continue
+            case "comment":
+                if start + len(token.text) == offset:
+                    return Cursor(calls, "", offset, comment=True)
+                continue
+            case "block":
+                continue
+            case "broken":
+                is_string = token.text.startswith('"')
+                return Cursor(calls, "", offset, string=start if is_string else None, comment=not is_string)
+            case "close":
+                if calls:
+                    calls.pop()
+                continue
+            case _:
+                pass
+        if calls:
+            outer = calls[-1]
+            outer.items += 1
+            if outer.items == 1 and token.kind == "atom":
+                outer.head = token.text
+                if len(calls) > 1:
+                    calls[-2].arguments.append(token.text)
+        if token.kind == "open":
+            calls.append(OpenCall(token.text, start))
+        elif token.kind in ("atom", "number", "constant"):
+            word, word_start = token.text, start
+    return Cursor(calls, word, word_start)

@@ -1,0 +1,179 @@
+"""Hover and signature help: what a name is, and what the call around the cursor takes."""
+
+from __future__ import annotations
+
+import re
+
+from lsprotocol import types
+
+from agentflow.core.names import NameInfo, ParameterInfo
+from agentflow.lang.symbols import Binding, Located, Occurrence
+from agentflow.lsp.calls import cursor_at
+from agentflow.lsp.document import Document
+from agentflow.lsp.vocabulary import Vocabulary, parameter_labels, type_of, usage_of
+
+_COMMENTS = re.compile(r"(?:^[ \t]*;[^\n]*\n)+\Z", re.MULTILINE)
+_ITEM = re.compile(r"\[\(?[^\[\]]*\]|\([^()]*(?:\([^()]*\)[^()]*)*\)|[^\s()\[\]]+")
+
+
+def hover(document: Document, vocabulary: Vocabulary, offset: int) -> types.Hover | None:
+    """What the name at ``offset`` is: usage and documentation, or its definition."""
+    name = document.name_at(offset)
+    span = document.span_now(name) if name is not None else None
+    if name is None or span is None:
+        return None
+    text = _about(document, vocabulary, name)
+    if text is None:
+        return None
+    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.lines.range(*span))
+
+
+def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]) -> str | None:
+    what = name.what
+    if what.role == "argument":
+        return _argument(document, vocabulary, what)
+    bindings = document.symbols.bindings_of(name)
+    if bindings:
+        return "\n\n---\n\n".join(_binding(document, each) for each in bindings)
+    entry = vocabulary.words.get(what.name)
+    if entry is not None and what.kind in ("form", "primitive", "context", "data"):
+        kind = {"form": "special form", "effect": "context"}.get(entry.kind, entry.kind)
+        return f"```lisp\n{entry.usage}\n```\n{kind}\n\n{entry.doc}"
+    info = vocabulary.info(what.name)
+    if info is not None:
+        return "\n\n".join(
+            [
+                f"```lisp\n{usage_of(what.name, info)}\n```\n{info.kind}",
+                *([description] if (description := vocabulary.descriptions.get(what.name)) else []),
+                *_parameters(info),
+            ]
+        )
+    if what.kind == "host":
+        return f"```lisp\n{what.name}\n```\na variable that the host binds"
+    return None
+
+
+def _argument(document: Document, vocabulary: Vocabulary, what: Occurrence) -> str | None:
+    for info in infos(document, vocabulary, what.owner or ""):
+        parameter = info.parameter(what.name)
+        if parameter is not None:
+            return (
+                f"```lisp\n({what.name} {type_of(parameter.schema)})\n```\nargument of {what.owner}{_told(parameter)}"
+            )
+    return None
+
+
+def _binding(document: Document, binding: Located[Binding]) -> str:
+    what = binding.what
+    kind = f"{what.kind} of {what.owner}" if what.owner is not None else what.kind
+    parts = [f"```lisp\n{_shape(document, what)}\n```\n{kind}"]
+    comment = _comment(document, binding)
+    return "\n\n".join([*parts, comment] if comment else parts)
+
+
+def _shape(document: Document, binding: Binding) -> str:
+    if binding.kind == "task":
+        for info in document.tasks.get(binding.name, ()):
+            return usage_of(binding.name, info)
+    if binding.parameters is None:
+        return binding.name
+    rest = [".", binding.rest] if binding.rest is not None else []
+    return f"({' '.join([binding.name, *binding.parameters, *rest])})"
+
+
+def _comment(document: Document, binding: Located[Binding]) -> str:
+    """The comment lines directly above a definition at file level."""
+    if binding.what.extent is not None:
+        return ""
+    start = document.shift.new(binding.offset + binding.what.form[0])
+    lines = _COMMENTS.search(document.text, 0, start) if start is not None else None
+    return "\n".join(line.strip().lstrip(";").strip() for line in lines[0].splitlines()) if lines else ""
+
+
+def _parameters(info: NameInfo) -> list[str]:
+    told = [
+        f"- `{name}` {type_of(each.schema)}{'' if each.required else ', may be left out'}{_told(each)}"
+        for name, each in (info.parameters or {}).items()
+    ]
+    return ["\n".join(told)] if told else []
+
+
+def _told(parameter: ParameterInfo) -> str:
+    description = parameter.schema.get("description")
+    return f": {description}" if isinstance(description, str) else ""
+
+
+def infos(document: Document, vocabulary: Vocabulary, name: str) -> list[NameInfo]:
+    """What calls of a task or tool may take: that of the text itself, or the one around it."""
+    own = document.tasks.get(name)
+    info = vocabulary.info(name)
+    return own if own else [info] if info is not None else []
+
+
+def signature(document: Document, vocabulary: Vocabulary, offset: int) -> types.SignatureHelp | None:
+    """What the innermost call around the cursor takes whose head says so, and which of it the cursor is at."""
+    cursor = cursor_at(document.text, offset)
+    if cursor.comment:
+        return None
+    for index in range(len(cursor.calls) - 1, -1, -1):
+        call = cursor.calls[index]
+        operand = cursor.operand(call)
+        if call.head is None or operand < 0:
+            continue
+        within = cursor.calls[index + 1].head if index + 1 < len(cursor.calls) else None
+        help_ = _signature(document, vocabulary, call.head, (operand, within), offset)
+        if help_ is not None:
+            return help_
+    return None
+
+
+def _signature(
+    document: Document, vocabulary: Vocabulary, name: str, at: tuple[int, str | None], offset: int
+) -> types.SignatureHelp | None:
+    operand, within = at
+    local = next((each for each in document.visible(offset) if each.name == name), None)
+    bindings = (
+        [local]
+        if local is not None
+        else [
+            each.what
+            for each in document.symbols.file_level()
+            if each.what.name == name and each.what.kind == "procedure"
+        ]
+    )
+    if bindings:
+        signatures = [
+            (_shape(document, each), [*(each.parameters or ()), *([each.rest] if each.rest is not None else [])], "")
+            for each in bindings
+            if each.parameters is not None
+        ]
+        return _help(signatures, operand) if signatures else None
+    named = infos(document, vocabulary, name)
+    if named:
+        names = [list(each.parameters or ()) for each in named]
+        active = names[0].index(within) if within in names[0] else -1
+        about = vocabulary.descriptions.get(name, "")
+        return _help([(usage_of(name, each), parameter_labels(each), about) for each in named], active)
+    entry = vocabulary.words.get(name)
+    if entry is None:
+        return None
+    operands = _ITEM.findall(entry.usage.partition(" ")[2].split(")  ")[0].removesuffix(")"))
+    active = min(operand, len(operands) - 1)
+    if "..." in operands[: active + 1]:
+        active = operands.index("...") - 1
+    return _help([(entry.usage, operands, entry.doc)], active)
+
+
+def _help(signatures: list[tuple[str, list[str], str]], active: int) -> types.SignatureHelp:
+    return types.SignatureHelp(
+        [
+            types.SignatureInformation(
+                label,
+                documentation=about or None,
+                parameters=[types.ParameterInformation(each) for each in parameters],
+            )
+            for label, parameters, about in signatures
+        ],
+        active_signature=0,
+        active_parameter=active if active >= 0 else None,
+    )

@@ -1,0 +1,66 @@
+"""Semantic tokens: what names mean, which a grammar cannot tell."""
+
+from __future__ import annotations
+
+from lsprotocol import types
+
+from agentflow.lang.symbols import Binding, Kind, Occurrence
+from agentflow.lsp.document import Document
+
+LEGEND = types.SemanticTokensLegend(
+    ["keyword", "macro", "function", "event", "method", "parameter", "variable", "property"],
+    ["declaration", "defaultLibrary", "modification"],
+)
+_TYPES = {name: index for index, name in enumerate(LEGEND.token_types)}
+_DECLARATION, _LIBRARY, _MODIFICATION = 1, 2, 4
+_KINDS: dict[Kind, tuple[str, int]] = {
+    "form": ("keyword", 0),
+    "macro": ("macro", 0),
+    "primitive": ("function", _LIBRARY),
+    "context": ("function", _LIBRARY),
+    "task": ("event", 0),
+    "tool": ("method", 0),
+    "argument": ("property", 0),
+    "host": ("variable", 0),
+    "local": ("variable", 0),
+    "global": ("variable", 0),
+}
+
+
+def tokens(document: Document, span: tuple[int, int] | None = None) -> list[int]:
+    """The tokens of the text, or of the part of it in ``span``, as the protocol numbers them."""
+    procedures = {each.what.name for each in document.symbols.file_level() if each.what.kind == "procedure"}
+    data: list[int] = []
+    line = column = 0
+    for located in document.symbols:
+        kind = _kind(located.what, procedures)
+        now = document.span_now(located) if kind is not None else None
+        if kind is None or now is None or (span is not None and not (span[0] <= now[0] < span[1])):
+            continue
+        start, end = document.lines.position(now[0]), document.lines.position(now[1])
+        data += (
+            start.line - line,
+            start.character - column if start.line == line else start.character,
+            end.character - start.character,
+            *kind,
+        )
+        line, column = start.line, start.character
+    return data
+
+
+def _kind(occurrence: Occurrence, procedures: set[str]) -> tuple[int, int] | None:
+    """Type and modifiers of an occurrence; None for data, and for what nothing says the meaning of."""
+    kind = _KINDS.get(occurrence.kind)
+    if kind is None:
+        return None
+    name, modifiers = kind
+    binding: Binding | None = occurrence.binding
+    if binding is not None:
+        name = {"parameter": "parameter", "procedure": "function"}.get(binding.kind, name)
+    elif occurrence.kind == "global" and occurrence.name in procedures:
+        name = "function"
+    if occurrence.role == "binding":
+        modifiers |= _DECLARATION
+    elif occurrence.role == "write":
+        modifiers |= _MODIFICATION
+    return _TYPES[name], modifiers

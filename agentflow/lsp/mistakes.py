@@ -1,0 +1,82 @@
+"""Mistakes as an editor shows them, and the changes that their hints say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from agentflow.core.errors import AgentflowError
+from agentflow.lang.program import Diagnostic
+from agentflow.lsp.document import Document
+
+SOURCE = "agentflow"
+_MEANT = re.compile(r"did you mean '([^']+)'\?")
+_WRITE = re.compile(r"write ([^\s()]+)$")
+_MISSING = re.compile(r"add the missing '(.)'$")
+_NAME = re.compile(r"[^\s()\[\]{}\"'`,;]+")
+
+
+def diagnostics(document: Document) -> list[types.Diagnostic]:
+    """What ``agentflow check`` says of the text; the hint is the message's last line."""
+    return [_diagnostic(document, each) for each in document.survey.diagnostics]
+
+
+def _diagnostic(document: Document, found: Diagnostic) -> types.Diagnostic:
+    error = found.error
+    start, end = (error.span.start, error.span.end) if error.span is not None else (0, 0)
+    return types.Diagnostic(
+        range=document.lines.range(start, end),
+        message=f"{error.message}\nhint: {error.hint}" if error.hint else error.message,
+        severity=types.DiagnosticSeverity.Error if found.severity == "error" else types.DiagnosticSeverity.Warning,
+        code=error.code,
+        source=SOURCE,
+        data=error.to_dict(),
+    )
+
+
+def fixes(document: Document, uri: str, span: tuple[int, int]) -> Iterator[types.CodeAction]:
+    """A change for each mistake in ``span`` whose hint says what to write."""
+    for found in document.survey.diagnostics:
+        at = found.error.span
+        if at is None or at.start > span[1] or at.end < span[0]:
+            continue
+        edit = _edit(document, found.error)
+        if edit is not None:
+            title, start, end, text = edit
+            change = types.TextEdit(document.lines.range(start, end), text)
+            yield types.CodeAction(
+                title,
+                kind=types.CodeActionKind.QuickFix,
+                diagnostics=[_diagnostic(document, found)],
+                edit=types.WorkspaceEdit(changes={uri: [change]}),
+                is_preferred=True,
+            )
+
+
+def _edit(document: Document, error: AgentflowError) -> tuple[str, int, int, str] | None:
+    """The title of a change, what it replaces, and by what."""
+    if error.span is None or error.hint is None:
+        return None
+    text, start, end = document.text, error.span.start, error.span.end
+    missing = _MISSING.search(error.hint)
+    if missing is not None and error.code == "syntax/unclosed":
+        last = len(text.rstrip())
+        return f"Add the missing {missing[1]}", last, last, missing[1]
+    if error.code == "syntax/unexpected-close" and error.hint.startswith("remove it"):
+        return f"Remove {text[start:end]}", start, end, ""
+    meant = _MEANT.search(error.hint) or _WRITE.search(error.hint)
+    if meant is None:
+        return None
+    wrong = _wrong_name(text, start, end, error.message)
+    return (f"Write {meant[1]}", *wrong, meant[1]) if wrong is not None else None
+
+
+def _wrong_name(text: str, start: int, end: int, message: str) -> tuple[int, int] | None:
+    """The name that a mistake is about: the span itself, or the first name in it that the message quotes."""
+    quoted = set(re.findall(r"'([^']+)'", message))
+    for name in _NAME.finditer(text, start, end):
+        if name[0] in quoted or name.span() == (start, end):
+            return name.span()
+    return None

@@ -1,0 +1,245 @@
+"""The server: open texts, and the protocol's requests as calls of the functions beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import BinaryIO, Protocol
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
+
+from agentflow.core.errors import AgentflowError
+from agentflow.lang.formatter import format_text
+from agentflow.lang.survey import Surveyor
+from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
+from agentflow.lsp.document import Document, Shift
+from agentflow.lsp.positions import Lines
+from agentflow.lsp.vocabulary import Vocabulary
+
+DEBOUNCE_S = 0.15
+"""Seconds after the last change in which a text's mistakes are looked for."""
+_TRIGGERS = ["(", ":", "{"]
+
+
+class _AtPosition(Protocol):
+    """A request about a position in a text."""
+
+    @property
+    def text_document(self) -> types.TextDocumentIdentifier: ...
+    @property
+    def position(self) -> types.Position: ...
+
+
+class Server(LanguageServer):
+    """A language server for programs.
+
+    ``vocabulary`` says what names mean; ``surveyor`` makes a surveyor for each text; ``warning`` is shown when an editor
+    has connected.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, surveyor: Callable[[], Surveyor], warning: str | None = None) -> None:
+        super().__init__("agentflow", version("agentflow"))  # pyright: ignore[reportUnknownMemberType]
+        self.vocabulary = vocabulary
+        self.surveyor = surveyor
+        self.documents: dict[str, Document] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._warning = warning
+        _register(self)
+
+    def document(self, uri: str) -> Document:
+        """An open text. Raises JsonRpcInvalidParams."""
+        try:
+            return self.documents[uri]
+        except KeyError:
+            raise JsonRpcInvalidParams(f"{uri} is not open") from None
+
+    def at(self, params: _AtPosition) -> tuple[Document, int]:
+        """The text and the offset that a request is about."""
+        document = self.document(params.text_document.uri)
+        return document, document.lines.offset(params.position)
+
+    def opened(self, item: types.TextDocumentItem) -> None:
+        """Take a text into care."""
+        name = to_fs_path(item.uri) or item.uri
+        encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
+        self.documents[item.uri] = Document(name, item.text, self.surveyor(), version=item.version, encoding=encoding)
+        self.publish(item.uri)
+
+    def changed(self, params: types.DidChangeTextDocumentParams) -> None:
+        """Apply changes, and look for mistakes when no more come."""
+        uri = params.text_document.uri
+        self.document(uri).change(params.content_changes, params.text_document.version)
+        self._drop_timer(uri)
+        self._timers[uri] = asyncio.get_running_loop().call_later(DEBOUNCE_S, self.publish, uri)
+
+    def closed(self, uri: str) -> None:
+        """Let go of a text; the editor forgets its mistakes."""
+        self._drop_timer(uri)
+        self.documents.pop(uri, None)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
+    def publish(self, uri: str) -> None:
+        """Send the mistakes of a text."""
+        self._timers.pop(uri, None)
+        document = self.documents[uri]
+        self.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri, mistakes.diagnostics(document), version=document.version)
+        )
+
+    def greet(self) -> None:
+        """Say what went wrong before an editor was there to be told."""
+        if self._warning is not None:
+            self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, self._warning))
+
+    def _drop_timer(self, uri: str) -> None:
+        timer = self._timers.pop(uri, None)
+        if timer is not None:
+            timer.cancel()
+
+
+def serve(server: Server, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> None:
+    """Speak with one editor over standard input and output, until it leaves."""
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_unexpected)
+    server.start_io(stdin, stdout)
+
+
+def formatted(document: Document) -> list[types.TextEdit]:
+    """The change that formats a text; none for one that is formatted, or whose brackets do not match."""
+    try:
+        text = format_text(document.text, name=document.name)
+    except AgentflowError:
+        return []
+    old = document.text
+    if old == text:
+        return []
+    shift = Shift.between(old, text)
+    # Whole lines: an editor has no position between the two characters of a line end.
+    start = old.rfind("\n", 0, shift.before) + 1
+    end = old.find("\n", shift.after) + 1 or len(old)
+    return [types.TextEdit(document.lines.range(start, end), text[start : end + shift.size])]
+
+
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """Whether a logged error is one: a refusal is an answer, and nothing to log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, JsonRpcException) and error.code == types.LSPErrorCodes.RequestFailed)
+
+
+def _refusal(error: navigation.CannotRename) -> JsonRpcException:
+    return JsonRpcException(str(error), code=types.LSPErrorCodes.RequestFailed)
+
+
+def _register(server: Server) -> None:
+    _register_documents(server)
+    _register_questions(server)
+    _register_changes(server)
+
+
+def _register_documents(server: Server) -> None:
+    @server.feature(types.INITIALIZED)
+    def initialized(params: types.InitializedParams) -> None:
+        server.greet()
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    def did_open(params: types.DidOpenTextDocumentParams) -> None:
+        server.opened(params.text_document)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    def did_change(params: types.DidChangeTextDocumentParams) -> None:
+        server.changed(params)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def did_close(params: types.DidCloseTextDocumentParams) -> None:
+        server.closed(params.text_document.uri)
+
+
+def _register_questions(server: Server) -> None:
+    vocabulary = server.vocabulary
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    def hover(params: types.HoverParams) -> types.Hover | None:
+        document, offset = server.at(params)
+        return explain.hover(document, vocabulary, offset)
+
+    @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(trigger_characters=["(", " "]))
+    def signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+        document, offset = server.at(params)
+        return explain.signature(document, vocabulary, offset)
+
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))
+    def complete(params: types.CompletionParams) -> types.CompletionList:
+        document, offset = server.at(params)
+        return types.CompletionList(False, completion.completions(document, vocabulary, offset))
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    def definition(params: types.DefinitionParams) -> list[types.Location]:
+        document, offset = server.at(params)
+        return _locations(params, navigation.definitions(document, offset))
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    def references(params: types.ReferenceParams) -> list[types.Location]:
+        document, offset = server.at(params)
+        declaration = params.context.include_declaration
+        return _locations(params, navigation.references(document, offset, declaration=declaration))
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
+    def highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+        return navigation.highlights(*server.at(params))
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+        return navigation.outline(server.document(params.text_document.uri))
+
+    options = types.SemanticTokensRegistrationOptions(highlighting.LEGEND, full=True, range=True)
+
+    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, options)
+    def tokens(params: types.SemanticTokensParams) -> types.SemanticTokens:
+        return types.SemanticTokens(highlighting.tokens(server.document(params.text_document.uri)))
+
+    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, options)
+    def tokens_of_range(params: types.SemanticTokensRangeParams) -> types.SemanticTokens:
+        document = server.document(params.text_document.uri)
+        return types.SemanticTokens(highlighting.tokens(document, _span(document.lines, params.range)))
+
+
+def _register_changes(server: Server) -> None:
+    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
+    def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+        return formatted(server.document(params.text_document.uri))
+
+    options = types.CodeActionOptions([types.CodeActionKind.QuickFix])
+
+    @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
+    def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
+        uri = params.text_document.uri
+        document = server.document(uri)
+        return list(mistakes.fixes(document, uri, _span(document.lines, params.range)))
+
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    def prepare(params: types.PrepareRenameParams) -> types.Range:
+        try:
+            return navigation.renamable(*server.at(params))
+        except navigation.CannotRename as error:
+            raise _refusal(error) from None
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    def rename(params: types.RenameParams) -> types.WorkspaceEdit:
+        document, offset = server.at(params)
+        try:
+            edits = navigation.rename(document, offset, params.new_name)
+        except navigation.CannotRename as error:
+            raise _refusal(error) from None
+        return types.WorkspaceEdit(changes={params.text_document.uri: edits})
+
+
+def _locations(params: _AtPosition, ranges: list[types.Range]) -> list[types.Location]:
+    return [types.Location(params.text_document.uri, each) for each in ranges]
+
+
+def _span(lines: Lines, asked: types.Range) -> tuple[int, int]:
+    return lines.offset(asked.start), lines.offset(asked.end)
