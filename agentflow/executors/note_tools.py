@@ -15,6 +15,31 @@ from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
 
 _MAX_RECALLED = 100
+_REMEMBER = ToolSpec(
+    "remember",
+    "Keep a fact for later conversations. With a key, what was remembered under that key is replaced.",
+    {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "minLength": 1, "maxLength": MAX_NOTE, "description": "the fact"},
+            "key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "description": "its name"},
+        },
+        "required": ["text"],
+        "additionalProperties": False,
+    },
+)
+_RECALL = ToolSpec(
+    "recall",
+    "Find what was remembered about a question, best first; without a query, what was remembered last.",
+    {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "what is wanted, in plain words"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_RECALLED, "description": "at most"},
+        },
+        "additionalProperties": False,
+    },
+)
 
 
 def note_tools(notes: NotePort) -> list[Tool]:
@@ -29,57 +54,21 @@ def note_tools(notes: NotePort) -> list[Tool]:
 
     async def recall(arguments: dict[str, Any], call: CallContext) -> TaskResult:
         try:
-            found = await notes.recall(arguments.get("query") or "", arguments.get("limit") or 10, call)
+            recalled = await notes.recall(arguments.get("query") or "", arguments.get("limit") or 10, call)
         except DataError as error:
             return TaskResult.from_error(error, reason="tool_execution_error")
         shown = [
             {"text": note.text, "key": note.key, "remembered": _day(note.updated)}
             if note.key is not None
             else {"text": note.text, "remembered": _day(note.updated)}
-            for note in found
+            for note in recalled
         ]
-        return TaskResult.complete(
-            to_json(shown), [note.text for note in found], matches=[plain(note) for note in found]
-        )
+        texts, matches = [note.text for note in recalled], [plain(note) for note in recalled]
+        return TaskResult.complete(to_json(shown), texts, matches=matches)
 
     return [
-        Tool(
-            spec=ToolSpec(
-                "remember",
-                "Keep a fact for later conversations. With a key, what was remembered under that key is replaced.",
-                {
-                    "type": "object",
-                    "properties": {
-                        "text": {"type": "string", "minLength": 1, "maxLength": MAX_NOTE, "description": "the fact"},
-                        "key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "description": "its name"},
-                    },
-                    "required": ["text"],
-                    "additionalProperties": False,
-                },
-            ),
-            call=remember,
-            idempotent=True,
-            sequential=True,
-            builtin=True,
-        ),
-        Tool(
-            spec=ToolSpec(
-                "recall",
-                "Find what was remembered about a question, best first; without a query, what was remembered last.",
-                {
-                    "type": "object",
-                    "properties": {
-                        "query": {"type": "string", "description": "what is wanted, in plain words"},
-                        "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_RECALLED, "description": "at most"},
-                    },
-                    "additionalProperties": False,
-                },
-            ),
-            call=recall,
-            read_only=True,
-            idempotent=True,
-            builtin=True,
-        ),
+        Tool(spec=_REMEMBER, call=remember, idempotent=True, sequential=True, builtin=True),
+        Tool(spec=_RECALL, call=recall, read_only=True, idempotent=True, builtin=True),
     ]
 
 

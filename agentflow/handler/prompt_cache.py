@@ -9,7 +9,7 @@ likely to follow, and for a long beginning that was sent a short while ago.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from agentflow.core.messages import Message, PromptCache, TextPart
@@ -23,9 +23,9 @@ _MOST_SEEN = 4_096
 
 
 class PromptCaching:
-    """What the prompts of a turn loop have in common. ``default`` is for prompts that state nothing.
+    """Decides for the prompts of a turn loop what to ask. ``default`` is for prompts that state nothing.
 
-    ``clock`` gives seconds that only rise.
+    ``clock`` returns seconds that only rise.
     """
 
     __slots__ = ("_clock", "_seen", "default")
@@ -34,6 +34,30 @@ class PromptCaching:
         self.default: PromptCache | None = default
         self._clock = clock
         self._seen: dict[str, float] = {}
+
+    def plan(
+        self,
+        stated: PromptCache | None,
+        session: Session,
+        model: str,
+        system: str,
+        messages: Sequence[Message],
+        *,
+        tools: bool,
+    ) -> tuple[PromptCache | None, str]:
+        """What to ask of the provider for a prompt, and the key that requests with the same beginning share.
+
+        ``stated`` is what the prompt asks for. The key is empty where nothing is worth keeping.
+        """
+        cache = self.default if stated is None else stated
+        if cache is False:
+            return False, ""
+        if tools or len(messages) > 1:
+            return cache or "5m", conversation_key(session, model)
+        if cache or len(system) >= WORTH or session.data_context is not None:
+            key = prefix_key(model, system, messages[0])
+            return "5m" if self.seen(key) and cache is None else cache, key
+        return None, ""
 
     def seen(self, key: str) -> bool:
         """Whether the prefix with this key was sent within the last five minutes. It counts as sent from now on."""

@@ -37,7 +37,7 @@ from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estima
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
 from agentflow.handler.patience import PromptClock, waiting
-from agentflow.handler.prompt_cache import WORTH, PromptCaching, conversation_key, prefix_key
+from agentflow.handler.prompt_cache import PromptCaching
 from agentflow.handler.tool_turn import ToolTurn
 
 USUAL_CAP = 8_192
@@ -134,23 +134,14 @@ class PromptRun:
         self._messages, self._at = begun.messages, begun.at
         if self._estimator is not None:
             self._estimator.before = (begun.at, begun.size)
-        self._prompt_cache: PromptCache | None = caching.default if prompt.prompt_cache is None else prompt.prompt_cache
-        self._cache_key = ""
-        if self._prompt_cache is not False:
-            if offered or prompt.provider_tools or len(self._messages) > 1:
-                if self._prompt_cache is None:
-                    self._prompt_cache = "5m"
-                self._cache_key = conversation_key(call.session, model)
-            elif self._prompt_cache or len(system) >= WORTH or call.session.data_context is not None:
-                self._cache_key = prefix_key(model, system, self._messages[0])
-                if caching.seen(self._cache_key) and self._prompt_cache is None:
-                    self._prompt_cache = "5m"
+        self._prompt_cache: PromptCache | None
+        any_tools = bool(offered or prompt.provider_tools)
+        self._prompt_cache, self._cache_key = caching.plan(
+            prompt.prompt_cache, call.session, model, system, self._messages, tools=any_tools
+        )
         if prompt.effort is not None and not profile.takes_effort:
-            call.warn(
-                "handler/effort",
-                f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'",
-                model=model,
-            )
+            ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
+            call.warn("handler/effort", ignored, model=model)
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._turns = 0
