@@ -16,11 +16,11 @@ from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.values import FOREIGN, Value, constant
 from agentflow.lang.checks import children
 
-Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | None]
+Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]
 """What one effect counts as: by its kind, its name and the templates that the program itself gives that name.
 
 Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask`` and ``any``, which is a call of a name that is data. The keys
-of the answer are the caller's own; None says that nothing bounds what it does.
+of the answer are the caller's own; a text says why nothing bounds what it does.
 """
 
 
@@ -101,6 +101,18 @@ def analyse_bounds(
     return Analysis(counts, unbounded, frozenset(reach.effects), by_data)
 
 
+def unbound_values(tree: ir.IR) -> set[str]:
+    """The names that nothing binds and that stand for values, not for what is called."""
+    called: set[int] = set()
+    names: dict[int, str] = {}
+    for node in _nodes(tree):
+        if isinstance(node, ir.Unknown):
+            names[id(node)] = node.name
+        elif isinstance(node, ir.Call | ir.Link):
+            called.add(id(node.operator))
+    return {name for each, name in names.items() if each not in called}
+
+
 def _nodes(tree: ir.IR) -> Iterator[Any]:
     pending: list[Any] = [tree]
     while pending:
@@ -109,4 +121,4 @@ def _nodes(tree: ir.IR) -> Iterator[Any]:
         pending.extend(children(node))
 
 
-__all__ = ["FOREIGN", "Analysis", "Unbounded", "Weights", "analyse_bounds"]
+__all__ = ["FOREIGN", "Analysis", "Unbounded", "Weights", "analyse_bounds", "unbound_values"]

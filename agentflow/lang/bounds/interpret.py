@@ -37,8 +37,8 @@ ANYTHING = "anything"
 """The key that counts code which cannot be seen: it may have any effect."""
 _UNSEEN = Cost({(): Effects({ANYTHING: ONE, WIDTH: ONE})})
 
-Weigh: TypeAlias = Callable[[str, str], Mapping[str, float] | None]
-"""What a call costs besides itself, by the kind of effect and the name: keys and how many of each; None for no bound."""
+Weigh: TypeAlias = Callable[[str, str], Mapping[str, float] | str]
+"""What a call counts as, by the kind of effect and the name: keys and how many of each; a text says why it has no bound."""
 Outcome: TypeAlias = tuple[Value, Cost]
 
 Rule: TypeAlias = "Callable[[Interpreter, Any, Scope], Outcome]"
@@ -233,8 +233,8 @@ class Interpreter:
         weights = self._weigh(kind, name)
         source = f"{name}" if kind != "context" else "context"
         value = Value(foreign=kind not in ("task", "context"), texts=None, source=source)
-        if weights is None:
-            return value, self.loose(at, f"nothing bounds what {kind} '{name}' does", _UNSEEN)
+        if isinstance(weights, str):
+            return value, self.loose(at, weights, _UNSEEN)
         counts = {f"{kind}:{name}": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
         return value, Cost({(): Effects(counts)})
 
@@ -275,8 +275,8 @@ class Interpreter:
 
     def _any(self, at: Node) -> Outcome:
         weights = self._weigh("any", "")
-        if weights is None:
-            return FOREIGN, self.anything(at, "what is called here is named by data")
+        if isinstance(weights, str):
+            return FOREIGN, self.anything(at, weights)
         counts = {"any:": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
         return FOREIGN, Cost({(): Effects(counts)})
 

@@ -1,0 +1,327 @@
+"""The most that a program of a flow may do and cost, said before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.frozen import frozen
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.names import CompiledTask, Names
+from agentflow.core.ports import ModelRouter, Pricing, TemplatePort, ToolPort
+from agentflow.core.source import Source, Span
+from agentflow.core.templates import TaskTemplate
+from agentflow.handler.prompt_run import default_cap
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, unbound_values
+from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
+from agentflow.lang.program import analyse
+from agentflow.providers.decoding import MAX_TOOL_CALLS
+
+_MODEL, _TOOL, _USD = "model", "tool", "usd"
+_DEEPEST = 6
+"""Tasks whose texts call tasks, within one another."""
+
+
+@frozen
+class Bounds:
+    """The most that a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
+
+    ``model_calls`` and ``tool_calls`` are counted with those of its tasks; ``width`` is how many calls run at once; ``usd``
+    the dollars, if every call had the longest input and answer that its model takes; ``calls`` the calls of each task,
+    tool and other effect, as ``task:review``. ``unbounded`` are the parts without a bound, with span and reason;
+    ``by_data`` the spans where data says what is called. ``notes`` say what makes a bound larger than it need be, or
+    unknown.
+    """
+
+    model_calls: Bound
+    tool_calls: Bound
+    width: Bound
+    usd: Bound
+    calls: Mapping[str, Bound]
+    unbounded: Sequence[Unbounded] = ()
+    by_data: Sequence[Span] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The names of all sizes that the bounds depend on."""
+        all_bounds = (self.model_calls, self.tool_calls, self.width, self.usd, *self.calls.values())
+        return frozenset[str]().union(*(each.sizes for each in all_bounds))
+
+    def at(self, sizes: Mapping[str, float]) -> dict[str, float | None]:
+        """``model_calls``, ``tool_calls``, ``width`` and ``usd`` where the lists have these sizes: ``{"files": 50}``.
+
+        None where there is no bound, or a size is missing.
+        """
+        known = named_sizes(sizes)
+        return {name: _at(getattr(self, name), known) for name in ("model_calls", "tool_calls", "width", "usd")}
+
+    def to_dict(self, sizes: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """The bounds as data for JSON: text, and the value where all ``sizes`` of a bound are given."""
+        known = named_sizes(sizes or {})
+
+        def both(bound: Bound) -> dict[str, Any]:
+            return {"bound": None if bound == UNBOUNDED else str(bound), "at": _at(bound, known)}
+
+        return {
+            "model_calls": both(self.model_calls),
+            "tool_calls": both(self.tool_calls),
+            "width": both(self.width),
+            "usd": both(self.usd),
+            "calls": {name: both(bound) for name, bound in sorted(self.calls.items())},
+            "sizes": sorted(self.sizes),
+            "unbounded": [
+                {"line": each.span.line, "column": each.span.column, "reason": each.reason} for each in self.unbounded
+            ],
+            "by_data": [{"line": each.line, "column": each.column} for each in self.by_data],
+            "notes": list(self.notes),
+        }
+
+
+def named_sizes(sizes: Mapping[str, float]) -> dict[str, float]:
+    """``{"files": 50}`` by the names that sizes have in bounds: ``len(files)``."""
+    return {name if name.startswith("len(") else f"len({name})": size for name, size in sizes.items()}
+
+
+def _at(bound: Bound, sizes: Mapping[str, float]) -> float | None:
+    return bound.at(sizes) if bound.sizes <= sizes.keys() else None
+
+
+class ProgramEstimator:
+    """Works out the bounds of programs from what a flow has.
+
+    Parameters: ``templates`` and ``tools`` are what programs call, ``router`` and ``pricing`` what calls of models cost,
+    ``limits`` those of its runs; ``ranked`` says that a model sorts the files that are looked up.
+    """
+
+    def __init__(
+        self,
+        templates: TemplatePort,
+        tools: ToolPort,
+        router: ModelRouter,
+        pricing: Pricing,
+        limits: Limits,
+        *,
+        ranked: bool = False,
+    ) -> None:
+        self._templates = templates
+        self._tools = tools
+        self._router = router
+        self._pricing = pricing
+        self._limits = limits
+        self._ranked = ranked
+
+    def bounds(
+        self,
+        program: str | Source,
+        names: Names,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        sources: Iterable[str] = (),
+        allow: Iterable[str] | None = None,
+        allowance: Allowance | None = None,
+    ) -> Bounds:
+        """The bounds of a program text. ``bindings`` are values that it is given, ``sources`` names of variables whose
+        value is not known yet, as are all names that nothing binds; ``allow`` the only names that it may call.
+
+        Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
+        """
+        granted = None if allow is None else frozenset(allow)
+        known = {*(bindings or {}), *sources}
+        for _ in range(2):
+            analyzer, tree = analyse(
+                program, names=names, limits=self._limits, allow=granted, env_names=known, allowance=allowance
+            )
+            unbound = unbound_values(tree)
+            if not unbound:
+                break
+            known |= unbound
+        weights = _Weights(self, granted)
+        named = known - (bindings or {}).keys()
+        found = analyse_bounds(analyzer, tree, weights.of, bindings=bindings, sources=named)
+        return _bounds(found, weights)
+
+    def price(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> float | None:
+        """The most dollars that the model calls of a task cost, None if that is not known, which is noted."""
+        names = [template.model, *template.fallbacks]
+        most = 0.0
+        for name in names:
+            try:
+                adapter, model = self._router.resolve(name)
+            except ConfigurationError as error:
+                note(f"no price: {error.message}")
+                return None
+            profile = adapter.profile(model)
+            window = profile.context_window
+            free = self._pricing.cost_of(adapter, model, Usage(1_000_000, 1_000_000)) == 0
+            if free:
+                continue
+            cap = template.max_output_tokens or default_cap(profile, template.settings, window or 0)
+            costs = [
+                self._pricing.cost_of(adapter, model, usage)
+                for usage in (Usage(window or 0, cap), Usage(window or 0, cap, cache_write_tokens=window or 0))
+            ]
+            known = [each for each in costs if each is not None]
+            if window is None or len(known) < len(costs):
+                full = self._router.full_name(name) or "the model"
+                note(f"no price: the context window or the price of {full} is not known; prices= states the price")
+                return None
+            most = max(most, *known)
+        return most * model_calls
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of runs."""
+        return self._limits
+
+    @property
+    def ranked(self) -> bool:
+        """Whether a model sorts the files that are looked up."""
+        return self._ranked
+
+    def task(self, name: str) -> CompiledTask | None:
+        """A registered task."""
+        return self._templates.find_compiled(name)
+
+    def prepared(self, own: Any) -> CompiledTask:
+        """A task that a program defines, with what stands for texts that it is yet to compute."""
+        return self._templates.prepare(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else own
+
+    def task_names(self) -> Sequence[str]:
+        """The names of all registered tasks."""
+        return self._templates.template_names()
+
+    def tools_of(self, template: TaskTemplate, grants: frozenset[str] | None) -> list[str]:
+        """The tools that a task's model is offered."""
+        ordinary = [spec.name for spec in self._tools.ordinary()]
+        names = ordinary if template.tools is None else template.tools
+        return [name for name in names if grants is None or name in grants]
+
+    def is_subtask(self, name: str) -> bool:
+        """Whether a tool is a task in turn."""
+        tool = self._tools.find(name)
+        return tool is not None and tool.kind == "subtask"
+
+
+class _Weights:
+    """What the effects of one program count as."""
+
+    def __init__(self, estimator: ProgramEstimator, grants: frozenset[str] | None) -> None:
+        self._e = estimator
+        self._grants = grants
+        self.notes: dict[str, None] = {}
+
+    def of(self, kind: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
+        """The weights of an effect; a text says why it has no bound."""
+        if kind == "tool":
+            return {_TOOL: 1}
+        if kind == "context":
+            return self._context()
+        if kind == "task":
+            return self._tasks(name, own)
+        if kind == "any":
+            return self._any()
+        if kind == "workflow":
+            return f"workflow '{name}' has bounds of its own, which are not counted here"
+        return {}
+
+    def _context(self) -> dict[str, float]:
+        return {_MODEL: 1} if self._e.ranked else {}
+
+    def _tasks(self, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
+        tasks = [self._e.prepared(each) for each in own] or [self._e.task(name)]
+        most: Mapping[str, float] = {}
+        for task in tasks:
+            weights = f"nothing is known of task '{name}'" if task is None else self._task(task, 0)
+            if isinstance(weights, str):
+                return weights
+            most = _greater(most, weights)
+        return most
+
+    def _task(self, task: CompiledTask, depth: int) -> Mapping[str, float] | str:
+        template = task.template
+        name, limits = template.name, self._e.limits
+        if depth > _DEEPEST:
+            return f"the texts of task '{name}' call tasks that call tasks, without end"
+        total = self._called(task, depth)
+        if isinstance(total, str) or template.is_function:
+            return total
+        if template.decompose:
+            return f"task '{name}' may have a program written for it (decompose)"
+        offered = self._e.tools_of(template, self._grants)
+        turns = min(template.max_turns or limits.turns, limits.turns)
+        if not offered:
+            checked = template.output_format.get("type") == "json" or template.output_model is not None
+            turns = min(turns, 2 if checked else 1)
+        elif any(self._e.is_subtask(each) for each in offered):
+            return f"the model of task '{name}' may call tasks as tools"
+        if offered and template.tools is None:
+            self.notes[
+                f"task '{name}' names no tools: it is offered all {len(offered)} and may take {turns} turns; (tools) offers none"
+            ] = None
+        weights = {_MODEL: turns, _TOOL: turns * MAX_TOOL_CALLS if offered else 0}
+        history = template.history_config
+        if history is not None and history.compact_after_tokens is not None:
+            weights[_MODEL] += 1
+        if template.context_management.fresh_context == "enabled" and self._e.ranked:
+            weights[_MODEL] += 1
+        price = self._e.price(template, weights[_MODEL], lambda note: self.notes.setdefault(note))
+        total = _sum(total, {key: float(each) for key, each in weights.items() if each})
+        return {**total, _UNPRICED: 1.0} if price is None else _sum(total, {_USD: price} if price else {})
+
+    def _called(self, task: CompiledTask, depth: int) -> Mapping[str, float] | str:
+        """The weights of the tasks that a task's texts call."""
+        total: Mapping[str, float] = {}
+        for name in task.functions:
+            called = self._e.task(name)
+            if called is None:
+                continue
+            weights = self._task(called, depth + 1)
+            if isinstance(weights, str):
+                return weights
+            total = _sum(total, weights)
+        return total
+
+    def _any(self) -> Mapping[str, float] | str:
+        most: Mapping[str, float] = {_TOOL: 1}
+        for name in self._e.task_names():
+            if self._grants is not None and name not in self._grants:
+                continue
+            task = self._e.task(name)
+            weights: Mapping[str, float] | str = {} if task is None else self._task(task, 0)
+            if isinstance(weights, str):
+                return f"data says what is called here, and {weights}"
+            most = _greater(most, weights)
+        return most
+
+
+_UNPRICED = "unpriced"
+
+
+def _sum(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    return {key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}}
+
+
+def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    return {key: max(a.get(key, 0), b.get(key, 0)) for key in {**a, **b}}
+
+
+def _bounds(found: Analysis, weights: _Weights) -> Bounds:
+    priced = not found.bound(_UNPRICED).terms
+    calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith("any:")}
+    return Bounds(
+        model_calls=found.bound(_MODEL),
+        tool_calls=found.bound(_TOOL),
+        width=found.bound("width"),
+        usd=found.bound(_USD) if priced else UNBOUNDED,
+        calls=calls,
+        unbounded=tuple(found.unbounded),
+        by_data=tuple(found.by_data),
+        notes=tuple(weights.notes),
+    )
+
+
+__all__ = ["Bounds", "ProgramEstimator"]
