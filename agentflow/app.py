@@ -49,6 +49,7 @@ from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.estimate import ProgramEstimator
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.reuse import Reuse
 from agentflow.runtime.run import Approver
@@ -238,6 +239,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             approval_ttl=approval_ttl,
             redactor=self.redactor,
         )
+        self.estimator = ProgramEstimator(templates, self.tools, self.router, self.limits, ranked=ranker is not None)
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)

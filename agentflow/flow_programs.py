@@ -13,9 +13,13 @@ from agentflow.core.host_code import executing_call
 from agentflow.core.limits import Limits
 from agentflow.core.names import narrowed
 from agentflow.core.session import Session
+from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program
+from agentflow.lang.program import Program, as_source
+from agentflow.providers.table import Router
+from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.estimate import Bounds, ProgramEstimator
 from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.python import FlowCall, FlowWork, python_work
@@ -49,6 +53,8 @@ class ProgramMethods:
 
     limits: Limits
     engine: Engine
+    router: Router
+    estimator: ProgramEstimator
     handler: BaseHandler
     _records: Recorded | None
 
@@ -70,6 +76,31 @@ class ProgramMethods:
         return self.engine.compile(
             source_of(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
         )
+
+    async def bounds(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        allow: Iterable[str] | None = None,
+    ) -> Bounds:
+        """The most that a program may do and cost, worked out from its text: nothing of it runs.
+
+        ``bindings`` are values that it is given; the lengths of those that are not given, and of lists in models' answers,
+        are sizes by name (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only
+        tasks and tools it may name. What a tool of the host does itself is not counted; attempts that a provider retries
+        are one call. Raises SexpSyntaxError and SexpEvaluationError with the span.
+        """
+        loaded = await load_program(program)
+        source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
+        granted = None if allow is None else frozenset(allow)
+        await self.router.prices.loaded()
+        names = self.engine.names()
+
+        def work(allowance: Allowance) -> Bounds:
+            return self.estimator.bounds(source, names, bindings=bindings, allow=granted, allowance=allowance)
+
+        return await beside_the_loop(source.text, work, self.limits, at_once=False)
 
     @overload
     async def run(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunResult[R]: ...

@@ -149,12 +149,37 @@ def check(
     bind: Bound = None,
     tasks: Tasks = None,
     app: Application = None,
+    bounds: Annotated[
+        bool,
+        typer.Option("--bounds", help="Say the most that the programs may do and cost, and where nothing bounds it."),
+    ] = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=N", help="With --bounds, how many elements a list has (repeatable)."),
+    ] = None,
+    max_model_calls: Annotated[
+        int | None, typer.Option("--max-model-calls", metavar="N", min=0, help="Exit 3 if there may be more.")
+    ] = None,
+    max_usd: Annotated[
+        float | None, typer.Option("--max-usd", metavar="USD", min=0, help="Exit 3 if it may cost more.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="DIALECT:NAME", help="With --bounds, whose prices count.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Say everything that is wrong with programs, without running them."""
+    if bounds or size or max_model_calls is not None or max_usd is not None:
+        from agentflow.cli.bounds import Maxima, bounds_files
+        from agentflow.cli.options import FlowOptions
+
+        flow = FlowOptions(model=model, tasks=tasks, app=app)
+        most = Maxima(max_model_calls, max_usd)
+        work = partial(bounds_files, files, flow, bind=bind or (), sizes=size or (), maxima=most, as_json=json)
+        sys.exit(run_async(work, as_json=json))
     from agentflow.cli.language import check_files, names_of
 
-    def work() -> int:
+    def check_all() -> int:
         names = None
         if app is not None:
             from agentflow.cli.application import load_flow
@@ -162,7 +187,7 @@ def check(
             names = load_flow(app).engine.names()
         return check_files(files, as_json=json, bindings=names_of(bind), tasks=tasks, names=names)
 
-    sys.exit(guarded(work, as_json=json))
+    sys.exit(guarded(check_all, as_json=json))
 
 
 @app.command("fmt")

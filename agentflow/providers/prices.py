@@ -129,7 +129,7 @@ class Prices:
                 pass  # The call only loads the data; whether it has this model does not matter.
             self._library = library
 
-    async def _loaded(self) -> None:
+    async def loaded(self) -> None:
         loop = asyncio.get_running_loop()
         async with self._loading.setdefault(loop, asyncio.Lock()):
             await asyncio.to_thread(self.load)
@@ -145,7 +145,7 @@ class Prices:
                 quote = price.quote(input_tokens)
             else:
                 if self._lookup and self._library is None and dialect not in _FREE:
-                    await self._loaded()
+                    await self.loaded()
                 quote = self._quote(dialect, name, input_tokens)
             if quote is None:
                 return None

@@ -39,15 +39,23 @@ def is_small(text: str) -> bool:
     return len(text) <= SMALL_TEXT and "defmacro" not in text
 
 
-async def beside_the_loop(text: str, work: Callable[[Allowance], T], limits: Limits, budget: Budget | None = None) -> T:
-    """The result of ``work``, which compiles or checks ``text``: on a thread, unless the text is small and has no macros.
+async def beside_the_loop(
+    text: str,
+    work: Callable[[Allowance], T],
+    limits: Limits,
+    budget: Budget | None = None,
+    *,
+    at_once: bool = True,
+) -> T:
+    """The result of ``work``, which compiles or checks ``text``: on a thread, unless the text is small and has no
+    macros, and may be worked on ``at_once``.
 
     Macros take their steps from ``budget``, that of the run; without one, before the run is opened, ``limits`` bound
     them, and its wall time the whole. On cancellation the thread is told to stop, and not waited for.
     """
     allowance = _Allowance(limits.steps if budget is None else budget.steps_left, limits.memory)
     try:
-        if is_small(text):
+        if at_once and is_small(text):
             return work(allowance)
         seconds = limits.wall_s if budget is None else None
         clock = asyncio.timeout(seconds)

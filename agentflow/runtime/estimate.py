@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
-from agentflow.core.messages import Usage
+from agentflow.core.messages import ModelProfile, Usage
 from agentflow.core.names import CompiledTask, Names
-from agentflow.core.ports import ModelRouter, Pricing, TemplatePort, ToolPort
+from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.handler.prompt_run import default_cap
 from agentflow.lang.allowance import Allowance
+from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, unbound_values
-from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
+from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.ir import Seq
 from agentflow.lang.program import analyse
 from agentflow.providers.decoding import MAX_TOOL_CALLS
+from agentflow.providers.table import Router
 
 _MODEL, _TOOL, _USD = "model", "tool", "usd"
 _DEEPEST = 6
@@ -73,10 +76,8 @@ class Bounds:
             "usd": both(self.usd),
             "calls": {name: both(bound) for name, bound in sorted(self.calls.items())},
             "sizes": sorted(self.sizes),
-            "unbounded": [
-                {"line": each.span.line, "column": each.span.column, "reason": each.reason} for each in self.unbounded
-            ],
-            "by_data": [{"line": each.line, "column": each.column} for each in self.by_data],
+            "unbounded": [{"span": each.span.to_dict(), "reason": each.reason} for each in self.unbounded],
+            "by_data": [each.to_dict() for each in self.by_data],
             "notes": list(self.notes),
         }
 
@@ -93,7 +94,7 @@ def _at(bound: Bound, sizes: Mapping[str, float]) -> float | None:
 class ProgramEstimator:
     """Works out the bounds of programs from what a flow has.
 
-    Parameters: ``templates`` and ``tools`` are what programs call, ``router`` and ``pricing`` what calls of models cost,
+    Parameters: ``templates`` and ``tools`` are what programs call, ``router`` knows the models and their prices,
     ``limits`` those of its runs; ``ranked`` says that a model sorts the files that are looked up.
     """
 
@@ -101,8 +102,7 @@ class ProgramEstimator:
         self,
         templates: TemplatePort,
         tools: ToolPort,
-        router: ModelRouter,
-        pricing: Pricing,
+        router: Router,
         limits: Limits,
         *,
         ranked: bool = False,
@@ -110,7 +110,6 @@ class ProgramEstimator:
         self._templates = templates
         self._tools = tools
         self._router = router
-        self._pricing = pricing
         self._limits = limits
         self._ranked = ranked
 
@@ -131,14 +130,17 @@ class ProgramEstimator:
         """
         granted = None if allow is None else frozenset(allow)
         known = {*(bindings or {}), *sources}
-        for _ in range(2):
-            analyzer, tree = analyse(
+
+        def analysed() -> tuple[Analyzer, Seq]:
+            return analyse(
                 program, names=names, limits=self._limits, allow=granted, env_names=known, allowance=allowance
             )
-            unbound = unbound_values(tree)
-            if not unbound:
-                break
+
+        analyzer, tree = analysed()
+        unbound = unbound_values(tree)
+        if unbound:
             known |= unbound
+            analyzer, tree = analysed()
         weights = _Weights(self, granted)
         named = known - (bindings or {}).keys()
         found = analyse_bounds(analyzer, tree, weights.of, bindings=bindings, sources=named)
@@ -146,31 +148,36 @@ class ProgramEstimator:
 
     def price(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> float | None:
         """The most dollars that the model calls of a task cost, None if that is not known, which is noted."""
-        names = [template.model, *template.fallbacks]
         most = 0.0
-        for name in names:
-            try:
-                adapter, model = self._router.resolve(name)
-            except ConfigurationError as error:
-                note(f"no price: {error.message}")
-                return None
-            profile = adapter.profile(model)
-            window = profile.context_window
-            free = self._pricing.cost_of(adapter, model, Usage(1_000_000, 1_000_000)) == 0
-            if free:
+        for name in (template.model, *template.fallbacks):
+            full, window, cost = self._route(name)
+            if cost(Usage(1_000_000, 1_000_000)) == 0:
                 continue
-            cap = template.max_output_tokens or default_cap(profile, template.settings, window or 0)
-            costs = [
-                self._pricing.cost_of(adapter, model, usage)
-                for usage in (Usage(window or 0, cap), Usage(window or 0, cap, cache_write_tokens=window or 0))
-            ]
+            profile = ModelProfile(provider="", model=full, dialect="", context_window=window)
+            cap = template.max_output_tokens or default_cap(profile, template.settings, 0)
+            tokens = window or 0
+            costs = [cost(Usage(tokens, cap)), cost(Usage(tokens, cap, cache_write_tokens=tokens))]
             known = [each for each in costs if each is not None]
             if window is None or len(known) < len(costs):
-                full = self._router.full_name(name) or "the model"
-                note(f"no price: the context window or the price of {full} is not known; prices= states the price")
+                note(
+                    f"no price: the context window or the price of {full} is not known"
+                    if full
+                    else "no price: no model is configured"
+                )
                 return None
             most = max(most, *known)
         return most * model_calls
+
+    def _route(self, name: str | None) -> tuple[str, int | None, Callable[[Usage], float | None]]:
+        """A model's whole name, its context window, and what a call costs; no key is needed."""
+        full = self._router.full_name(name)
+        if self._router.has_own_adapter:
+            adapter, model = self._router.resolve(name)
+            window = adapter.profile(model).context_window
+            return full or model, window, partial(self._router.prices.cost_of, adapter, model)
+        dialect, _, model = full.partition(":")
+        prices = self._router.prices
+        return full, prices.context_window(dialect, model), partial(prices.cost, dialect, model)
 
     @property
     def limits(self) -> Limits:
@@ -310,7 +317,7 @@ def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]
 
 
 def _bounds(found: Analysis, weights: _Weights) -> Bounds:
-    priced = not found.bound(_UNPRICED).terms
+    priced = found.bound(_UNPRICED) == ZERO
     calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith("any:")}
     return Bounds(
         model_calls=found.bound(_MODEL),

@@ -1,0 +1,141 @@
+"""``check --bounds``: the most that programs may do and cost, before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.cli.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.options import FlowOptions, open_flow
+from agentflow.core.errors import AgentflowError
+from agentflow.core.source import Source
+from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
+from agentflow.lib.terminal import clean
+from agentflow.runtime.estimate import Bounds, named_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Maxima:
+    """What a program may do at most to be accepted: ``model_calls``, and ``usd`` dollars. None: anything."""
+
+    model_calls: float | None = None
+    usd: float | None = None
+
+
+async def bounds_files(
+    paths: Sequence[str],
+    options: FlowOptions,
+    *,
+    bind: Sequence[str] = (),
+    sizes: Sequence[str] = (),
+    maxima: Maxima,
+    as_json: bool = False,
+) -> int:
+    """Print the bounds of programs. Returns exit code 3 if one is past a maximum, or cannot be said to be below it."""
+    known = parse_sizes(sizes)
+    bindings = parse_bindings([each for each in bind if "=" in each])
+    files: list[dict[str, Any]] = []
+    code = Exit.OK
+    async with open_flow(options) as flow:
+        for path in paths:
+            name, text = read_program(path)
+            source = Source(name, text)
+            found = await flow.bounds(source, bindings=bindings)
+            errors = past(found, source, known, maxima)
+            code = Exit.DIAGNOSTICS if errors else code
+            if as_json:
+                listed = [{"severity": "error", **each.to_dict()} for each in errors]
+                files.append({"file": name, "bounds": found.to_dict(known), "diagnostics": listed})
+                continue
+            write_out(clean(rendered(name, found, known)))
+            for error in errors:
+                write_out(clean(error.render()) + "\n")
+    if as_json:
+        write_json({"ok": code == Exit.OK, "files": files})
+    return code
+
+
+def parse_sizes(texts: Sequence[str]) -> dict[str, float]:
+    """``files=50`` as sizes. Raises UsageError."""
+    sizes: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"'{text}' is no size", hint="write --size NAME=NUMBER, for example --size files=50")
+        sizes[name] = int(number)
+    return sizes
+
+
+def past(found: Bounds, source: Source, sizes: Mapping[str, float], maxima: Maxima) -> list[AgentflowError]:
+    """Why a program is not below the maxima: errors, one for each of them."""
+    errors: list[AgentflowError] = []
+    given = named_sizes(sizes)
+    asked = (("model calls", found.model_calls, maxima.model_calls), ("dollars", found.usd, maxima.usd))
+    for what, bound, most in asked:
+        if most is None:
+            continue
+        missing = sorted(bound.sizes - given.keys())
+        if bound == UNBOUNDED:
+            first = found.unbounded[0] if found.unbounded else None
+            reason = first.reason if first is not None else "; ".join(found.notes)
+            errors.append(
+                AgentflowError(
+                    f"nothing bounds the {what} of this program: {reason}",
+                    code="bounds/unbounded",
+                    span=None if first is None else first.span,
+                    hint="bound it by a counter, or by the elements of a list that get fewer",
+                )
+            )
+        elif missing:
+            name = missing[0].removeprefix("len(").removesuffix(")")
+            errors.append(
+                AgentflowError(
+                    f"the {what} of {source.name} depend on {', '.join(missing)}: at most {bound}",
+                    code="bounds/size",
+                    hint=f"say how many there are: --size {name}=50",
+                )
+            )
+        else:
+            value = bound.at(given) or 0
+            if value > most:
+                errors.append(
+                    AgentflowError(
+                        f"{source.name} may take {_number(value)} {what} ({bound}), and {_number(most)} are allowed",
+                        code="bounds/over-budget",
+                    )
+                )
+    return errors
+
+
+def rendered(name: str, found: Bounds, sizes: Mapping[str, float]) -> str:
+    """The bounds as a table of text."""
+    given = named_sizes(sizes)
+    rows = [("model calls", _shown(found.model_calls, given)), ("tool calls", _shown(found.tool_calls, given))]
+    rows.append(("at once", _shown(found.width, given)))
+    money = found.usd
+    rows.append(("money", "not known" if money == UNBOUNDED else f"at most ${_shown(money, given)}"))
+    calls = [f"{key.partition(':')[2]} {_shown(bound, given)}" for key, bound in sorted(found.calls.items())]
+    rows.append(("may call", ", ".join(calls) or "nothing"))
+    for each in found.by_data:
+        rows.append(("by data", f"{each.line}:{each.column} data says what is called here"))
+    for each in found.unbounded:
+        rows.append(("no bound", f"{each.span.line}:{each.span.column} {each.reason}"))
+    rows += [("note", each) for each in found.notes]
+    return "".join([f"{name}\n", *[f"  {label:<12}{text}\n" for label, text in rows]])
+
+
+def _shown(bound: Bound, sizes: Mapping[str, float]) -> str:
+    """A bound, and its value where its sizes are known."""
+    if bound == UNBOUNDED or not bound.sizes:
+        return str(bound)
+    if bound.sizes <= sizes.keys():
+        return f"{bound} = {_number(bound.at(sizes) or 0)}"
+    return str(bound)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+__all__ = ["Maxima", "bounds_files"]

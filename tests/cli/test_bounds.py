@@ -1,0 +1,53 @@
+"""``agentflow check --bounds``: what it prints, and when it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentflow.cli.bounds import Maxima, bounds_files
+from agentflow.cli.common import Exit, UsageError
+from agentflow.cli.options import FlowOptions
+
+REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))\n'
+OFFLINE = FlowOptions(model="offline")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "review.sexp"
+    path.write_text(f"{REVIEW}(pmap (lambda (f) (review (f f))) files 4)", "utf-8")
+    return str(path)
+
+
+async def test_bounds_are_printed(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls, width, money and what is called stand in a table; sizes that are given are filled in."""
+    assert await bounds_files([program], OFFLINE, sizes=["files=50"], maxima=Maxima()) == Exit.OK
+    out = capsys.readouterr().out
+    assert (
+        "model calls len(files) = 50" in out and "at once     4" in out and "may call    review len(files) = 50" in out
+    )
+
+
+async def test_past_a_maximum_is_exit_code_3(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """More than is allowed, a size that is not given, and no bound at all are errors, each with its code."""
+    for sizes, code in ((["files=50"], "bounds/over-budget"), ([], "bounds/size")):
+        found = await bounds_files([program], OFFLINE, sizes=sizes, maxima=Maxima(model_calls=40), as_json=True)
+        assert found == Exit.DIAGNOSTICS
+        report = json.loads(capsys.readouterr().out)
+        assert [each["code"] for each in report["files"][0]["diagnostics"]] == [code]
+    assert await bounds_files([program], OFFLINE, sizes=["files=9"], maxima=Maxima(model_calls=40)) == Exit.OK
+    endless = Path(program).with_name("endless.sexp")
+    endless.write_text(f'{REVIEW}(while (review (f "a")) 1)', "utf-8")
+    capsys.readouterr()
+    assert await bounds_files([str(endless)], OFFLINE, maxima=Maxima(model_calls=40)) == Exit.DIAGNOSTICS
+    out = capsys.readouterr().out
+    assert "no bound    2:1" in out and "error[bounds/unbounded]" in out
+
+
+async def test_a_size_is_a_name_and_a_number(program: str) -> None:
+    """Anything else is an error of usage that says how one is written."""
+    with pytest.raises(UsageError, match="no size"):
+        await bounds_files([program], OFFLINE, sizes=["files"], maxima=Maxima())

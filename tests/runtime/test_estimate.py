@@ -1,0 +1,106 @@
+"""``flow.bounds``: what the tasks and tools of a flow make of a program's effects, in calls and money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, Limits
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.lang.bounds.polynomial import UNBOUNDED
+
+REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))'
+
+
+async def said(text: str, *, tools: Any = (), limits: Limits | None = None, **options: Any) -> Mapping[str, str]:
+    """The bounds of a text in a flow with these tools, as text."""
+    async with AgentFlow("offline", tools=tools, limits=limits) as flow:
+        found = await flow.bounds(text, **options)
+        return {name: str(getattr(found, name)) for name in ("model_calls", "tool_calls", "width", "usd")}
+
+
+def look(x: str) -> str:
+    """Look at something."""
+    return x
+
+
+async def test_a_task_without_tools_is_one_model_call_or_two() -> None:
+    """A text is asked for once; JSON is repaired once."""
+    assert (await said(f'{REVIEW} (review (f "a"))'))["model_calls"] == "1"
+    shaped = REVIEW.replace("(tools)", '(tools) (output_format (type json) (schema "string[]"))')
+    assert (await said(f'{shaped} (review (f "a"))'))["model_calls"] == "2"
+
+
+async def test_a_task_that_names_no_tools_is_loose_and_named() -> None:
+    """Offered every tool, a task may take all turns, each with as many tool calls as one answer may have."""
+    loose = REVIEW.replace(" (tools)", "")
+    assert (await said(f'{loose} (review (f "a"))'))["model_calls"] == "1"
+    bounds = await said(f'{loose} (review (f "a"))', tools=[look], limits=Limits(turns=5))
+    assert (bounds["model_calls"], bounds["tool_calls"]) == ("5", str(5 * 256).replace("1280", "1,280"))
+    async with AgentFlow("offline", tools=[look]) as flow:
+        found = await flow.bounds(f'{loose} (review (f "a"))')
+        assert "names no tools" in found.notes[0] and "review" in found.notes[0]
+
+
+async def test_a_registered_task_and_those_its_texts_call_count() -> None:
+    """``{{f(x)}}`` in a task's text is a call of another task."""
+    async with AgentFlow("offline") as flow:
+        await flow.define('(defatom topic (params (x string)) (instructions "Topic of {{x}}"))')
+        await flow.define('(defatom sum (params (x string)) (instructions "Sum up {{x}}, about {{topic(x)}}"))')
+        assert str((await flow.bounds("(map (lambda (x) (sum (x x))) xs)")).model_calls) == "2*len(xs)"
+
+
+async def test_sizes_are_filled_in_and_bindings_are_counted() -> None:
+    """Sizes have the names of bindings; a binding that is there is as long as it is."""
+    text = f"{REVIEW} (pmap (lambda (f) (review (f f))) files 8)"
+    async with AgentFlow("offline") as flow:
+        found = await flow.bounds(text)
+        assert found.at({"files": 50}) == {"model_calls": 50, "tool_calls": 0, "width": 8, "usd": 0}
+        assert found.at({})["model_calls"] is None
+        assert str((await flow.bounds(text, bindings={"files": ["a", "b", "c"]})).model_calls) == "3"
+        assert found.to_dict({"files": 2})["calls"]["task:review"] == {"bound": "len(files)", "at": 2}
+
+
+async def test_money_is_that_of_the_longest_call() -> None:
+    """A call costs at most the model's window and the longest answer, at the price of each; an unknown price is said."""
+    text = f'{REVIEW} (review (f "a"))'
+    async with AgentFlow("anthropic:claude-sonnet-4-5") as flow:
+        usd = (await flow.bounds(text)).usd.number
+        assert usd is not None and 0.3 < usd < 1.5
+        shorter = REVIEW.replace("(tools)", "(tools) (settings (max_tokens 10))")
+        less = (await flow.bounds(f'{shorter} (review (f "a"))')).usd.number
+        assert less is not None and less < usd
+    async with AgentFlow("openai-chat:mine", base_url="http://127.0.0.1:9/v1") as flow:
+        found = await flow.bounds(text)
+        assert found.usd == UNBOUNDED and "openai-chat:mine" in found.notes[0]
+
+
+async def test_what_has_no_bound_says_where() -> None:
+    """Solve, programs out of data, workflows and tasks that a model may split are reasons, with spans."""
+    for text, word in {
+        '(solve "do it")': "yet to write",
+        "(eval-program text)": "not known",
+        "(call-workflow other)": "workflow 'other'",
+        f'{REVIEW} (while (review (f "a")) 1)': "while",
+    }.items():
+        async with AgentFlow("offline") as flow:
+            found = await flow.bounds(text)
+            assert found.model_calls == UNBOUNDED
+            assert word in found.unbounded[0].reason and found.unbounded[0].span.line == 1
+
+
+async def test_a_text_that_does_not_compile_raises() -> None:
+    """Bounds are of programs that could run: a malformed text is an error with its span, as it is of ``run``."""
+    async with AgentFlow("offline") as flow:
+        with pytest.raises(SexpEvaluationError) as caught:
+            await flow.bounds("(if)")
+        assert caught.value.code == "form/arity"
+
+
+async def test_only_granted_names_count() -> None:
+    """With ``allow`` an operator out of data may be a granted name only."""
+    async with AgentFlow("offline", tools=[look]) as flow:
+        found = await flow.bounds("((first xs) (x 1))", bindings={"xs": ["look"]}, allow=["look"])
+        assert str(found.tool_calls) == "1"
