@@ -26,7 +26,10 @@ PROGRAM = "program"
 
 
 async def begin_run(service: Service, request: Request, key: Key) -> Response:
-    """``POST /runs``: begin a run of an ``export`` with ``bindings``, or of a ``program``. Gives it as it is, 201."""
+    """``POST /runs``: begin a run of an ``export`` with ``bindings``, or of a ``program``. Gives it as it is, 201.
+
+    ``message`` is the value of the parameter that takes what a chat client says.
+    """
     body = await read_body(request)
     run_id, program = text_field(body, "run_id"), text_field(body, "program")
     labels = _labels(dict_field(body, "labels"))
@@ -35,6 +38,9 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
         run = await _run_program(service, key, program, bindings, body.get("allow"), run_id, labels)
     else:
         offer = service.offer(body.get("export"), key, "export")
+        message = text_field(body, "message")
+        if message is not None:
+            bindings = {offer.message or "message": message, **bindings}
         run = await service.start(offer, bindings, key, run_id=run_id, labels=labels)
     root = request.scope.get("root_path", "")
     headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}

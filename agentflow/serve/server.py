@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, run_api
 from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
@@ -72,6 +73,7 @@ class FlowServer:
         )
         self._app = Starlette(
             routes=[
+                Route("/", self._page),
                 Route("/health", self._health),
                 Route("/ready", self._ready),
                 self._route("/v1/models", chat.list_models),
@@ -125,6 +127,21 @@ class FlowServer:
         except Exception as error:  # noqa: BLE001 - the answer says that the server failed, its log why
             _log.exception("%s %s failed", request.method, request.url.path)
             return error_response(error)
+
+    async def _page(self, request: Request) -> Response:
+        """``GET /``: the live page. It holds no data of a run; those it asks for with the key that is typed into it."""
+        try:
+            self._door.check_site(request)
+        except AgentflowError as error:
+            return error_response(error)
+        page, policy = live_html()
+        headers = {
+            "content-security-policy": f"{policy}; frame-ancestors 'none'",
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+            "cache-control": "no-cache",
+        }
+        return Response(page, 200, headers, "text/html")
 
     async def _health(self, request: Request) -> Response:
         """``GET /health``: the process is alive."""

@@ -8,6 +8,7 @@ by their hashes.
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import hashlib
 import html
@@ -29,7 +30,7 @@ MAX_WIRES = 500
 """Maximum number of model calls that can be copied as curl."""
 _SHARED = 24
 _APART = 10_000_000
-_SCRIPTS = ("text.js", "fold.js", "program.js", "timeline.js", "drawer.js", "compare.js", "view.js", "start.js")
+_SHARED_SCRIPTS = ("text.js", "fold.js", "program.js", "timeline.js", "drawer.js", "compare.js", "view.js")
 _LEFT_OUT = frozenset({"v", "run_id"})
 _DELTAS = frozenset({"text_delta", "thinking_delta", "tool_arguments_delta", "partial_output", "tool_progress"})
 
@@ -58,18 +59,27 @@ def report_html(
     data["pairs"] = _pairs(runs[1], runs[0]) if other is not None else []
     data["texts"] = packed.texts
     body = gzip.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 6, mtime=0)
-    script = "\n".join(_asset(name) for name in _SCRIPTS)
-    style = _asset("report.css")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-    )
+    embedded = f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
+    return _page(title, "start.js", ("report.css",), embedded)[0]
+
+
+@functools.cache
+def live_html() -> tuple[str, str]:
+    """The page that shows runs while they run, and its content security policy: it may ask the server it came from."""
+    return _page("agentflow", "live.js", ("report.css", "live.css"), "", "; connect-src 'self'")
+
+
+def _page(title: str, start: str, styles: tuple[str, ...], body: str, more: str = "") -> tuple[str, str]:
+    """An HTML file whose script ends with ``start``, and its policy: nothing runs but that, and nobody is asked but by ``more``."""
+    script = "\n".join(_asset(name) for name in (*_SHARED_SCRIPTS, start))
+    style = "\n".join(_asset(name) for name in styles)
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{more}"
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>{html.escape(title[:200])}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
-        f"<script>{script}</script>\n</body>\n</html>\n"
-    )
+        f"{body}<script>{script}</script>\n</body>\n</html>\n"
+    ), policy
 
 
 def _pairs(earlier: list[Record], later: list[Record]) -> list[tuple[str, int | None, int | None]]:

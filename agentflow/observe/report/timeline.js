@@ -27,7 +27,7 @@ class Timeline {
         element("button", { type: "button", class: "icon", title: "zoom out (-)", onclick: () => this.scale(0.5) }, "−"),
         element("button", { type: "button", class: "icon", title: "zoom in (+)", onclick: () => this.scale(2) }, "+")),
       element("div", { class: "chart" }, this.grid, this.list, this.empty), this.legend);
-    addEventListener("resize", () => this.redraw());
+    addEventListener("resize", () => this.redraw(), { signal: view.left.signal });
   }
 
   whole() { return this.run.end - this.run.begin || 1e-6; }

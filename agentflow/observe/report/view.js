@@ -2,19 +2,24 @@
 "use strict";
 
 class View {
-  constructor(run, other = null, wires = {}, pairs = []) {
+  constructor(run, other = null, wires = {}, pairs = [], place = document.body) {
+    this.left = new AbortController();
+    const { signal } = this.left;
     this.run = run; this.other = other; this.wires = wires; this.pairs = pairs; this.chosen = null;
     this.program = new ProgramPane(this);
     this.timeline = new Timeline(this);
     this.drawer = new Drawer(this);
     this.head = element("header");
     this.main = element("main", {}, this.program.box, this.timeline.box, this.drawer.box);
-    document.body.replaceChildren(this.head, this.main);
-    document.addEventListener("keydown", (event) => this.key(event));
-    addEventListener("beforeprint", () => this.print(true));
-    addEventListener("afterprint", () => this.print(false));
+    place.replaceChildren(this.head, this.main);
+    document.addEventListener("keydown", (event) => this.key(event), { signal });
+    addEventListener("beforeprint", () => this.print(true), { signal });
+    addEventListener("afterprint", () => this.print(false), { signal });
     this.update();
   }
+
+  // Another run is shown from now on.
+  leave() { this.left.abort(); }
 
   // Show what the run holds now, after events were applied to it.
   update() {
