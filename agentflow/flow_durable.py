@@ -12,7 +12,7 @@ from agentflow.arguments import loaded
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.event_log import LogBounds
 from agentflow.core.host_code import executing_call
-from agentflow.core.journal import OnInflight
+from agentflow.core.journal import OnInflight, SessionInfo
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.reuse import seconds_of
@@ -209,6 +209,10 @@ class DurableMethods:
         ``config/session`` for what is no name.
         """
         return self._durable_runs().sessions.session(name, wait_s)
+
+    async def sessions(self, limit: int = 100) -> list[SessionInfo]:
+        """The conversations that last, the last changed first. Raises as :meth:`start`."""
+        return await self._durable_runs().sessions.list(limit)
 
     async def delete_session(self, name: str, *, wait_s: float = 0.0) -> bool:
         """Delete a conversation that lasts, with all that was said in it. False if there is none of this name.

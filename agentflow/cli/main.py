@@ -31,6 +31,7 @@ from agentflow.cli.options import (
     takes_options,
 )
 from agentflow.cli.runs import runs
+from agentflow.cli.sessions import sessions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -50,6 +51,7 @@ app = typer.Typer(
 
 app.add_typer(memory, name="memory")
 app.add_typer(runs, name="runs")
+app.add_typer(sessions, name="sessions")
 
 
 def _show_version(requested: bool) -> None:

@@ -155,6 +155,20 @@ class StoredSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """A conversation that lasts: how many exchanges it has, and the run that holds it and has not ended.
+
+    ``created`` and ``updated`` are unix seconds.
+    """
+
+    name: str
+    exchanges: int
+    created: float
+    updated: float
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChanges:
     """What a stored conversation becomes: ``turns`` are added, after all others are dropped if ``reset``.
 
@@ -186,6 +200,7 @@ __all__ = [
     "RunRow",
     "RunStatus",
     "SessionChanges",
+    "SessionInfo",
     "StoredResult",
     "StoredSession",
     "effect_key",

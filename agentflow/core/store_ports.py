@@ -22,6 +22,7 @@ from agentflow.core.journal import (
     RunRow,
     RunStatus,
     SessionChanges,
+    SessionInfo,
     StoredResult,
     StoredSession,
 )
@@ -38,6 +39,10 @@ class SessionStore(Protocol):
 
     async def runs(self, name: str) -> tuple[str | None, str | None]:
         """The run that holds a conversation, and the one that ended with it last."""
+        ...
+
+    async def list(self, limit: int) -> list[SessionInfo]:
+        """Conversations, the last changed first."""
         ...
 
     async def opening(self, run: str) -> list[Any]:

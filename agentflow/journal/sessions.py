@@ -7,7 +7,7 @@ import sqlite3
 import time
 from typing import Any, NamedTuple
 
-from agentflow.core.journal import SessionChanges, StoredSession, session_held
+from agentflow.core.journal import SessionChanges, SessionInfo, StoredSession, session_held
 from agentflow.journal import openings
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import Blobs, checksum, corrupt, dump, keep_blobs, load
@@ -44,6 +44,14 @@ class SqliteSessions:
             return row.holder, row.last
 
         return await self._writer.do(work)
+
+    async def list(self, limit: int) -> list[SessionInfo]:
+        text = "select name, turns, created, updated, holder from af_session order by updated desc, name limit ?"
+        rows = await self._writer.do(lambda db: db.execute(text, (limit,)).fetchall())
+        return [
+            SessionInfo(name=name, exchanges=turns, created=created, updated=updated, run_id=holder)
+            for name, turns, created, updated, holder in rows
+        ]
 
     async def opening(self, run: str) -> list[Any]:
         return await self._writer.do(lambda db: openings.read(db, run))

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError, JournalError, SessionBusy
-from agentflow.core.journal import RunRow, SessionChanges, session_held
+from agentflow.core.journal import RunRow, SessionChanges, SessionInfo, session_held
 from agentflow.core.session import Session
 from agentflow.core.store_ports import SessionStore
 from agentflow.lib.redact import Redactor
@@ -71,6 +71,10 @@ class Conversations:
             "exchanges": len(changes.turns),
             "state": changes.state,
         }, changes.turns
+
+    async def list(self, limit: int) -> list[SessionInfo]:
+        """The sessions that last, the last changed first. Raises JournalError."""
+        return await self.store.list(limit)
 
     async def remove(self, name: str, wait_s: float) -> bool:
         """Delete the session called ``name``; false if there is none. Raises SessionBusy while somebody has it."""

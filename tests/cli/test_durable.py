@@ -148,4 +148,8 @@ def test_a_conversation_goes_on_from_the_command_line(tmp_path: Path) -> None:
     database = tmp_path / "state" / "agentflow" / "runs.db"
     with sqlite3.connect(database) as db:
         assert dict(db.execute("select name, turns from af_session")) == {"ada": 2, "eve": 1}
+    status, out, err = ended(agentflow(tmp_path, "sessions", "delete", "eve", "bob"))
+    assert (status, out) == (1, "deleted eve\n") and "'bob'" in err
+    status, out, err = ended(agentflow(tmp_path, "sessions", "--json"))
+    assert status == 0 and [(each["name"], each["exchanges"]) for each in json.loads(out)] == [("ada", 2)], err
     db.close()

@@ -332,6 +332,25 @@ async def test_a_run_that_waits_keeps_its_session(talk: Talk) -> None:
         assert await said(flow) == ["one", "two", "three"]
 
 
+async def test_conversations_are_listed(flow: Flow) -> None:
+    """Each by its name, with the number of its exchanges and the run that has it; the last changed first."""
+    ask = '(defatom chat (params (text string)) (instructions "{{text}}")) (chat (text "one")) (chat (text (ask-human "?")))'
+    async with flow() as opened:
+        assert await opened.sessions() == []
+        for name in ("ada", "eve"):
+            async with opened.session(name) as session:
+                await opened.run('(defatom chat (instructions "hello")) (chat)', session=session)
+        async with opened.session("ada") as session:
+            handle = await opened.start(ask, run_id="r", session=session)
+            assert await handle.wait() == "waiting"
+        listed = await opened.sessions()
+        assert [(each.name, each.exchanges, each.run_id) for each in listed] == [("ada", 1, "r"), ("eve", 1, None)]
+        assert listed[0].created <= listed[1].updated <= listed[0].updated
+        await opened.send("r", handle.waiting[0].key, "two")
+        await handle.result()
+        assert [(each.name, each.exchanges, each.run_id) for each in await opened.sessions(1)] == [("ada", 3, None)]
+
+
 async def test_a_conversation_is_deleted(flow: Flow) -> None:
     """Deleted, a conversation begins anew; nobody deletes one that is in use, or that a run holds."""
     chat = '(defatom chat (params (text string)) (instructions "{{text}}")) (value-of (chat (text "hello")))'
