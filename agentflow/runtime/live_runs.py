@@ -27,7 +27,7 @@ from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal
-from agentflow.runtime.python_program import PythonProgram, find_target, reference_in
+from agentflow.runtime.python_program import PythonProgram, find_target, has_changed, reference_in
 from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.resting import Resting
 from agentflow.runtime.run import Approver
@@ -254,6 +254,13 @@ class LiveRuns:
         ) as (run, call):
             records.live = run
             call.definitions = records.overrides
+            if has_changed(row.program, program.source):
+                call.warn(
+                    "durable/changed",
+                    f"the file of {program.source.name} is not what it was when the run began: what is recorded is not done"
+                    " again, the rest is done as the file is now",
+                    reference=reference_in(row.program),
+                )
             value = await self._engine.carry_out(program, work.bindings, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return RunEnd(

@@ -54,13 +54,24 @@ def identity(text: str) -> str:
 
 def reference_in(text: str) -> str | None:
     """The function that a stored program is; None for a program's text."""
+    data = _stored(text)
+    return None if data is None else data["python"]
+
+
+def has_changed(text: str, source: Source) -> bool:
+    """Whether ``text`` was stored for a function whose file was another then than it is for ``source``."""
+    before, now = _stored(text), _stored(source.text)
+    return before is not None and now is not None and before["digest"] != now["digest"]
+
+
+def _stored(text: str) -> dict[str, str] | None:
     if not text.startswith("{"):
         return None
     try:
         data: Any = json.loads(text)
     except ValueError:
         return None
-    return data["python"] if data.keys() == _KEYS else None
+    return data if data.keys() == _KEYS else None
 
 
 def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTarget:

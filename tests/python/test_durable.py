@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.errors import ConfigurationError, JournalError, SexpEvaluationError
+from agentflow.events import Warning
 
 CHILD = '''
 import asyncio, os, signal, sys
@@ -136,6 +138,11 @@ def receipt(number: int) -> Receipt:
     return Receipt(number=number)
 
 
+def give(number: int) -> int:
+    """A step that gives what it is given."""
+    return number
+
+
 async def failing() -> int:
     """A step that fails."""
     raise KeyError("mine")
@@ -202,6 +209,31 @@ async def test_a_changed_workflow_goes_on_as_far_as_it_asks_for_the_same(tmp_pat
         with pytest.raises(JournalError) as mismatch:
             await (await flow.resume("r-2")).result()
         assert mismatch.value.code == "durable/mismatch" and "0/0.0" in mismatch.value.message
+
+
+async def test_a_changed_file_is_warned_of(tmp_path: Path) -> None:
+    """A run that goes on in a workflow whose file was edited says so by an event, and one whose file is the same does not."""
+    text = 'async def work() -> int:\n    "Work."\n    return await step(give, 1) + await step({second})\n'
+    module = tmp_path / "edited.py"
+
+    async def go_on(second: str) -> tuple[Any, list[str]]:
+        module.write_text(text.replace("{second}", second))
+        linecache.checkcache(str(module))  # which another process had not read
+        async with flow_of(tmp_path) as flow:
+            space: dict[str, Any] = {"step": flow.step, "give": give, "failing": failing, "__name__": "edited"}
+            exec(compile(module.read_text(), str(module), "exec"), space)
+            work = flow.workflow(space["work"])
+            codes: list[str] = []
+            flow.subscribe(lambda event: codes.append(event.code) if isinstance(event, Warning) else None)
+            handle = await (flow.resume("r-1") if await flow.find_run("r-1") else flow.start(work(), run_id="r-1"))
+            try:
+                return (await handle.result()).value, codes
+            except SexpEvaluationError as error:
+                return error.code, codes
+
+    assert await go_on("failing") == ("host/raised", [])
+    assert await go_on("failing") == ("host/raised", [])
+    assert await go_on("give, 2") == (3, ["durable/changed"])
 
 
 async def test_what_cannot_be_durable_says_so(tmp_path: Path) -> None:
