@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
+from agentflow.core.models import MappingModel
 from agentflow.core.shared_list import SharedList
 
 WIDTH = 100
@@ -24,13 +25,14 @@ def _lines(value: object, text: str, indent: int, show: Callable[[object], str])
     """The lines of a value whose ``text`` on one line begins in column ``indent``; the first is not indented."""
     if len(text) + indent <= WIDTH or indent > _MAX_INDENT:
         return [text]
-    if isinstance(value, dict):
-        lines = [line for each in _entries(cast("dict[Any, Any]", value), indent + 1, show) for line in each]
+    if isinstance(value, dict | MappingModel):
+        entries = dict(cast("Mapping[Any, Any]", value))
+        lines = [line for each in _entries(entries, indent + 1, show) for line in each]
         return _enclosed("{", lines, "}", indent)
     if isinstance(value, list | tuple | SharedList):
         items = list(cast("list[Any]", value))
         texts = [show(item) for item in items]
-        if any(isinstance(item, list | tuple | dict | SharedList) for item in items):
+        if any(isinstance(item, list | tuple | dict | MappingModel | SharedList) for item in items):
             pairs = zip(items, texts, strict=True)
             lines = [line for item, each in pairs for line in _lines(item, each, indent + 1, show)]
         else:

@@ -2,7 +2,8 @@
 
 Data reads back equal: ``read(print_value(x)) == x``. Floats print with the digits they need, infinities and NaN as
 ``+inf.0``, ``-inf.0`` and ``+nan.0``; a symbol whose name is not valid as a symbol prints as the string it equals. A
-closure prints as its source; any other value prints as ``#<kind name>``, which cannot be read.
+model (a match of the memory) prints as the dict of its fields, a closure as its source; any other value prints as
+``#<kind name>``, which cannot be read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded
+from agentflow.core.models import MappingModel
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
@@ -33,6 +35,7 @@ _RESERVED = frozenset({"true", "false", "nil", "none", ".", "+inf.0", "-inf.0", 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _QUOTES = {"quote": "'", "quasiquote": "`", "unquote": ",", "unquote-splicing": ",@"}
 _NUMBERS = frozenset((int, float))
+_ATOMS = frozenset((str, int, float, bool, type(None), Symbol))
 _RUN = 256
 """Elements that are looked at together: numbers are written without a look at each."""
 
@@ -160,6 +163,8 @@ _SPACE = _Text(" ")
 
 
 def _open(value: Any) -> tuple[str, Iterator[Any], str] | None:
+    if type(value) in _ATOMS:
+        return None
     if isinstance(value, list | tuple | SharedList):
         elements = value.plain() if isinstance(value, SharedList) else cast("list[Any]", value)
         if len(elements) == 2 and isinstance(elements[0], Symbol):
@@ -169,6 +174,8 @@ def _open(value: Any) -> tuple[str, Iterator[Any], str] | None:
         return "(", _spaced(elements), ")"
     if is_dict(value):
         return "{", _entries(value), "}"
+    if isinstance(value, MappingModel):
+        return "{", _entries(dict(value)), "}"
     return None
 
 

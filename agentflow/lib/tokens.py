@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import compress, repeat
+from operator import is_
 
 from Stemmer import Stemmer  # pyright: ignore[reportUnknownVariableType] - a C extension, without types
 
@@ -136,13 +138,16 @@ _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
 """Blanks for all that is no part of a word in ASCII. What lies beyond is looked at when its word is."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+_PART_OR_END = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|\n")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _MAX_WORD = 120
 _MAX_TERM = 40
+_TIMES = tuple(min(times, 16).bit_length() for times in range(17))
+"""How often a word counts that stands so often: once more for each doubling."""
 
 
 class _Stems(dict[str, str]):
-    """The term of each part of a word; empty for a part that is not worth one."""
+    """The term of each part of a word; empty for a part that is not worth one. A line break stays what it is."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -152,13 +157,16 @@ class _Stems(dict[str, str]):
         if len(self) >= self._size:
             self.clear()
         folded = part.lower()
-        term = (self._stem(folded) if folded.isascii() else folded) if _worth_keeping(folded) else ""
+        if _worth_keeping(folded):
+            term = self._stem(folded) if folded.isascii() else folded
+        else:
+            term = part if part == "\n" else ""
         self[part] = term
         return term
 
 
 class _Terms(dict[bytes, str]):
-    """The terms of each word (in UTF-8), joined by blanks."""
+    """The terms of each word (in UTF-8), each followed by a blank."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -168,10 +176,25 @@ class _Terms(dict[bytes, str]):
         if len(self) >= self._size:
             self.clear()
         word = data.decode("utf-8", "surrogatepass")
-        joined = self._of(word) if word.isascii() else " ".join(map(self._of, _WORD.findall(word)))
+        joined = "".join(f"{self._of(each)} " for each in _WORD.findall(word))
         if len(data) <= _MAX_WORD:
             self[data] = joined
         return joined
+
+    def learn(self, words: Iterable[bytes]) -> None:
+        """Look at most of ``words``, which are new, all at once: two thirds of what one by one costs."""
+        plain = [word for word in words if word.isascii() and len(word) <= _MAX_WORD and not word.endswith(b"_")]
+        if len(self) + len(plain) > self._size:
+            self.clear()
+        lines = b"\n".join(plain)
+        parts = _PART_OR_END.findall(lines.decode())
+        terms = " ".join(map(self._stems.__getitem__, parts)).split(" \n ")
+        wholes = lines.replace(b"_", b"").lower().decode().split("\n")
+        joined = [
+            f"{of_parts} {whole} " if " " in of_parts and len(whole) <= _MAX_TERM else of_parts and f"{of_parts} "
+            for of_parts, whole in zip(terms, wholes, strict=True)
+        ]
+        self.update(zip(plain, joined, strict=False))  # no words are one empty line
 
     def _of(self, word: str) -> str:
         if len(word) > _MAX_WORD:
@@ -215,13 +238,16 @@ class Tokeniser:
                 counts[term] += times
         return counts
 
-    def joined_terms(self, text: str, most: int) -> str:
-        """The terms of ``text`` joined by blanks, those of one word together and ``most`` times at most.
-
-        Costs a fraction of :meth:`bag` for a long text.
-        """
-        words = Counter(_words(text))
-        return repeated(zip(map(self._terms.__getitem__, words), words.values(), strict=True), most)
+    def joined_terms(self, text: str) -> str:
+        """The terms of ``text``, as :func:`repeated` joins them. Costs a fraction of :meth:`bag` for a long text."""
+        counts = Counter(_words(text))
+        terms = list(map(self._terms.get, counts))
+        if None not in terms:
+            return repeated(zip(terms, counts.values(), strict=True))
+        new = list(compress(counts, map(is_, terms, repeat(None))))
+        self._terms.learn(new)
+        added = zip(map(self._terms.__getitem__, new), map(counts.__getitem__, new), strict=True)
+        return repeated(zip(terms, counts.values(), strict=True)) + repeated(added)
 
     def query_terms(self, text: str) -> list[str]:
         """The distinct terms of a question, in order, without stop words (unless there is nothing else)."""
@@ -234,10 +260,10 @@ def _words(text: str) -> list[bytes]:
     return text.encode("utf-8", "surrogatepass").translate(_SPLITTING).split()
 
 
-def repeated(counted: Iterable[tuple[str, int]], most: int) -> str:
-    """Texts joined by blanks, each as often as is said with it, ``most`` times at most."""
-    return " ".join(
-        [text if times == 1 else (text + " ") * (times if times < most else most) for text, times in counted]
+def repeated(counted: Iterable[tuple[str | None, int]]) -> str:
+    """Texts that end in a blank, in any order, without None: once for a count of 1, once more for each doubling up to 16."""
+    return "".join(
+        [text if times == 1 else text * _TIMES[times if times < 16 else 16] for text, times in counted if text]
     )
 
 

@@ -12,6 +12,7 @@ from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
 from agentflow.lib.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
+from agentflow.memory.matches import SHOWN_SYMBOLS
 from agentflow.memory.rows import Known, NewFile, PastCommit
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Store
@@ -25,9 +26,15 @@ _STAMP = slice(1, 4)
 """The fields of :class:`Known` that are those of :class:`Stamp`."""
 _SHOWN_SKIPS = 10_000
 _HALF_LIFE_COMMITS = 150.0
-_SYMBOLS_KEPT = 60
-_MAX_REPEATS = 16
-"""Repetitions of a word are cut before they are stored: the twentieth says little."""
+
+
+def busy(database: object = None) -> DataError:
+    """The error of an update that another process is in the way of; ``database`` is the file, where it is known."""
+    return DataError(
+        f"another process is writing the index{f' at {database}' if database else ''}",
+        code="memory/busy",
+        hint="try again, or name another cache directory",
+    )
 
 
 class BuildStopped(Exception):
@@ -100,7 +107,16 @@ class Builder:
         self._open_root = open_root
 
     def update(self, root: str) -> UpdateReport:
-        """Update the index for everything below ``root``."""
+        """Update the index for everything below ``root``. Raises DataError (``memory/busy``) while another process does."""
+        if self._store.written_elsewhere():
+            raise busy()
+        try:
+            return self._update(root)
+        except BuildStopped:
+            self._store.release()
+            raise
+
+    def _update(self, root: str) -> UpdateReport:
         began = time.perf_counter()
         tally = _Tally()
         note = ""
@@ -120,6 +136,7 @@ class Builder:
                     self._store.rename(root_id, old, new)
                 first = not self._store.is_built(root)
                 if first:
+                    self._store.claim()
                     self._store.begin_bulk()
             seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally, accepted)
             with self._store.transaction():
@@ -131,8 +148,10 @@ class Builder:
                 commits = self._remember(history, root_id)
         if first:
             self._store.end_bulk(self._check)
-            with self._store.transaction():
+        with self._store.transaction():
+            if first:
                 self._store.set_built(root_id)
+            self._store.release()
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
 
     def _accepted(self, root: int) -> bool:
@@ -168,6 +187,8 @@ class Builder:
                     seen.add(path)
                     self._bring_up(reader, root, path, indexed.get(path), tally, accepted)
                     path = next(listed, None)
+                if path is not None:
+                    self._store.claim()
         return seen
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
@@ -275,17 +296,14 @@ class Builder:
             digest=digest,
             language=kind,
             lines=text.count("\n") + (not text.endswith("\n")),
-            symbols=[" ".join(name.split()) for name in names[:_SYMBOLS_KEPT]],
+            symbols=[" ".join(name.split()) for name in names[:SHOWN_SYMBOLS]],
             seen_ns=read_ns,
             terms={
-                "body": self._terms(text),
-                "path": self._terms(path),
-                "symbols": self._terms(" ".join(names)),
+                "body": self._tokeniser.joined_terms(text),
+                "path": self._tokeniser.joined_terms(path),
+                "symbols": self._tokeniser.joined_terms(" ".join(names)),
             },
         )
-
-    def _terms(self, text: str) -> str:
-        return self._tokeniser.joined_terms(text, _MAX_REPEATS)
 
     def _new_history(self, repository: GitRepository | None, root: int, tally: _Tally) -> _History:
         """The commits that the index does not have yet; all of them where those it has are no part of the history."""
@@ -351,7 +369,7 @@ class _History:
 
 
 def _joined(bag: Counter[str]) -> str:
-    return repeated(bag.items(), _MAX_REPEATS)
+    return repeated((f"{term} ", times) for term, times in bag.items())
 
 
 def _untouched(entry: Known, stamp: Stamp) -> bool:

@@ -42,8 +42,9 @@ _log = logging.getLogger(__name__)
 
 _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
-_BUSY_TRIES = 3
-"""How often a question waits for another process to store the first files of an index."""
+_FIRST_FILES_S = 1.0
+"""How long a question waits for another process to store the first files of an index."""
+_TRY_AGAIN_S = 0.1
 _EMBEDDED_BY_A_QUESTION = 200
 """A question has vectors made for so many changed files at most; indexing makes all."""
 _LOOK_SHARE = 10
@@ -94,7 +95,7 @@ class FileMemory:
         self._tokeniser = Tokeniser(20_000)
         self._sentences = LexicalSentenceRanker()
         self._next_look: dict[str, float] = {}
-        self._built_elsewhere: set[str] = set()
+        self._written_elsewhere: set[str] = set()
         self._tops: dict[str, None] = {}
         self._history: dict[str, bool] = {}
         self._stated: dict[str, str] = {}
@@ -160,8 +161,8 @@ class FileMemory:
 
         ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
         has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root
-        cannot be read or the re-ranker failed; the order is then the one without it. ``skipped`` lists what is not
-        indexed, or not yet. What a source or ranker raises is a warning. Both are called within ``call``. With
+        cannot be read. ``skipped`` lists what is not indexed, or not yet. What a source or ranker raises is a warning,
+        and the order the one without it. Both are called within ``call``. With
         ``fresh_context`` disabled nothing is looked up. Raises only cancellation and LimitExceeded.
         """
         if question.fresh_context == "disabled":
@@ -173,16 +174,13 @@ class FileMemory:
         except AgentflowError as error:
             return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
         ranked, left_out = await self._with_sources(question, ranked, call)
-        problem: str | None = None
         if self.ranker is not None and ranked:
-            ranked, problem = await self._reranked(self.ranker, question, ranked, call)
+            ranked = await self._reranked(self.ranker, question, ranked, call)
         matches = await self._of_kinds(question, ranked, terms)
         skipped = [{"path": path, "reason": reason} for path, reason in [*partial, *left_out]]
         for root, path, reason in await self.index.skipped(_SHOWN_SKIPS):
             skipped.append({"path": os.path.join(root, path), "reason": reason})
-        return AssociativeMatchResult(
-            context_summary=summary(question.text, matches), matches=matches, error=problem, skipped=skipped
-        )
+        return AssociativeMatchResult(context_summary=summary(question.text, matches), matches=matches, skipped=skipped)
 
     async def search(self, query: str, k: int = 20, *, kinds: Sequence[MatchKind] = ("file",)) -> list[MatchItem]:
         """The best ``k`` matches for ``query``, not re-ranked. Raises AgentflowError if a root is unreadable."""
@@ -244,9 +242,10 @@ class FileMemory:
         await self.aclose()
 
     async def _refresh(self, call: CallContext | None) -> list[tuple[str, str]]:
-        """Bring the roots up to date whose time it is. Gives ``(root, reason)`` of those that are not indexed as a whole.
+        """Bring the roots up to date whose time it is. Gives ``(root, reason)`` of those whose index is behind.
 
-        A question that comes while a first build is under way is answered from the files that it has stored.
+        A question that comes while a first build is under way, or while another process indexes, is answered from what
+        is stored.
         """
         now = time.monotonic()
         stale = [root for root in self._roots if now >= self._next_look.get(root, 0.0)]
@@ -256,11 +255,9 @@ class FileMemory:
             if root in stale and not await self._is_building(root):
                 report = await self._look(root)
                 changed = report.changed or changed
-                (self._built_elsewhere.add if report.busy else self._built_elsewhere.discard)(root)
-            if await self._is_partial(root):
-                reason = (
-                    f"it is being indexed: {await self.index.count():,} files so far, and the others are not found yet"
-                )
+                (self._written_elsewhere.add if report.busy else self._written_elsewhere.discard)(root)
+            reason = await self._behind(root)
+            if reason is not None:
                 partial.append((root, reason))
                 self._warn(call, "memory/building", f"{root}: {reason}")
         if changed or (stale and not self._metadata):
@@ -270,10 +267,14 @@ class FileMemory:
     async def _is_building(self, root: str) -> bool:
         return self.index.building and await self.index.is_partial(root)
 
-    async def _is_partial(self, root: str) -> bool:
-        """Whether a first build of ``root`` is under way, here or in another process that keeps this one from writing."""
-        elsewhere = root in self._built_elsewhere and not await self.index.is_built(root)
-        return elsewhere or await self._is_building(root)
+    async def _behind(self, root: str) -> str | None:
+        """Why the index of ``root`` is not what is on disk: it is being built, or another process keeps this one out."""
+        elsewhere = root in self._written_elsewhere
+        if elsewhere and await self.index.is_built(root):
+            return "another process is bringing its index up to date, and the answer is from what the index holds now"
+        if elsewhere or await self._is_building(root):
+            return f"it is being indexed: {await self.index.count():,} files so far, and the others are not found yet"
+        return None
 
     def _say_notices(self, call: CallContext | None) -> None:
         """Warn of what happened to the index's file, once each."""
@@ -297,18 +298,18 @@ class FileMemory:
 
     async def _updated(self, root: str) -> UpdateReport:
         began = time.monotonic()
-        tried = 0
         while True:
-            tried += 1
             try:
                 return await self.index.update(root, history=self._history.get(root))
             except DataError as error:
                 if error.code != "memory/busy":
                     raise
                 # another process is bringing it up to date, and what the index holds is good
-                if tried == _BUSY_TRIES or await self.index.count():
-                    top, waited = await asyncio.to_thread(absolute_root, root), time.monotonic() - began
+                waited = time.monotonic() - began
+                if waited >= _FIRST_FILES_S or await self.index.count():
+                    top = await asyncio.to_thread(absolute_root, root)
                     return UpdateReport(top, note=error.message, busy=True, duration_s=waited)
+                await asyncio.sleep(_TRY_AGAIN_S)
 
     async def _describe(self) -> None:
         self._metadata = await self.index.descriptions()
@@ -380,7 +381,7 @@ class FileMemory:
 
     async def _reranked(
         self, ranker: Ranker, question: ContextGenerationInput, ranked: list[Ranked], call: CallContext | None
-    ) -> tuple[list[Ranked], str | None]:
+    ) -> list[Ranked]:
         by_path = {os.path.join(item.file.root, item.file.path): item for item in ranked[: self._candidates]}
         described = await self.describe(list(by_path), question.matching_strategy)
         try:
@@ -389,15 +390,14 @@ class FileMemory:
         except LimitExceeded:
             raise
         except Exception as error:  # noqa: BLE001 - a ranker is the host's, and orders an answer that stands without it
-            problem = _said(error)
-            self._warn(call, "memory/rerank", f"the order is the one without the ranker: {problem}")
-            return ranked, problem
+            self._warn(call, "memory/rerank", f"the order is the one without the ranker: {_said(error)}")
+            return ranked
         best: list[Ranked] = []
         for path, score in order:
             item = by_path.pop(path, None)
             if item is not None:
                 best.append(replace(item, score=min(1.0, max(0.0, score)), signals={**item.signals, "model": score}))
-        return best or ranked, None
+        return best or ranked
 
     async def _matches(self, ranked: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
         texts = await self.index.texts((item.file.root, item.file.path) for item in ranked)

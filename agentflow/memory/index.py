@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 from agentflow.core.errors import AgentflowError, DataError
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.tokens import Tokeniser
-from agentflow.memory.builder import Builder, BuildStopped, UpdateReport
+from agentflow.memory.builder import Builder, BuildStopped, UpdateReport, busy
 from agentflow.memory.finds import FoundCommit, found_commits
 from agentflow.memory.matches import describe_file
 from agentflow.memory.ranking import Ranked, RankWeights, rank
@@ -347,11 +347,7 @@ class FileIndex:
 
     def _failure(self, error: sqlite3.Error | OSError) -> DataError:
         if _code_of(error) in _BUSY:
-            return DataError(
-                f"another process is writing the index at {self._database}",
-                code="memory/busy",
-                hint="try again, or name another cache directory",
-            )
+            return busy(self._database)
         return DataError(
             f"the index at {self._database or 'hand'} failed: {error}",
             code="memory/database",

@@ -15,7 +15,7 @@ from agentflow.memory.window import best_window, lines_of, matched_terms
 BACKGROUND_WEIGHT = 0.25
 """Weight of the background (inputs, inherited context, earlier outputs) beside the question itself."""
 _BACKGROUND_CHARS = 4_000
-_SHOWN_SYMBOLS = 12
+SHOWN_SYMBOLS = 12
 
 
 def background(input: ContextGenerationInput) -> str:
@@ -126,7 +126,7 @@ def _relevance(item: Ranked, spoke: PastCommit | None) -> str:
 def describe_file(language: str, lines: int, symbols: Sequence[str]) -> str:
     """The metadata line of a file: ``python, 210 lines; defines A, b, c``."""
     line = f"{language}, {lines} lines"
-    return f"{line}; defines {', '.join(symbols[:_SHOWN_SYMBOLS])}" if symbols else line
+    return f"{line}; defines {', '.join(symbols[:SHOWN_SYMBOLS])}" if symbols else line
 
 
 def summary(text: str, matches: Sequence[MatchItem]) -> str:

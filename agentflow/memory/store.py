@@ -6,24 +6,28 @@ Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokenise
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
-import zlib
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 
 from agentflow.lib.private_files import make_private_file
+from agentflow.memory.packs import PACK_SCHEMA, Packs
 from agentflow.memory.rows import FILE_ROWS, FileRow, Known, NewFile, PastCommit, file_row
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
 _KEPT_ROWS = 20_000
 _BUSY_S = 1.0
 """How long a write waits for another process, which holds the database for one batch at a time."""
+_CLAIM_S = 5.0
+"""How long a process counts as the one that indexes after it has said so; it does at every batch."""
 _BULK: Mapping[str, int] = {"hashsize": 8 << 20, "automerge": 0, "crisismerge": 256}
 _USUAL: Mapping[str, int] = {"hashsize": 1 << 20, "automerge": 4, "crisismerge": 16}
 _MERGED_PAGES = 1_000
@@ -32,14 +36,15 @@ _PAGES_ASKED, _PAGES_BUILT = -32_000, -16_000
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
-_SCHEMA = f"""{VECTOR_SCHEMA}
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+_SCHEMA = f"""{VECTOR_SCHEMA}{PACK_SCHEMA}
+CREATE TABLE writer (id INTEGER PRIMARY KEY CHECK (id = 1), store TEXT NOT NULL, pid INTEGER NOT NULL, until REAL NOT NULL);
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
     built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0, names TEXT NOT NULL DEFAULT '');
 CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
-    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, recency REAL,
-    UNIQUE (root, path));
+    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, pack INTEGER NOT NULL,
+    recency REAL, UNIQUE (root, path));
+CREATE INDEX files_by_pack ON files (pack);
 CREATE INDEX files_by_recency ON files (root, recency);
 CREATE TABLE skips (root INTEGER NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (root, path))
     WITHOUT ROWID;
@@ -49,9 +54,8 @@ CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, digest TEXT NO
     subject TEXT NOT NULL);
 CREATE INDEX past_by_root ON past (root);
 CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii', content='');
-CREATE TABLE bodies (id INTEGER PRIMARY KEY, packed BLOB NOT NULL);
-CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii');
-CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii', content='');
+CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii', content='');
 CREATE VIRTUAL TABLE messages USING fts5(t, tokenize='ascii');
 CREATE VIRTUAL TABLE commits USING fts5(t, tokenize='ascii');
 """
@@ -69,6 +73,7 @@ class Store:
         self._holding: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
         self._version = -1
+        self._token = os.urandom(8).hex()
         if database is not None:
             make_private_file(database)
         self._db = _connected(database)
@@ -77,6 +82,7 @@ class Store:
         except BaseException:
             self._db.close()
             raise
+        self._packs = Packs(self._db)
         self.vectors = VectorTable(self._db)
         """What embedding models made of the files."""
 
@@ -120,13 +126,29 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._packs.flush()
         except BaseException:
+            self._packs.forget()
             self._db.execute("ROLLBACK")
             raise
         else:
             self._db.execute("COMMIT")
         finally:
             self.forget()
+
+    def claim(self) -> None:
+        """Say that this process is indexing, and goes on after the open transaction."""
+        values = (self._token, os.getpid(), time.time() + _CLAIM_S)
+        self._db.execute("INSERT OR REPLACE INTO writer VALUES (1, ?, ?, ?)", values)
+
+    def release(self) -> None:
+        """Take back :meth:`claim`."""
+        self._db.execute("DELETE FROM writer WHERE store = ?", (self._token,))
+
+    def written_elsewhere(self) -> bool:
+        """Whether another process says that it is indexing, and is there."""
+        row = self._db.execute("SELECT pid, until FROM writer WHERE store <> ?", (self._token,)).fetchone()
+        return row is not None and 0 < row[1] - time.time() <= _CLAIM_S and _runs(row[0])
 
     def forget(self) -> None:
         """Forget what was remembered of the rows: they have changed, or may have."""
@@ -166,9 +188,9 @@ class Store:
         """Whether the first build of ``root`` has ended."""
         return bool(self._db.execute("SELECT 1 FROM roots WHERE path = ? AND built", (root,)).fetchone())
 
-    def set_built(self, root: int) -> None:
-        """Record that the first build of ``root`` has ended."""
-        self._db.execute("UPDATE roots SET built = 1 WHERE id = ?", (root,))
+    def set_built(self, root: int, built: bool = True) -> None:
+        """Record whether the first build of ``root`` has ended."""
+        self._db.execute("UPDATE roots SET built = ? WHERE id = ?", (built, root))
 
     def names(self, root: int) -> str:
         """The digest of the rules by which the names of all files of ``root`` were accepted; ``""`` if that is not known."""
@@ -188,15 +210,16 @@ class Store:
 
     def put(self, file: NewFile, old: int | None) -> int:
         """Add a file, or replace the file ``old``. Returns its id."""
+        run = self._db.execute
+        before = self._forget_terms(old) if old is not None else 0
         values = (
             file.root, file.path, file.size, file.mtime_ns, file.inode, file.digest, file.language, file.lines,
-            "\n".join(file.symbols), file.seen_ns,
+            "\n".join(file.symbols), file.seen_ns, self._packs.current(),
         )  # fmt: skip
-        run = self._db.execute
         if old is None:
             cursor = run(
-                "INSERT INTO files (root, path, size, mtime_ns, inode, digest, language, lines, symbols, seen_ns)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO files (root, path, size, mtime_ns, inode, digest, language, lines, symbols, seen_ns, pack)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             assert cursor.lastrowid is not None
@@ -205,29 +228,23 @@ class Store:
             row = old
             run(
                 "UPDATE files SET root=?, path=?, size=?, mtime_ns=?, inode=?, digest=?, language=?, lines=?, symbols=?,"
-                " seen_ns=? WHERE id = ?",
+                " seen_ns=?, pack=? WHERE id = ?",
                 (*values, row),
             )
+            self._packs.drop(before)
         for field, text in file.terms.items():
-            if old is not None:
-                self._remove_terms(field, row)
             if text:
                 run(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, text))
-                if field == "body":
-                    run("INSERT INTO bodies VALUES (?, ?)", (row, zlib.compress(text.encode(), 1)))
+        self._packs.add(row, file.terms)
         return row
 
-    def _remove_terms(self, field: str, row: int) -> None:
-        if field != "body":
-            self._db.execute(f"DELETE FROM {field} WHERE rowid = ?", (row,))
-            return
-        # The body's table keeps no text, which would be most of the database. SQLite removes a row of such a table
-        # (before 3.43) only when it is told what stood there, so that is kept compressed.
-        packed = self._db.execute("SELECT packed FROM bodies WHERE id = ?", (row,)).fetchone()
-        if packed is not None:
-            text = zlib.decompress(packed[0]).decode()
-            self._db.execute("INSERT INTO body (body, rowid, t) VALUES ('delete', ?, ?)", (row, text))
-            self._db.execute("DELETE FROM bodies WHERE id = ?", (row,))
+    def _forget_terms(self, file: int) -> int:
+        """Remove the terms of a file from the index. Returns its pack."""
+        (pack,) = self._db.execute("SELECT pack FROM files WHERE id = ?", (file,)).fetchone()
+        for field, text in self._packs.terms(pack, file).items():
+            if text:
+                self._db.execute(f"INSERT INTO {field} ({field}, rowid, t) VALUES ('delete', ?, ?)", (file, text))
+        return pack
 
     def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
         """Record that a file was examined and its content has not changed."""
@@ -238,11 +255,12 @@ class Store:
     def remove(self, files: Iterable[int]) -> None:
         """Remove files."""
         for file in files:
+            pack = self._forget_terms(file)
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
+            self._packs.drop(pack)
+            self._db.execute("DELETE FROM messages WHERE rowid = ?", (file,))
             self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
             self.vectors.drop(file)
-            for field in FIELDS:
-                self._remove_terms(field, file)
 
     def set_skips(self, root: int, skips: Mapping[str, str]) -> None:
         """Replace the skipped files of ``root``."""
@@ -293,8 +311,8 @@ class Store:
         text = terms if before is None else f"{before[0]} {terms}"
         run("INSERT OR REPLACE INTO messages (rowid, t) VALUES (?, ?)", (file, text))
         recency = run("SELECT recency FROM files WHERE id = ?", (file,)).fetchone()[0]
-        for time in touched_at:
-            high, low = (time, recency) if recency is None or time > recency else (recency, time)
+        for at in touched_at:
+            high, low = (at, recency) if recency is None or at > recency else (recency, at)
             recency = high if low is None else high + math.log2(1 + 2 ** (low - high))
         run("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
 
@@ -416,6 +434,7 @@ class Store:
                 if self._db.total_changes - before < 2:
                     break
                 check()
+                self.claim()
                 pages = _MERGED_PAGES
         self._db.executescript(
             "PRAGMA incremental_vacuum"
@@ -426,6 +445,16 @@ class Store:
         for field in (*FIELDS, "commits"):
             for name, value in options.items():
                 self._db.execute(f"INSERT INTO {field} ({field}, rank) VALUES ('{name}', ?)", (value,))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _connected(database: Path | None) -> sqlite3.Connection:

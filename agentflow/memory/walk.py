@@ -116,7 +116,7 @@ class RootReader:
             stamp = _stamp(os.fstat(descriptor))
             if stamp.size > max_bytes:
                 raise Skip(too_large(stamp.size, max_bytes))
-            return _read_all(descriptor, max_bytes), stamp
+            return _read_all(descriptor, stamp.size, max_bytes), stamp
         except OSError as error:
             raise Skip(why(error)) from None
         finally:
@@ -140,9 +140,11 @@ def _stamp(status: os.stat_result) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def _read_all(descriptor: int, max_bytes: int) -> bytes:
-    pieces: list[bytes] = []
-    left = max_bytes + 1
+def _read_all(descriptor: int, size: int, max_bytes: int) -> bytes:
+    pieces = [os.read(descriptor, size + 1)]
+    if len(pieces[0]) == size:
+        return pieces[0]
+    left = max_bytes + 1 - len(pieces[0])
     while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
         pieces.append(piece)
         left -= len(piece)

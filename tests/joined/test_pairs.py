@@ -309,7 +309,7 @@ async def memory_asks_a_model_to_rank(house: House) -> None:
         result = await memory.find(ContextGenerationInput(query="honey fish"), call)
         outside = await memory.find(ContextGenerationInput(query="honey fish"))
     assert result.error is None and {match.score for match in result.matches} == {0.5}
-    assert "within a run" in (outside.error or "") and len(outside.matches) == 2
+    assert outside.error is None and len(outside.matches) == 2 and {match.score for match in outside.matches} != {0.5}
     assert "The hive holds honey." in house.sent()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from agentflow.core.context import MatchItem
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol, text_size, to_json
@@ -127,3 +128,10 @@ def test_opaque_values_print_without_running_their_code() -> None:
         __str__ = __repr__
 
     assert print_value([Secret(), print]) == "(#<object Secret> #<procedure print>)"
+
+
+def test_a_match_prints_as_its_fields() -> None:
+    """What a lookup found is data: it prints as a dict, wherever it stands, and reads back as one."""
+    match = MatchItem(path="a.py", content='say "hi"', score=0.5, metadata={"terms": ["hi"]})
+    (data,) = datum(read(print_value([match]))[0])
+    assert data == {**dict(match), "metadata": {"terms": ["hi"]}}

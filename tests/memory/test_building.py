@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.events import Warning
 from agentflow.memory import FileMemory
 from agentflow.memory.file_memory import database_path
+from agentflow.memory.store import Store
 from tests.support.fakes import FakeRun
 from tests.support.repository import write
 
@@ -62,6 +66,51 @@ async def test_a_cancelled_build_is_taken_over_by_the_next_question(tmp_path: Pa
         result = await ask(memory)
         assert result.matches and result.skipped == []
         assert await memory.index.count() == len(FILES)
+
+
+async def test_a_question_while_another_process_indexes_is_answered_at_once_and_says_so(tmp_path: Path) -> None:
+    """The answer is from the index as it is, built before or half built, and names the root until the other has ended."""
+    write(tmp_path / "root", dict(list(FILES.items())[:20]))
+    config = {"cache_dir": tmp_path / "cache", "refresh_s": 0}
+    store = Store(database_path(tmp_path / "cache", [str(tmp_path / "root")]))
+    run = FakeRun()
+    async with FileMemory(config, roots=[tmp_path / "root"]) as memory:
+        assert (await ask(memory, run)).skipped == [] and run.events == []
+        write(tmp_path / "root", {"new.py": "walrus = 'ocelot'"})
+        for built, said in ((True, "another process"), (False, "being indexed: 20 files")):
+            if not built:
+                root = store.root(str(tmp_path / "root"))
+                store.set_built(root, built)
+            store.claim()
+            result = await ask(memory, run)
+            assert len(result.matches) == 20 and said in result.skipped[0]["reason"]
+            assert isinstance(run.events[-1], Warning) and run.events[-1].code == "memory/building"
+        store.release()
+        assert (await ask(memory, run)).skipped == []
+        assert await memory.index.count() == 21
+    store.close()
+
+
+def test_a_process_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    """Its claim on the index counts for nothing once it has gone, nor does one that was not renewed."""
+    database = tmp_path / "index.db"
+    store, other = Store(database), Store(database)
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True)
+    other.claim()
+    assert store.written_elsewhere() and not other.written_elsewhere()
+    with sqlite3.connect(database) as db:
+        db.execute("UPDATE writer SET pid = ?", (int(ended.stdout),))
+        db.commit()
+        assert not store.written_elsewhere()
+        db.execute("UPDATE writer SET pid = ?", (os.getpid(),))
+        db.commit()
+        assert store.written_elsewhere()
+        db.execute("UPDATE writer SET until = until - 60")
+        db.commit()
+        assert not store.written_elsewhere()
+    db.close()
+    store.close()
+    other.close()
 
 
 @pytest.mark.slow

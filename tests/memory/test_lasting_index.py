@@ -9,12 +9,15 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentflow.memory.file_memory import FileMemory, database_path
 from agentflow.memory.index import FileIndex
+from agentflow.memory.rows import NewFile
 from agentflow.memory.store import Store
 from tests.support.repository import write
 
@@ -149,3 +152,70 @@ async def test_text_in_utf16_is_text(tmp_path: Path) -> None:
     assert sorted(item.file.path for item in await index.search("flamingo")) == ["big.txt", "little.txt"]
     assert report.skipped == (("picture", "binary"),)
     await index.aclose()
+
+
+def test_what_merging_a_first_build_leaves_empty_is_given_back(tmp_path: Path) -> None:
+    """Term lists are merged when a first build ends; the file then holds what it needs, and no empty pages."""
+    database = tmp_path / "index.db"
+    store = Store(database)
+    with store.transaction():
+        root = store.root("/root")
+        store.begin_bulk()
+    for batch in range(8):
+        with store.transaction():
+            for number in range(10):
+                terms = " ".join(f"walrus{n * (number + 1)}" for n in range(500))
+                store.put(file(root, f"{batch}/{number}", {"body": terms, "path": "", "symbols": ""}), None)
+    store.end_bulk(lambda: None)
+    store.close()
+    with sqlite3.connect(database) as db:
+        assert db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+        assert db.execute("PRAGMA freelist_count").fetchone() == (0,)
+    db.close()
+
+
+def test_files_that_change_and_go_leave_no_terms_behind(tmp_path: Path) -> None:
+    """After any changes the index holds the terms that one made anew would, and no pack without a file."""
+    chance = random.Random(7)
+    changed, texts = Store(None), dict[str, str]()
+    ids: dict[str, int] = {}
+    for _ in range(20):
+        with changed.transaction():
+            root = changed.root("/root")
+            for _ in range(chance.randrange(1, 8)):
+                path = f"f{chance.randrange(30)}"
+                if path in ids and chance.random() < 0.3:
+                    changed.remove([ids.pop(path)])
+                    del texts[path]
+                else:
+                    texts[path] = " ".join(f"t{chance.randrange(200)}" for _ in range(chance.choice((0, 5, 8_000))))
+                    terms = {"body": texts[path], "path": path, "symbols": texts[path][:20]}
+                    ids[path] = changed.put(file(root, path, terms), ids.get(path))
+    anew = Store(None)
+    with anew.transaction():
+        root = anew.root("/root")
+        for path, text in texts.items():
+            anew.put(file(root, path, {"body": text, "path": path, "symbols": text[:20]}), None)
+    assert texts and contents(changed) == contents(anew)
+    left = "SELECT count(*) FROM packs WHERE id NOT IN (SELECT pack FROM files)"
+    assert read(changed, left) == [(0,)]
+    changed.remove(ids.values())
+    assert read(changed, "SELECT count(*) FROM packs") == [(0,)]
+
+
+def file(root: int, path: str, terms: Mapping[str, str]) -> NewFile:
+    return NewFile(
+        root=root, path=path, size=1, mtime_ns=1, inode=1, digest=b"", language="text", lines=1, symbols=(), seen_ns=1,
+        terms=terms,
+    )  # fmt: skip
+
+
+def read(store: Store, query: str) -> list[tuple[Any, ...]]:
+    return store._db.execute(query).fetchall()  # pyright: ignore[reportPrivateUsage] - no method gives every term
+
+
+def contents(store: Store) -> list[list[tuple[Any, ...]]]:
+    """The terms of each field, with the number of files and occurrences of each."""
+    for field in ("body", "path", "symbols"):
+        read(store, f"CREATE VIRTUAL TABLE temp.{field}_terms USING fts5vocab(main, {field}, row)")
+    return [read(store, f"SELECT * FROM {field}_terms ORDER BY term") for field in ("body", "path", "symbols")]

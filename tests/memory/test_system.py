@@ -12,7 +12,9 @@ from agentflow import MemorySystem
 from agentflow.core.call import CallContext
 from agentflow.core.context import ContextGenerationInput
 from agentflow.core.errors import ConfigurationError, DataError
-from agentflow.memory import RerankFailed
+from agentflow.core.events import Warning
+from agentflow.memory import FileMemory, RerankFailed
+from tests.support.fakes import FakeRun
 from tests.support.repository import commit, repository, write
 
 FILES = {
@@ -196,10 +198,15 @@ async def test_a_ranker_reorders_the_candidates(tmp_path: Path) -> None:
     assert result.file_paths == before[::-1] and {match.score for match in result.matches} == {1.0}
 
 
-async def test_a_ranker_that_fails_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
-    """The lexical order stays, the error says what went wrong."""
+async def test_a_ranker_that_fails_is_a_warning_and_nothing_is_lost(tmp_path: Path) -> None:
+    """The order is the one without it, the answer is no failure, and a warning of the run says what went wrong."""
     write(tmp_path, FILES)
-    ranker = Reversing(RerankFailed("no ranking, twice"))
-    async with MemorySystem(roots=[tmp_path], ranker=ranker) as memory:
-        result = await memory.get_relevant_context_with_description("streams")
-    assert result.error == "no ranking, twice" and names(result.file_paths)[0] == "stream.py"
+    run = FakeRun()
+    asked = ContextGenerationInput(query="streams retry")
+    failing = Reversing(RerankFailed("no ranking, twice"))
+    async with FileMemory(roots=[tmp_path]) as plain, FileMemory(roots=[tmp_path], ranker=failing) as memory:
+        before = await plain.find(asked)
+        result = await memory.find(asked, run.call())
+    assert failing.asked and result.error is None and result.file_paths == before.file_paths
+    (warning,) = [event for event in run.events if isinstance(event, Warning)]
+    assert warning.code == "memory/rerank" and "no ranking, twice" in warning.message

@@ -75,6 +75,18 @@ def test_a_bag_counts_the_terms(text: str) -> None:
     assert all(term and not set(term) & set(" \t\n\"'\0") for term in tokeniser.terms(text))
 
 
+@given(st.text(alphabet="aAbB_1 é", max_size=200))
+def test_words_looked_at_together_have_the_terms_of_each(text: str) -> None:
+    """What is indexed of a text are the terms that a question of its words asks for."""
+    assert set(Tokeniser(cache_size=20).joined_terms(text).split()) == set(Tokeniser().terms(text))
+
+
+def test_each_doubling_of_a_word_counts_once_more() -> None:
+    """A word that stands a hundred times says little more than one that stands sixteen times."""
+    for times, counted in ((1, 1), (2, 2), (3, 2), (4, 3), (8, 4), (16, 5), (100, 5)):
+        assert Tokeniser().joined_terms("word " * times).split() == ["word"] * counted
+
+
 def test_a_huge_word_is_not_a_term() -> None:
     """Base64 and the like neither fill the index nor take time."""
     assert Tokeniser().terms("a" * 1_000_000) == []
