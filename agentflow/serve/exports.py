@@ -22,6 +22,7 @@ from agentflow.tasks.workflows import MAGIC, parse_workflow
 MESSAGE = "message"
 """The parameter that takes what a chat client says, unless an export has one text parameter or names another."""
 _TEXT = ("any", "string")
+_VALUE = "(value-of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +86,14 @@ class Offer:
 
     def call(self, named: Iterable[str]) -> Source:
         """The text that calls the task or tool with variables of these names."""
-        return Source(self.name, f"({' '.join([str(self.callee), *[f'({each} {each})' for each in named]])})")
+        return Source(self.name, f"{_VALUE}({' '.join([str(self.callee), *[f'({each} {each})' for each in named]])}))")
 
     def answers_at(self, span: Span | None) -> bool:
         """Whether the call at ``span`` of the program gives its value."""
         if span is None:
             return False
         if self.program is None:
-            return span.start == 0
+            return span.start == len(_VALUE)
         return (span.start, span.end) in self.answering and span.source.digest == self.program.source.digest
 
 

@@ -97,6 +97,7 @@ LISTED = (
     Example("saved_workflow.py", "A workflow that a model wrote, kept and used again"),
     Example("untrusted.py", "A program that nobody trusts"),
     Example("sse.py", "Into a web page, as it is written"),
+    Example("serve.py", "As a model, as runs and as a page"),
     Example("test_triage.py", "Tests of an application"),
 )
 
