@@ -23,7 +23,7 @@ from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, s
 from agentflow.lang.model_names import Trail, answers_of_parts, trail
 from agentflow.lang.naming import MAX_ERRORS, Scope, defined_tasks
 from agentflow.lang.program import Diagnostic, describer, diagnose, new_analyzer
-from agentflow.lang.reader import Incomplete, read, read_datum_nodes
+from agentflow.lang.reader import read, read_datum_nodes
 from agentflow.lang.size import DATA_PER_NODE
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.symbol_analyzer import SymbolAnalyzer
@@ -123,8 +123,8 @@ class Surveyor:
         with collector_paused():
             try:
                 parts = self._divide(source)
-            except AgentflowError:
-                return Survey(source, self._whole(source))
+            except AgentflowError as error:
+                return Survey(source, [Diagnostic(error, "error")])
             results = self._analyse(source, parts)
             if sum(len(each.analyzer.errors) for each in results) > MAX_ERRORS:
                 return Survey(source, self._whole(source))
@@ -161,19 +161,22 @@ class Surveyor:
         kept: dict[str, _Part] = {}
         index = 0
         while index < len(starts) - 1:
-            for last in [*range(index + 1, min(index + _JOINED, len(starts))), len(starts) - 1]:
+            for last in range(index + 1, min(index + _JOINED, len(starts))):
                 piece = text[starts[index] : starts[last]]
                 part = kept.get(piece) or self._parts.get(piece)
                 try:
                     part = part or self._read(source.name, piece)
-                except Incomplete:
-                    if last == len(starts) - 1:
-                        raise
+                except AgentflowError:
                     continue
-                kept[piece] = part
-                parts.append((starts[index], part))
-                index = last
                 break
+            else:
+                read(source, limits=limits)
+                last = len(starts) - 1
+                piece = text[starts[index] :]
+                part = self._read(source.name, piece)
+            kept[piece] = part
+            parts.append((starts[index], part))
+            index = last
         self._parts = kept
         nodes = sum(part.nodes for _, part in parts)
         if nodes * DATA_PER_NODE + text.count("#;") > limits.nodes * DATA_PER_NODE or not nodes:

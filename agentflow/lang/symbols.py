@@ -111,8 +111,16 @@ class SymbolTable:
     def __iter__(self) -> Iterator[Located[Occurrence]]:
         """Every occurrence, in the order of the text."""
         for offset, part in self.parts:
-            for start in sorted(part.occurrences):
-                yield Located(part.occurrences[start], offset, part)
+            for at in sorted(part.occurrences):
+                yield Located(part.occurrences[at], offset, part)
+
+    def within(self, start: int, end: int) -> Iterator[Located[Occurrence]]:
+        """Every occurrence that begins in a part of the text, in order."""
+        first = max(0, bisect_right(self._offsets, start) - 1)
+        for offset, part in self.parts[first : bisect_right(self._offsets, end)]:
+            for at in sorted(part.occurrences):
+                if start <= offset + at < end:
+                    yield Located(part.occurrences[at], offset, part)
 
     def at(self, offset: int) -> Located[Occurrence] | None:
         """The name that the character at ``offset``, or the one before it, belongs to."""

@@ -32,18 +32,16 @@ def tokens(document: Document, span: tuple[int, int] | None = None) -> list[int]
     procedures = {each.what.name for each in document.symbols.file_level() if each.what.kind == "procedure"}
     data: list[int] = []
     line = column = 0
-    for located in document.symbols:
+    symbols, lines, current = document.symbols, document.lines, document.is_current
+    occurrences = iter(symbols) if span is None or not current else symbols.within(*span)
+    for located in occurrences:
         kind = _kind(located.what, procedures)
-        now = document.span_now(located) if kind is not None else None
+        now = (located.start, located.end) if current else document.span_now(located)
         if kind is None or now is None or (span is not None and not (span[0] <= now[0] < span[1])):
             continue
-        start, end = document.lines.position(now[0]), document.lines.position(now[1])
-        data += (
-            start.line - line,
-            start.character - column if start.line == line else start.character,
-            end.character - start.character,
-            *kind,
-        )
+        start = lines.position(now[0])
+        same = start.line == line
+        data += (start.line - line, start.character - column if same else start.character, lines.width(*now), *kind)
         line, column = start.line, start.character
     return data
 

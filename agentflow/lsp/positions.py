@@ -57,6 +57,10 @@ class Lines:
             return Position(line, offset - start)
         return Position(line, sum(map(self._width, self.text[start:offset])))
 
+    def width(self, start: int, end: int) -> int:
+        """The units of the characters from ``start`` up to ``end``, of one line."""
+        return end - start if self._plain else sum(map(self._width, self.text[start:end]))
+
     def range(self, start: int, end: int) -> Range:
         """The range of the characters from ``start`` up to ``end``."""
         return Range(self.position(start), self.position(end))
