@@ -41,7 +41,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_CONSTANTS = frozenset({"true", "false", "nil", "none", "#t", "#f", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
+CONSTANTS = frozenset({"true", "false", "nil", "none", "#t", "#f", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
+"""Words that are values and no names."""
 _BLOCK_EDGE = re.compile(r"\#\||\|\#")
 CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
@@ -71,7 +72,7 @@ def tokens(text: str) -> Iterator[Token]:
         elif kind == "atom":
             if _NUMBER.fullmatch(piece):
                 kind = "number"
-            elif piece in _CONSTANTS:
+            elif piece in CONSTANTS:
                 kind = "constant"
         yield Token(kind, piece, at)
         at += len(piece)
