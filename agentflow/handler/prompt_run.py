@@ -67,6 +67,7 @@ class PromptRun:
         "_cost",
         "_estimator",
         "_guard",
+        "_lost",
         "_messages",
         "_model",
         "_model_used",
@@ -143,6 +144,7 @@ class PromptRun:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
             call.warn("handler/effort", ignored, model=model)
         self._usage = NO_USAGE
+        self._lost: list[tuple[Usage, float | None]] = []
         self._cost: float | None = 0.0
         self._turns = 0
         self._said = ""
@@ -250,6 +252,7 @@ class PromptRun:
         pricing = self._pricing
         cost = None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
         self._count(usage, cost)
+        self._lost.append((usage, cost))
         try:
             self._call.run.charge_usage(usage, cost)
         except LimitExceeded:
@@ -275,16 +278,24 @@ class PromptRun:
                 if self._estimator is not None:
                     self._estimator.before = (0, 0)
                 self._at = record["at"]
+            for tokens, cost in record.get("lost", ()):
+                self._count(Usage(**tokens), cost)
             self._note(record["response"])
             response = read_response(record["response"])
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
+        self._lost.clear()
         response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
         if await self._goes_on(response):
             record = {"response": plain(response)}
+            usage, cost = response.usage, self._cost_of(response)
+            for lost, lost_cost in self._lost:
+                usage, cost = usage + lost, None if cost is None or lost_cost is None else cost + lost_cost
+            if self._lost:
+                record["lost"] = [[plain(each), price] for each, price in self._lost]
             if self._turns == 1:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
-            kept = await journal.keep("model", self._model, content, record, call, response.usage, response.cost_usd)
+            kept = await journal.keep("model", self._model, content, record, call, usage, cost)
             self._note(kept["response"])
             response = read_response(kept["response"])
         return response, self._take(request, response)
@@ -328,9 +339,7 @@ class PromptRun:
 
         ``charged`` says that it was charged when it was recorded. An answer after a pause extends the last message, since roles must alternate.
         """
-        usage, cost = response.usage, response.cost_usd
-        if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
-            cost = self._pricing.cost_of(self._adapter, self._model, usage)
+        usage, cost = response.usage, self._cost_of(response)
         self._count(usage, cost)
         self._model_used = response.model or self._model
         run = self._call.run
@@ -355,6 +364,13 @@ class PromptRun:
             if self._guard is not None:
                 self._guard.after(response)
         return calls
+
+    def _cost_of(self, response: ModelResponse) -> float | None:
+        """What an answer cost; where its adapter does not say, what it costs at most if the run's money is limited."""
+        cost = response.cost_usd
+        if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
+            return self._pricing.cost_of(self._adapter, self._model, response.usage)
+        return cost
 
     def _count(self, usage: Usage, cost: float | None) -> None:
         """Add to what the prompt has used."""

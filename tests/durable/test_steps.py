@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentflow import AgentFlow, CallContext, DurableRun, ScriptedProvider
-from agentflow.core.messages import ModelRequest, ToolResultPart
+import pytest
+
+from agentflow import AgentFlow, CallContext, DurableRun, Limits, Price, ScriptedProvider
+from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ToolResultPart, Usage
+from agentflow.core.provider_errors import ConnectionLost
 from agentflow.events import EffectReplayed, Event, ModelStarted, Warning
 
 LOOP = """
 (defatom work (params (q string)) (instructions "{{q}}") (tools (look)))
 (list (content (work (q "go"))) (content (work (q "again"))))
 """
+TASKS = LOOP.replace("(content (work", "((lambda (task) task) (work")
 
 
 class Model:
@@ -50,14 +57,8 @@ class Model:
         return f"<{at}>"
 
     def flow(self, tmp_path: Path, **options: Any) -> AgentFlow:
-        tools = options.pop("tools", [self.look])
-        return AgentFlow(
-            provider=ScriptedProvider(self.answer),
-            root=tmp_path,
-            tools=tools,
-            durable=f"sqlite:///{tmp_path}/r.db",
-            **options,
-        )
+        chosen: dict[str, Any] = {"provider": ScriptedProvider(self.answer), "tools": [self.look], **options}
+        return AgentFlow(root=tmp_path, durable=f"sqlite:///{tmp_path}/r.db", **chosen)
 
     async def reach(self, handle: DurableRun) -> None:
         """Wait until the run is where it is held. Raises what ends it before."""
@@ -91,6 +92,43 @@ async def test_a_task_goes_on_in_the_turn_it_was_in(tmp_path: Path) -> None:
     assert set(model.asked.values()) == {1} and len(model.asked) == 10
     assert set(model.looked.values()) == {1} and len(model.looked) == 8
     assert result.usage.requests == 10
+
+
+class Breaking(ScriptedProvider):
+    """A model of which the first attempt at every answer breaks after a few words, which are paid for."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        broken = Attempt(1, "scripted", request.model)
+        yield ModelDelta(attempt=broken)
+        yield ModelDelta(text="some words that come to nothing")
+        yield ModelDelta(attempt=replace(broken, outcome="failed", error=ConnectionLost("broke")))
+        async with contextlib.aclosing(super().stream(request)) as answer:
+            async for delta in answer:
+                yield delta
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(usd=1_000.0)])
+async def test_lost_attempts_are_paid_for_once_and_not_forgotten(tmp_path: Path, limits: Limits) -> None:
+    """What attempts had cost that broke is in the usage and the cost of the task and of the run, however often it was
+    interrupted, as if it had never been."""
+    spent: list[Usage] = []
+    for directory, stops in (("undisturbed", ()), ("interrupted", ("look go-0", "look go-2", "look again-3"))):
+        (tmp_path / directory).mkdir()
+        model = Model()
+        options = {
+            "provider": Breaking(model.answer),
+            "prices": {"scripted:*": Price(1_000, 1_000)},
+            "limits": limits,
+        }
+        for held in stops:
+            await model.run(tmp_path / directory, TASKS, held, **options)
+        result = await model.run(tmp_path / directory, TASKS, None, **options)
+        assert result.usage == result.value[0].usage + result.value[1].usage
+        assert result.cost == pytest.approx(result.usage.total_tokens / 1_000)
+        spent.append(result.usage)
+    for usage in spent:  # of the input the estimates may differ: they learn from the answers that came before
+        assert usage.requests == 20 and usage.estimated_tokens > 500
+    assert spent[0].output_tokens == spent[1].output_tokens
 
 
 async def test_a_repaired_answer_is_not_asked_for_again(tmp_path: Path) -> None:
