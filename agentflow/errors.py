@@ -20,6 +20,7 @@ from agentflow.core.errors import (
     SexpEvaluationError,
     SexpSyntaxError,
     TaskError,
+    UnawaitedAttribute,
     UnboundSymbolError,
     WorkflowError,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "SexpEvaluationError",
     "SexpSyntaxError",
     "TaskError",
+    "UnawaitedAttribute",
     "UnboundSymbolError",
     "WorkflowError",
 ]

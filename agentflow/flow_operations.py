@@ -12,7 +12,7 @@ from agentflow.lang.builtins.results import value_of
 from agentflow.runtime import branches
 from agentflow.runtime.functions import read_back
 from agentflow.runtime.line import Line
-from agentflow.runtime.python import FlowCall, check_arguments
+from agentflow.runtime.python import EffectCall, FlowCall, WorkCall, check_arguments
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -39,7 +39,7 @@ class OperationMethods(PythonMethods):
         raised when all have ended.
         """
         span = self.places.here()
-        return FlowCall(self, "flow.map", lambda line: line.map(function, items, limit, span), span)
+        return WorkCall(self, "flow.map", span, lambda line: line.map(function, items, limit, span))
 
     @overload
     def parallel(self, a: Awaitable[A], b: Awaitable[B], /) -> FlowCall[tuple[A, B]]: ...
@@ -61,7 +61,7 @@ class OperationMethods(PythonMethods):
         async def work(line: Line) -> tuple[Any, ...]:
             return tuple(await line.fork(branches.parallel, parts, span))
 
-        return FlowCall(self, "flow.parallel", work, span, parts=parts)
+        return WorkCall(self, "flow.parallel", span, work, parts=parts)
 
     def race(self, *parts: Awaitable[T]) -> FlowCall[T]:
         """What the first of ``parts`` that succeeds gives; the others are cancelled and have ended.
@@ -69,14 +69,14 @@ class OperationMethods(PythonMethods):
         Raises SexpEvaluationError (``race/all-failed``) when none does.
         """
         span = self.places.here()
-        return FlowCall(self, "flow.race", lambda line: line.fork(branches.race, parts, span), span, parts=parts)
+        return WorkCall(self, "flow.race", span, lambda line: line.fork(branches.race, parts, span), parts=parts)
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
     def timeout(self, seconds: float, part: Awaitable[T]) -> FlowCall[T]:
         """What ``part`` gives within so many seconds. Raises TaskError (``timeout/elapsed``) when they are over."""
         span = self.places.here()
-        return FlowCall(self, "flow.timeout", lambda line: line.timeout(seconds, part, span), span, parts=(part,))
+        return WorkCall(self, "flow.timeout", span, lambda line: line.timeout(seconds, part, span), parts=(part,))
 
     def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
         """What ``function()`` gives, called again, after a pause that grows, when a task or tool fails in it.
@@ -84,14 +84,15 @@ class OperationMethods(PythonMethods):
         ``times`` is the number of calls in all; the error of the last one is raised. Errors of your own end it at once.
         """
         span = self.places.here()
-        return FlowCall(self, "flow.retry", lambda line: line.retry(times, function, span), span)
+        return WorkCall(self, "flow.retry", span, lambda line: line.retry(times, function, span))
 
     # -- single effects ---------------------------------------------------------------------------------------------
 
     def call_tool(self, name: str, /, **arguments: Any) -> FlowCall[Any]:
         """What the tool of this name gives. Raises the error of a FAILED result."""
-        check_arguments(name, (), arguments)
-        return self._effect(name, ToolCall(name, arguments), value_of)
+        if arguments:
+            check_arguments(name, (), arguments)
+        return EffectCall(self, name, self.places.here(), ToolCall(name, arguments), value_of)
 
     def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
         """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
@@ -130,7 +131,7 @@ class OperationMethods(PythonMethods):
             value = await line.perform(effect, span)
             return value if line.strand.call.run.journal is None else read_back(function, value)
 
-        return FlowCall(self, name, work, span)
+        return WorkCall(self, name, span, work)
 
     def sleep(self, seconds: float) -> FlowCall[None]:
         """Wait. A durable run that is interrupted meanwhile waits for what is left."""
@@ -153,5 +154,4 @@ class OperationMethods(PythonMethods):
         return self._effect("flow.uuid", Draw("uuid"), str)
 
     def _effect(self, name: str, effect: Effect, read: Callable[[Any], T]) -> FlowCall[T]:
-        span = self.places.here(2)
-        return FlowCall(self, name, lambda line: line.perform(effect, span), span, read=read)
+        return EffectCall(self, name, self.places.here(2), effect, read)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 from typing_extensions import TypedDict, Unpack
 
 from agentflow.core.call import CallContext
-from agentflow.core.host_code import executing_call
+from agentflow.core.host_code import executing, executing_call, executing_line
 from agentflow.core.limits import Limits
 from agentflow.core.names import narrowed
 from agentflow.core.session import Session
@@ -21,6 +21,7 @@ from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds, ProgramEstimator
 from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
+from agentflow.runtime.line import in_turn
 from agentflow.runtime.program_files import ProgramLike, load_program, source_of
 from agentflow.runtime.python import FlowCall, FlowWork, python_work
 from agentflow.runtime.run import Approver
@@ -139,9 +140,10 @@ class ProgramMethods:
         """
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
-        return await self._main(
-            program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority, tenant
-        )
+        with in_turn(executing_line(), "flow.run"):
+            return await self._main(
+                program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority, tenant
+            )
 
     @overload
     def stream(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunStream[R]: ...
@@ -195,9 +197,10 @@ class ProgramMethods:
 
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
-        outer = executing_call()
+        outer, line = executing()
         if outer is not None and outer.run.services is self.engine:
-            return await outer.call(function, *arguments)
+            with in_turn(line, "flow.call"):
+                return await outer.call(function, *arguments)
         async with in_run(self.engine, "call", self.handler.session) as call:
             return await call.call(function, *arguments)
 

@@ -17,7 +17,7 @@ from agentflow.runtime.functions import ProgramFunction, Task, TaskFunction, Tas
 from agentflow.runtime.line import Line
 from agentflow.runtime.places import Places
 from agentflow.runtime.program_files import ProgramLike
-from agentflow.runtime.python import FlowCall, check_arguments
+from agentflow.runtime.python import FlowCall, WorkCall, check_arguments
 from agentflow.tasks.from_function import Returns
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ class PythonMethods(ProgramMethods):
             inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
             return await self._asking(output, settings, len(inputs) > 1).work(line, inputs, span)
 
-        return FlowCall(self, "ask", work, span)
+        return WorkCall(self, "ask", span, work)
 
     def _asking(self, output: Any, settings: dict[str, Any], attached: bool) -> Task[Any]:
         """The task of :meth:`ask` for an output and options, made once."""

@@ -6,7 +6,8 @@
     │   └── UnboundSymbolError     (also a NameError)
     ├── LimitExceeded              a limit of the run; a program cannot catch it
     ├── WorkflowError              a Python workflow misuses what it is given
-    │   └── PythonOverlap          it has two calls in flight on one branch
+    │   ├── PythonOverlap          it has two calls in flight on one branch
+    │   └── UnawaitedAttribute     it asks a call for what that gives (also an AttributeError)
     ├── RunCancelled               the run was left before its end, so it has no value
     ├── ConfigurationError         a setting, a key or a model name is missing or wrong
     ├── SessionBusy                a session is in use by another run
@@ -229,6 +230,12 @@ class WorkflowError(AgentflowError):
     """A Python workflow does what it cannot: it forgets an ``await``, or uses a call twice."""
 
     default_code = "python/misuse"
+
+
+class UnawaitedAttribute(WorkflowError, AttributeError):
+    """An attribute was asked of a call whose ``await`` was forgotten."""
+
+    default_code = "python/not-awaited"
 
 
 class PythonOverlap(WorkflowError):

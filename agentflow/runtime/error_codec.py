@@ -29,6 +29,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "run-cancelled": errors.RunCancelled,
         "workflow": errors.WorkflowError,
         "overlap": errors.PythonOverlap,
+        "unawaited": errors.UnawaitedAttribute,
         "data": errors.DataError,
         "journal": errors.JournalError,
         "path-denied": errors.PathDenied,

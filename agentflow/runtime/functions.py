@@ -28,7 +28,7 @@ from agentflow.lang.program import Program, as_source
 from agentflow.lib.signature import Signature, annotated, plain_arguments
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
-from agentflow.runtime.python import FlowCall, Host, check_arguments
+from agentflow.runtime.python import FlowCall, Host, WorkCall, check_arguments
 from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.strand import Strand
 from agentflow.tasks.from_function import Returns, returns_of, template_fields
@@ -112,7 +112,7 @@ class TaskFunction(Generic[P, R]):
         def stored() -> tuple[PythonTarget, dict[str, Any]]:
             return self, self._signature.data(arguments, named)
 
-        return FlowCall(self._host, self.name, work, span, stored=stored)
+        return WorkCall(self._host, self.name, span, work, stored=stored)
 
     @property
     def reference(self) -> str:
@@ -178,7 +178,7 @@ class WorkflowFunction(Generic[P, R]):
             return self, self._signature.data(arguments, named)
 
         span, source = self._host.places.here(), source_of(self._host, self._function)
-        return FlowCall(self._host, self.name, work, span, source, stored=stored)
+        return WorkCall(self._host, self.name, span, work, source=source, stored=stored)
 
     @property
     def reference(self) -> str:
@@ -243,7 +243,7 @@ class ProgramFunction(Generic[R]):
             value = await self._evaluate(line.strand, self._checked(bindings))
             return value if self._returns is None else self._returns.read(TaskResult.of(value))
 
-        return FlowCall(self._host, self.name, work, self._host.places.here())
+        return WorkCall(self._host, self.name, self._host.places.here(), work)
 
     async def _evaluate(self, strand: Strand, bindings: dict[str, Any]) -> Any:
         engine, env = self._host.engine, SexpEnvironment(bindings)

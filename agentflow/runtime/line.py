@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import isawaitable
-from typing import Any, Protocol, TypeVar
+from itertools import islice
+from typing import Any, Protocol, TypeVar, cast
 
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
@@ -17,6 +19,8 @@ from agentflow.runtime.strand import Strand
 
 T = TypeVar("T")
 Start = Callable[[], Awaitable[Any]]
+_LOOKED_AT = 100
+"""How many parts of a list are looked at for calls that were not awaited: who forgets it, forgets it for all."""
 _NOWHERE = Source("<python>", "").span(0, 0)
 
 
@@ -24,8 +28,11 @@ class LineWork(Protocol):
     """A call that is carried out on a line: see :class:`~agentflow.runtime.python.FlowCall`."""
 
     @property
-    def read(self) -> Callable[[Any], Any] | None: ...
-    def work(self, line: Any) -> Awaitable[Any]: ...
+    def label(self) -> str: ...
+    @property
+    def work(self) -> Callable[[Any], Awaitable[Any]]: ...
+    @property
+    def read(self) -> Callable[[Any], Any]: ...
 
 
 class HostFailure(AgentflowError):
@@ -40,21 +47,22 @@ class HostFailure(AgentflowError):
 
 
 class Line:
-    """One sequential line of Python code: its ``strand``, and the call that is in flight on it.
+    """One sequential line of Python code: its ``strand``, the task ``at_work`` on that code, and the call ``in_flight`` in it,
+    which the task ``flying`` awaits.
 
-    ``forgotten`` says which call was dropped without having been awaited; ``entered`` that code runs on it. In code of the host whose order nobody knows, as
-    that of a tool, each call has a line of its own.
+    ``forgotten`` says which call was dropped without having been awaited; ``entered`` that code runs on it. In code of the
+    host whose order nobody knows, as that of a tool, each call has a line of its own.
     """
 
-    __slots__ = ("_body", "_flying", "_in_flight", "entered", "forgotten", "strand")
+    __slots__ = ("at_work", "entered", "flying", "forgotten", "in_flight", "strand")
 
     def __init__(self, strand: Strand) -> None:
         self.strand = strand
         self.entered = False
         self.forgotten: str | None = None
-        self._in_flight: LineWork | None = None
-        self._flying: asyncio.Task[Any] | None = None
-        self._body: asyncio.Task[Any] | None = None
+        self.in_flight: LineWork | str | None = None
+        self.flying: asyncio.Task[Any] | None = None
+        self.at_work: asyncio.Task[Any] | None = None
 
     async def run(self, start: Start, *, source: Source | None = None) -> Any:
         """Run code of the host to its end, with its effects numbered on this line.
@@ -71,40 +79,49 @@ class Line:
         return value
 
     async def do(self, call: LineWork) -> Any:
-        """Carry out one call. Raises PythonOverlap while another one is in flight, WorkflowError after a forgotten one."""
+        """Carry out one call. Raises as :meth:`flight` does."""
+        with self.flight(call):
+            return call.read(await call.work(self))
+
+    @contextmanager
+    def flight(self, call: LineWork | str) -> Generator[None, None, None]:
+        """A block in which a call, or what has this name, is in flight.
+
+        Raises PythonOverlap while another one is, WorkflowError after a forgotten one.
+        """
         task = asyncio.current_task()
-        if self._in_flight is not None or (self._body is not None and self._body is not task):
-            raise _overlap(call, self._in_flight)
+        if self.in_flight is not None or (self.at_work is not None and self.at_work is not task):
+            raise _overlap(call, self.in_flight)
         if self.forgotten is not None:
             self._check_awaited()
-        self._in_flight, self._flying = call, task
+        self.in_flight, self.flying = call, task
         try:
-            value = await call.work(self)
-            return value if call.read is None else call.read(value)
+            yield
         finally:
-            self._in_flight = None
+            self.in_flight = None
 
     async def body(self, start: Start) -> Any:
         """Run code of the host that is a part of the call in flight: it does its own calls on this line."""
-        around, self._in_flight = self._in_flight, None
-        outer, self._body = self._body, asyncio.current_task()
+        around, self.in_flight = self.in_flight, None
+        outer, self.at_work = self.at_work, asyncio.current_task()
         try:
             return await started(start)
         finally:
-            left = self._flying if self._in_flight is not None else None
-            self._in_flight, self._body = around, outer
+            left = self.flying if self.in_flight is not None else None
+            self.in_flight, self.at_work = around, outer
             if left is not None:
                 left.cancel()
                 await asyncio.wait([left])
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
         """Carry out an effect (to be awaited)."""
-        call = self.strand.call
+        strand = self.strand
+        call = strand.call
         if span is None:
             span = call.span
         elif call.run.watched and span.source.text:
             call.program_loaded(span.source)
-        return self.strand.perform(effect, span)
+        return strand.perform(effect, span)
 
     # -- branches and recovery, as programs have them --------------------------------------------------------------
 
@@ -168,8 +185,13 @@ async def carried_out(line: Line, work: LineWork, source: Source | None = None) 
         strand.end()
 
 
+def in_turn(line: Line | None, name: str) -> AbstractContextManager[None]:
+    """A block that in the code of a workflow, on its line, is one of its calls; elsewhere it is only a block."""
+    return nullcontext() if line is None else line.flight(name)
+
+
 async def started(start: Start) -> Any:
-    """The value of what ``start()`` gives. Raises WorkflowError if that cannot be awaited."""
+    """The value of what ``start()`` gives. Raises WorkflowError if that cannot be awaited, or its value still must be."""
     awaitable = start()
     if not isawaitable(awaitable):
         raise WorkflowError(
@@ -177,7 +199,22 @@ async def started(start: Start) -> Any:
             code="python/not-async",
             hint="give a task, a workflow or an async function; flow.step takes plain ones too",
         )
-    return await awaitable
+    value = await awaitable
+    _check_value(value)
+    return value
+
+
+def _check_value(value: Any) -> None:
+    """Raise WorkflowError for a value that somebody should have awaited, or one with such among its first parts."""
+    parts = cast("Iterable[Any]", value) if isinstance(value, list | tuple) else (value,)
+    for part in islice(parts, _LOOKED_AT):
+        if isawaitable(part):
+            close(part)
+            raise WorkflowError(
+                f"{getattr(part, 'label', None) or repr(part)} is given back itself, not what it gives",
+                code="python/not-awaited",
+                hint="write await before it; of several calls flow.map or flow.parallel gives all values",
+            )
 
 
 def close(part: Any) -> None:
@@ -208,9 +245,13 @@ async def _unwrapped(work: Awaitable[T]) -> T:
     raise error from error.__cause__
 
 
-def _overlap(call: LineWork, other: LineWork | None) -> PythonOverlap:
-    beside = "the code around it is in flight" if other is None else f"{other} is in flight on the same branch"
+def _overlap(call: LineWork | str, other: LineWork | str | None) -> PythonOverlap:
+    beside = "the code around it is in flight" if other is None else f"{_label(other)} is in flight on the same branch"
     return PythonOverlap(
-        f"{call} was begun while {beside}: the order of the two would be another each time",
+        f"{_label(call)} was begun while {beside}: the order of the two would be another each time",
         hint="use flow.parallel or flow.map, not asyncio.gather or tasks of your own",
     )
+
+
+def _label(call: LineWork | str) -> str:
+    return call if isinstance(call, str) else call.label

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, LineCall, current_call
+from agentflow.core.effects import Effect
 from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowError
 from agentflow.core.frozen import frozen
-from agentflow.core.host_code import executing, executing_line
 from agentflow.core.source import Source, Span
 from agentflow.runtime.engine import Engine, budget_of
-from agentflow.runtime.line import Line, carried_out, close
+from agentflow.runtime.line import Line, carried_out, close, in_turn
 from agentflow.runtime.places import Places
 from agentflow.runtime.python_program import PythonTarget
+from agentflow.runtime.unawaited import Unawaited
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -51,7 +52,9 @@ class AsCoroutine(Coroutine[Any, Any, R_co]):
         return self._begun_steps().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an exception where it waits."""
+        """Go on with an exception where it waits; before it has begun, that ends it."""
+        if self._steps is None:
+            self.close()
         return self._begun_steps().throw(*error)
 
     def close(self) -> None:
@@ -65,95 +68,86 @@ class AsCoroutine(Coroutine[Any, Any, R_co]):
         return self._steps
 
 
-class FlowCall(AsCoroutine[R_co]):
+class FlowCall(Unawaited, AsCoroutine[R_co]):
     """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
 
     In a workflow it is done there, in a tool within the tool's run, elsewhere it is a run of its own. ``name`` is that of
-    what is called, ``span`` where in the host's file; ``parts`` are awaited in it, and closed with it; ``read`` makes its
-    value of what ``work`` gives.
+    what is called, ``span`` where in the host's file. Used in place of what it gives it raises WorkflowError
+    (``python/not-awaited``).
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_begun",
-        "_host",
-        "_line",
-        "_parts",
-        "_stored",
-        "_work",
-        "name",
-        "read",
-        "source",
-        "span",
-    )
+    __slots__ = ("_begun", "_host", "_made_in", "name", "span")
 
-    def __init__(
-        self,
-        host: Host,
-        name: str,
-        work: Callable[[Line], Awaitable[R_co]],
-        span: Span | None,
-        source: Source | None = None,
-        *,
-        parts: Sequence[Awaitable[Any]] = (),
-        stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
-        read: Callable[[Any], R_co] | None = None,
-    ) -> None:
+    source: Source | None = None
+    """The file of what is called, if that is the whole of a run."""
+
+    def __init__(self, host: Host, name: str, span: Span | None) -> None:
+        self._steps = None
         self._begun = False
-        self.read = read
-        self._stored = stored
-        self._parts = parts
-        self._line: Line | None = executing_line()
+        self._made_in = current_call.get()
         self._host = host
         self.name = name
-        self._work = work
         self.span = span
-        self.source = source
-        self._steps = None
+
+    def work(self, line: Line, /) -> Awaitable[Any]:
+        """Carry it out on a line, once it has begun."""
+        raise NotImplementedError
+
+    def read(self, result: Any, /) -> R_co:
+        """Its value, of what :meth:`work` gives."""
+        return result
 
     def __await__(self) -> Generator[Any, None, R_co]:
-        return self._carry_out().__await__()
+        call = current_call.get()
+        if call is None:
+            return self._host.run_alone(self).__await__()
+        if self._begun:
+            raise self._begun_before()
+        self._begun = True
+        line: Line | None = call.line if type(call) is LineCall else None
+        if line is not None and call.run.services is self._host.engine:
+            return line.do(self).__await__()
+        return self._join(call if line is None else line.strand.call, line).__await__()
 
-    def __str__(self) -> str:
+    @property
+    def label(self) -> str:
+        """What is called, and where."""
         return f"{self.name}(...)" + (f" at {self.span}" if self.span is not None else "")
 
     def __repr__(self) -> str:
-        return f"<call {self}, {'begun' if self._begun else 'not awaited'}>"
-
-    if not TYPE_CHECKING:  # checkers name the slip themselves
-
-        def __getattr__(self, name: str) -> Any:
-            raise AttributeError(f"{self!r} has no '{name}': write (await {self.name}(...)).{name}")
+        return f"<call {self.label}, {'begun' if self._begun else 'not awaited'}>"
 
     def __del__(self) -> None:
         if self._begun:
             return
         self.close()
-        if self._line is not None:
-            self._line.forgotten = str(self)
+        if type(self._made_in) is LineCall:
+            self._made_in.line.forgotten = self.label
         else:
-            warnings.warn(f"{self} was never awaited", RuntimeWarning, stacklevel=2, source=self)
+            warnings.warn(f"{self.label} was never awaited", RuntimeWarning, stacklevel=2, source=self)
 
     def close(self) -> None:
         """Give the call up, so that nobody misses an ``await``."""
         super().close()
         self._begun = True
-        for part in self._parts:
-            close(part)
+
+    def drop(self) -> None:
+        """Give it up, unless it has begun."""
+        if not self._begun:
+            self.close()
 
     def begin(self) -> None:
         """Note that it begins. Raises WorkflowError the second time."""
         if self._begun:
-            raise WorkflowError(
-                f"{self} has begun already, and a call is awaited once",
-                code="python/awaited-twice",
-                hint="keep what it gave, or call again",
-            )
+            raise self._begun_before()
         self._begun = True
 
-    def work(self, line: Line) -> Awaitable[R_co]:
-        """Carry it out on a line, once it has begun."""
-        return self._work(line)
+    def _begun_before(self) -> WorkflowError:
+        return WorkflowError(
+            f"{self.label} has begun already, and a call is awaited once",
+            code="python/awaited-twice",
+            hint="keep what it gave, or call again",
+        )
 
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
         """What a durable run stores of it, which begins by this: the function and its arguments as JSON data.
@@ -161,13 +155,11 @@ class FlowCall(AsCoroutine[R_co]):
         Raises ConfigurationError (``python/not-durable``) for what is no call of a task or workflow.
         """
         self.begin()
-        if self._stored is None:
-            raise ConfigurationError(
-                f"{self} is no call of a task or workflow, so nobody could find it again after a kill",
-                code="python/not-durable",
-                hint="start a function that @flow.workflow made one",
-            )
-        return self._stored()
+        raise ConfigurationError(
+            f"{self.label} is no call of a task or workflow, so nobody could find it again after a kill",
+            code="python/not-durable",
+            hint="start a function that @flow.workflow made one",
+        )
 
     async def evaluate(self, call: CallContext) -> R_co:
         """Carry it out, once it has begun, at the place ``call`` of a run, which is its own."""
@@ -175,36 +167,103 @@ class FlowCall(AsCoroutine[R_co]):
         budget_of(call).check_over()
         return value
 
-    def _carry_out(self) -> Coroutine[Any, Any, R_co]:
-        call, line = executing()
-        if call is None:
-            return self._host.run_alone(self)
-        self.begin()
-        if line is not None and call.run.services is self._host.engine:
-            return line.do(self)
-        return self._join(call)
-
-    async def _join(self, call: CallContext) -> R_co:
-        """Carry it out within the run of ``call``, that of a tool or of another flow's workflow."""
+    async def _join(self, call: CallContext, line: Line | None) -> R_co:
+        """Carry it out within the run of ``call``, that of a tool, or of another flow's workflow on its ``line``."""
         engine = self._host.engine
         if call.host is not None and call.host.loop is not asyncio.get_running_loop():
             raise WorkflowError(
-                f"{self} was awaited in another thread than its run works in",
+                f"{self.label} was awaited in another thread than its run works in",
                 code="python/thread",
                 hint="make the tool an async function; it may hand blocking work to asyncio.to_thread",
             )
-        async with engine.called_back(call):
-            if call.run.services is not engine:
-                call = engine.join(call, call.next_path(self.name), session=call.session)[1]
-            strand = engine.strand(call)
-            try:
-                value = await self.work(Line(strand))
-                return value if self.read is None else self.read(value)
-            except LimitExceeded as error:
-                strand.budget.meet(error)
-                raise
-            finally:
-                strand.end()
+        with in_turn(line, self.name):
+            async with engine.called_back(call):
+                if call.run.services is not engine:
+                    call = engine.join(call, call.next_path(self.name), session=call.session)[1]
+                strand = engine.strand(call)
+                try:
+                    return self.read(await self.work(Line(strand)))
+                except LimitExceeded as error:
+                    strand.budget.meet(error)
+                    raise
+                finally:
+                    strand.end()
+
+
+class EffectCall(FlowCall[R_co]):
+    """A call that is one effect. ``read`` makes its value of what that gives."""
+
+    __slots__ = ("effect", "read")
+
+    def __init__(self, host: Host, name: str, span: Span | None, effect: Effect, read: Callable[[Any], R_co]) -> None:
+        self._steps = None  # as the base does: workflows may make many of these
+        self._begun = False
+        self._made_in = current_call.get()
+        self._host = host
+        self.name = name
+        self.span = span
+        self.effect = effect
+        self.read = read
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        # Where it was made on a line that is free, nothing need be asked that the line does not know: this is the way of
+        # nearly all calls, a few microseconds long. All others go the way of the base.
+        call, task = self._made_in, asyncio.current_task()
+        if type(call) is not LineCall or call.run.services is not self._host.engine:
+            return (yield from super().__await__())
+        line: Line = call.line
+        if line.at_work is not task or line.in_flight is not None or line.forgotten is not None or self._begun:
+            return (yield from super().__await__())
+        self._begun = True
+        line.in_flight, line.flying = self, task
+        try:
+            return self.read((yield from line.perform(self.effect, self.span).__await__()))
+        finally:
+            line.in_flight = None
+
+    def work(self, line: Line, /) -> Awaitable[Any]:
+        """Carry it out on a line, once it has begun."""
+        return line.perform(self.effect, self.span)
+
+
+class WorkCall(FlowCall[R_co]):
+    """A call of what ``work`` does on a line.
+
+    ``parts`` are awaited in it, and closed with it; ``source`` is the file of the function that is called, and ``stored``
+    what a durable run stores of it, if it can be the whole of a run.
+    """
+
+    __slots__ = ("_parts", "_stored", "source", "work")
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        span: Span | None,
+        work: Callable[[Line], Awaitable[R_co]],
+        *,
+        parts: Sequence[Awaitable[Any]] = (),
+        source: Source | None = None,
+        stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
+    ) -> None:
+        super().__init__(host, name, span)
+        self.work = work
+        self.source = source
+        self._parts = parts
+        self._stored = stored
+
+    def close(self) -> None:
+        """Give the call up, so that nobody misses an ``await``."""
+        super().close()
+        for part in self._parts:
+            close(part)
+
+    def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
+        """What a durable run stores of it, which begins by this."""
+        if self._stored is None:
+            return super().stored()
+        self.begin()
+        return self._stored()
 
 
 @frozen
@@ -220,7 +279,7 @@ def no_bindings(call: FlowCall[Any]) -> ConfigurationError:
     """The error for a call that is given what a program alone has."""
     call.close()
     return ConfigurationError(
-        f"{call} takes no bindings and no environment, which are a program's",
+        f"{call.label} takes no bindings and no environment, which are a program's",
         code="python/bindings",
         hint="pass what it needs as arguments",
     )
@@ -242,7 +301,7 @@ def check_arguments(name: str, arguments: Sequence[Any], named: Mapping[str, Any
             call = cast("FlowCall[Any]", value)
             call.close()
             raise WorkflowError(
-                f"'{name}' is given {call} itself, not what it gives",
+                f"'{name}' is given {call.label} itself, not what it gives",
                 code="python/not-awaited",
                 hint=f"write await: {name}(await {call.name}(...))",
             )

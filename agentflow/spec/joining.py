@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from agentflow.core.call import CallContext
-from agentflow.core.host_code import executing_call
+from agentflow.core.host_code import executing
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.ports import CommandPort, FilePort, PromptRunner, TemplatePort, ToolPort
@@ -20,6 +20,7 @@ from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.line import in_turn
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 
@@ -29,18 +30,20 @@ async def in_run(engine: Engine, name: str, session: Session | None = None) -> A
     """Yield the executing call, if there is one; otherwise open a run in ``session`` for the block.
 
     In a run of another engine (one flow used by a tool of another) the block is a part of that run, executed by this
-    engine. Raises SessionBusy if a new run finds ``session`` in use.
+    engine. In the code of a Python workflow it is one of its calls. Raises SessionBusy if a new run finds ``session`` in
+    use, PythonOverlap.
     """
-    call = executing_call()
+    call, line = executing()
     if call is None:
         async with engine.open(name, session=session) as (_, call):
             yield call
     else:
-        async with engine.called_back(call):
-            if call.run.services is engine:
-                yield call
-            else:
-                yield engine.join(call, call.next_path(name), session=call.session)[1]
+        with in_turn(line, name):
+            async with engine.called_back(call):
+                if call.run.services is engine:
+                    yield call
+                else:
+                    yield engine.join(call, call.next_path(name), session=call.session)[1]
 
 
 class Joint:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +306,53 @@ async def test_overlap_on_one_branch_is_named(tmp_path: Path) -> None:
         await left()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert threading.active_count() < 20
+
+
+async def test_programs_and_methods_of_the_components_take_their_turn(tmp_path: Path) -> None:
+    """What joins the run of a workflow by another entry than its calls is in flight on the branch as these are."""
+    flow, other = flow_of(tmp_path), flow_of(tmp_path)
+    add = await flow.eval("(lambda (n) (begin (sleep 0) (+ n 1)))")
+
+    @other.task
+    async def echo(text: str) -> str:
+        """{{text}}"""
+
+    entries: dict[str, Callable[[], Awaitable[Any]]] = {
+        "flow.run": lambda: flow.run("(begin (sleep 0) 1)"),
+        "flow.run of a call": lambda: flow.run(flow.sleep(0)),
+        "flow.eval": lambda: flow.eval("(begin (sleep 0) 1)"),
+        "flow.define": lambda: flow.define("(begin (sleep 0) 1)"),
+        "flow.call": lambda: flow.call(add, 1),
+        "the evaluator": lambda: flow.evaluator.evaluate_string("(begin (sleep 0) 1)"),
+        "the handler": lambda: flow.handler.execute_prompt("Well?"),
+        "another flow": lambda: echo("x"),
+    }
+
+    @flow.workflow
+    async def one_by_one(name: str) -> int:
+        """Twice the same, and a call of ours between."""
+        await entries[name]()
+        await flow.call_tool("double", n=1)
+        await entries[name]()
+        return 1
+
+    @flow.workflow
+    async def at_once(name: str) -> Any:
+        """Twice at the same time."""
+        return await asyncio.gather(entries[name](), entries[name]())
+
+    @flow.workflow
+    async def beside(name: str) -> Any:
+        """A call of ours beside it."""
+        return await asyncio.gather(entries[name](), flow.call_tool("double", n=1))
+
+    async with flow, other:
+        for name in entries:
+            assert await one_by_one(name) == 1, name
+            for workflow in (at_once, beside):
+                with pytest.raises(PythonOverlap):
+                    await workflow(name)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_tool_in_a_thread_is_told_so(tmp_path: Path) -> None:
