@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import Token
 from types import TracebackType
 from typing import Any
 
 from agentflow.core.call import CallContext, HostCalls, LineCall, current_call
+
+calling: Callable[[], CallContext | None] = current_call.get
+"""The call of the code that is executing, as it was set: a LineCall where that is a workflow's own."""
 
 
 def executing_call() -> CallContext | None:

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from agentflow.core.call import CallContext, LineCall, current_call
+from agentflow.core.call import CallContext, LineCall
 from agentflow.core.effects import Effect
 from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowError
 from agentflow.core.frozen import frozen
+from agentflow.core.host_code import calling
 from agentflow.core.source import Source, Span
 from agentflow.runtime.engine import Engine, budget_of
 from agentflow.runtime.line import Line, carried_out, close, in_turn
@@ -84,7 +85,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
     def __init__(self, host: Host, name: str, span: Span | None) -> None:
         self._steps = None
         self._begun = False
-        self._made_in = current_call.get()
+        self._made_in = calling()
         self._host = host
         self.name = name
         self.span = span
@@ -98,7 +99,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         return result
 
     def __await__(self) -> Generator[Any, None, R_co]:
-        call = current_call.get()
+        call = calling()
         if call is None:
             return self._host.run_alone(self).__await__()
         if self._begun:
@@ -198,7 +199,7 @@ class EffectCall(FlowCall[R_co]):
     def __init__(self, host: Host, name: str, span: Span | None, effect: Effect, read: Callable[[Any], R_co]) -> None:
         self._steps = None  # as the base does: workflows may make many of these
         self._begun = False
-        self._made_in = current_call.get()
+        self._made_in = calling()
         self._host = host
         self.name = name
         self.span = span
