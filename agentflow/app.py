@@ -227,6 +227,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
         )
         self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows)
+        self.estimator = ProgramEstimator(templates, self.tools, self.router, self.limits, ranked=ranker is not None)
         self.engine = Engine(
             templates,
             self.tools,
@@ -238,8 +239,8 @@ class AgentFlow(OperationMethods, DurableMethods):
             answerer=answer,
             approval_ttl=approval_ttl,
             redactor=self.redactor,
+            estimator=self.estimator,
         )
-        self.estimator = ProgramEstimator(templates, self.tools, self.router, self.limits, ranked=ranker is not None)
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)

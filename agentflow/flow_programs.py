@@ -16,7 +16,6 @@ from agentflow.core.session import Session
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
-from agentflow.providers.table import Router
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds, ProgramEstimator
@@ -54,7 +53,6 @@ class ProgramMethods:
 
     limits: Limits
     engine: Engine
-    router: Router
     estimator: ProgramEstimator
     handler: BaseHandler
     _records: Recorded | None
@@ -95,7 +93,7 @@ class ProgramMethods:
         loaded = await load_program(program)
         source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
         granted = None if allow is None else frozenset(allow)
-        await self.router.prices.loaded()
+        await self.estimator.ready()
         names = self.engine.names()
 
         def work(allowance: Allowance) -> Bounds:

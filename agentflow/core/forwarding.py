@@ -29,6 +29,7 @@ class ForwardingRun:
         self.call_value = run.call_value
         self.take_over = run.take_over
         self.check_program = run.check_program
+        self.past_budget = run.past_budget
         self.run_program = run.run_program
 
     @property
@@ -45,6 +46,11 @@ class ForwardingRun:
     def budget(self) -> object:
         """The run's budget."""
         return self._run.budget
+
+    @property
+    def calls_left(self) -> int | None:
+        """The run's model calls."""
+        return self._run.calls_left
 
     @property
     def congested(self) -> bool:

@@ -61,6 +61,13 @@ class RunServicesOf(Protocol[C]):
         ``names`` bound; empty when it may run within ``call``."""
         ...
 
+    async def past_budget(
+        self, text: str, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
+    ) -> AgentflowError | None:
+        """Why a program that is about to run within ``call`` may go past what the run has left, as its text says; None
+        if it does not say so."""
+        ...
+
     async def run_program(
         self,
         text: str,
@@ -140,6 +147,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     async def room(self) -> None:
         """Wait until the caller's own stream has taken enough deltas."""
+        ...
+
+    @property
+    def calls_left(self) -> int | None:
+        """Model calls that can still be made; None if there is no limit."""
         ...
 
     @property

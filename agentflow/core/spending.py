@@ -65,6 +65,11 @@ class Purse(Protocol):
 
     @property
     def priced(self) -> bool: ...
+    @property
+    def usd_left(self) -> float | None:
+        """Dollars that can still be spent; None if there is no limit."""
+        ...
+
     def reserve(
         self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
     ) -> Reservation:

@@ -34,6 +34,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.compiling import beside_the_loop, is_small
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
+from agentflow.runtime.estimate import Bounds, ProgramEstimator, over_budget
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.journaled import Journaled
@@ -76,7 +77,9 @@ class Engine:
         answerer: Answerer | None = None,
         approval_ttl: float = 0.0,
         redactor: Redactor | None = None,
+        estimator: ProgramEstimator | None = None,
     ) -> None:
+        self._estimator = estimator
         self.tasks = tasks
         self.tools = tools
         self.limits = limits or Limits()
@@ -446,6 +449,28 @@ class Engine:
             )
 
         return await beside_the_loop(text, check, call.run.limits, budget_of(call))
+
+    async def past_budget(
+        self, text: str, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
+    ) -> AgentflowError | None:
+        """Why a program may make more model calls, or cost more, than the run has left; None if its text does not say so.
+
+        What has no bound, or one that depends on sizes which are not known, is not refused: the limits of the run hold.
+        """
+        purse = call.run.purse
+        calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
+        if self._estimator is None or (calls is None and usd is None):
+            return None
+        estimator, names = self._estimator, self.names(None, call.definitions)
+        await estimator.ready()
+
+        def work(allowance: Allowance) -> Bounds:
+            return estimator.bounds(
+                text, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
+            )
+
+        found = await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
+        return over_budget(found, calls, usd)
 
     async def run_program(
         self,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from agentflow.core.errors import AgentflowError
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelProfile, Usage
-from agentflow.core.names import CompiledTask, Names
+from agentflow.core.names import CompiledTask, Definitions, Names
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import TaskTemplate
@@ -121,10 +122,12 @@ class ProgramEstimator:
         bindings: Mapping[str, Any] | None = None,
         sources: Iterable[str] = (),
         allow: Iterable[str] | None = None,
+        defined: Definitions | None = None,
         allowance: Allowance | None = None,
     ) -> Bounds:
         """The bounds of a program text. ``bindings`` are values that it is given, ``sources`` names of variables whose
-        value is not known yet, as are all names that nothing binds; ``allow`` the only names that it may call.
+        value is not known yet, as are all names that nothing binds; ``allow`` the only names that it may call,
+        ``defined`` the tasks that programs around it define.
 
         Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
         """
@@ -141,10 +144,14 @@ class ProgramEstimator:
         if unbound:
             known |= unbound
             analyzer, tree = analysed()
-        weights = _Weights(self, granted)
+        weights = _Weights(self, granted, defined)
         named = known - (bindings or {}).keys()
         found = analyse_bounds(analyzer, tree, weights.of, bindings=bindings, sources=named)
         return _bounds(found, weights)
+
+    async def ready(self) -> None:
+        """Load the prices of models."""
+        await self._router.prices.loaded()
 
     def price(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> float | None:
         """The most dollars that the model calls of a task cost, None if that is not known, which is noted."""
@@ -189,9 +196,9 @@ class ProgramEstimator:
         """Whether a model sorts the files that are looked up."""
         return self._ranked
 
-    def task(self, name: str) -> CompiledTask | None:
-        """A registered task."""
-        return self._templates.find_compiled(name)
+    def task(self, name: str, defined: Definitions | None = None) -> CompiledTask | None:
+        """A task that programs defined, or a registered one."""
+        return self._templates.find_compiled(name, defined)
 
     def prepared(self, own: Any) -> CompiledTask:
         """A task that a program defines, with what stands for texts that it is yet to compute."""
@@ -216,8 +223,9 @@ class ProgramEstimator:
 class _Weights:
     """What the effects of one program count as."""
 
-    def __init__(self, estimator: ProgramEstimator, grants: frozenset[str] | None) -> None:
+    def __init__(self, estimator: ProgramEstimator, grants: frozenset[str] | None, defined: Definitions | None) -> None:
         self._e = estimator
+        self._defined = defined
         self._grants = grants
         self.notes: dict[str, None] = {}
 
@@ -239,7 +247,7 @@ class _Weights:
         return {_MODEL: 1} if self._e.ranked else {}
 
     def _tasks(self, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
-        tasks = [self._e.prepared(each) for each in own] or [self._e.task(name)]
+        tasks = [self._e.prepared(each) for each in own] or [self._e.task(name, self._defined)]
         most: Mapping[str, float] = {}
         for task in tasks:
             weights = f"nothing is known of task '{name}'" if task is None else self._task(task, 0)
@@ -259,15 +267,15 @@ class _Weights:
         if template.decompose:
             return f"task '{name}' may have a program written for it (decompose)"
         offered = self._e.tools_of(template, self._grants)
-        turns = min(template.max_turns or limits.turns, limits.turns)
+        turns = template.max_turns or limits.turns
         if not offered:
             checked = template.output_format.get("type") == "json" or template.output_model is not None
             turns = min(turns, 2 if checked else 1)
         elif any(self._e.is_subtask(each) for each in offered):
             return f"the model of task '{name}' may call tasks as tools"
-        if offered and template.tools is None:
+        if offered and template.tools is None and template.max_turns is None:
             self.notes[
-                f"task '{name}' names no tools: it is offered all {len(offered)} and may take {turns} turns; (tools) offers none"
+                f"task '{name}' names no tools: it is offered all {len(offered)} and may take {turns} turns; (tools) offers none, (max-turns 4) fewer turns"
             ] = None
         weights = {_MODEL: turns, _TOOL: turns * MAX_TOOL_CALLS if offered else 0}
         history = template.history_config
@@ -283,7 +291,7 @@ class _Weights:
         """The weights of the tasks that a task's texts call."""
         total: Mapping[str, float] = {}
         for name in task.functions:
-            called = self._e.task(name)
+            called = self._e.task(name, self._defined)
             if called is None:
                 continue
             weights = self._task(called, depth + 1)
@@ -297,7 +305,7 @@ class _Weights:
         for name in self._e.task_names():
             if self._grants is not None and name not in self._grants:
                 continue
-            task = self._e.task(name)
+            task = self._e.task(name, self._defined)
             weights: Mapping[str, float] | str = {} if task is None else self._task(task, 0)
             if isinstance(weights, str):
                 return f"data says what is called here, and {weights}"
@@ -331,4 +339,17 @@ def _bounds(found: Analysis, weights: _Weights) -> Bounds:
     )
 
 
-__all__ = ["Bounds", "ProgramEstimator"]
+def over_budget(found: Bounds, calls: int | None, usd: float | None) -> AgentflowError | None:
+    """The error for a program that may make more than ``calls`` model calls or cost more than ``usd`` dollars."""
+    for what, bound, left in (("make {} model calls", found.model_calls, calls), ("cost ${}", found.usd, usd)):
+        most = bound.number
+        if left is not None and most is not None and most > left:
+            return AgentflowError(
+                f"this program may {what.format(f'{most:,.6g}')}, and {f'{left:,.6g}'} are left",
+                code="bounds/over-budget",
+                hint="work on fewer elements, repeat less, or give tasks no tools: (tools)",
+            )
+    return None
+
+
+__all__ = ["Bounds", "ProgramEstimator", "named_sizes", "over_budget"]

@@ -134,6 +134,9 @@ async def eval_program(
         )
 
     compiled = await beside_the_loop(text, compiling, rt.limits, budget)
+    past = await call.run.past_budget(text, call.grants, bindings, call)
+    if past is not None:
+        raise past
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
     return await strand.main(compiled, env, rt.depth + d)

@@ -86,6 +86,12 @@ class RunPart(Run):
         if self._outer.congested:
             await self._outer.room()
 
+    @property
+    def calls_left(self) -> int | None:
+        """Model calls that can still be made by the part, and by the run."""
+        here, above = super().calls_left, self._outer.calls_left
+        return above if here is None else here if above is None else min(here, above)
+
     def charge_model_call(self) -> None:
         """Count a model call for the part and the run. Raises LimitExceeded."""
         super().charge_model_call()

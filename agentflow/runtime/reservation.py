@@ -68,6 +68,15 @@ class RunPurse:
         self.calls = 0
         self.turns: Turns[_Held] = Turns()
 
+    @property
+    def usd_left(self) -> float | None:
+        """Dollars that can still be spent, here and in what is around it; None if there is no limit."""
+        above = None if self.outer is None else self.outer.usd_left
+        if self.usd is None:
+            return above
+        here = max(0.0, self.usd - self.used_usd)
+        return here if above is None else min(here, above)
+
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
         """Count what a call has cost, here only: an outer purse is told by its own run."""
         self.used_tokens += usage.total_tokens

@@ -121,6 +121,7 @@ class Run:
         self.call_value = services.call_value
         self.take_over = services.take_over
         self.check_program = services.check_program
+        self.past_budget = services.past_budget
         self.run_program = services.run_program
 
     @property
@@ -161,6 +162,12 @@ class Run:
     async def room(self) -> None:
         """Wait for those to take deltas."""
         await self._fanout.room()
+
+    @property
+    def calls_left(self) -> int | None:
+        """Model calls that can still be made; None if there is no limit."""
+        allowed = self.limits.model_calls
+        return None if allowed is None else max(0, allowed - self.model_calls)
 
     def charge_model_call(self) -> None:
         """Count a model call. Raises LimitExceeded past ``model_calls``, or if any other limit has been met."""

@@ -178,6 +178,10 @@ class Solver:
         if faults:
             attempt.errors.extend(fault.render() for fault in list(faults)[:20])
             return None
+        past = await call.run.past_budget(attempt.program, allow, inputs, call)
+        if past is not None:
+            attempt.errors.append(past.render())
+            return None
         attempt.stage = "running"
         try:
             value = await call.run.run_program(attempt.program, allow, inputs, call, steps=self.max_steps)

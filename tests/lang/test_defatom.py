@@ -9,7 +9,7 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEvaluationError
 from agentflow.core.names import VARIABLE, NameInfo
-from agentflow.lang.program import compile_program
+from agentflow.lang.program import check_program, compile_program
 from agentflow.tasks.registry import prepare_definition
 
 
@@ -128,3 +128,24 @@ async def test_a_definition_with_a_computed_text_is_known_when_it_is_compiled() 
     with pytest.raises(SexpEvaluationError) as caught:
         compile_program(text, names=Flow(), allow=["defatom"])
     assert caught.value.code == "call/unknown-parameter"
+
+
+async def test_turns_and_answers_are_bounded_by_positive_integers() -> None:
+    """``max-turns`` and ``max-output-tokens`` are fields of the task; anything but a positive integer is refused."""
+    model = ScriptedProvider(["done"])
+    async with AgentFlow(provider=model) as flow:
+        await flow.define(task(options="(max-turns 3) (max-output-tokens 50)"))
+        template = flow.task_system.find_template("t")
+        assert (template["max_turns"], template["max_output_tokens"]) == (3, 50)
+        await flow.run('(t (a "x"))')
+        assert model.requests[0].max_output_tokens == 50
+    for wrong in ("0", "2.5", '"3"', "a b"):
+        (fault,) = check_program(task(options=f"(max-turns {wrong})"))
+        assert fault.code == "defatom/option"
+
+
+def test_an_untrusted_program_takes_no_more_turns_than_the_run_allows() -> None:
+    """A task that untrusted code defines may not raise the run's own bound of turns."""
+    assert check_program(task(options="(max-turns 33)")) == []
+    (fault,) = check_program(task(options="(max-turns 33)"), allow=["defatom"])
+    assert "32 turns" in fault.message

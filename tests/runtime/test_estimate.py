@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Limits
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.lang.bounds.polynomial import UNBOUNDED
+from agentflow.providers.scripted import ScriptedProvider
 
 REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))'
 
@@ -104,3 +105,37 @@ async def test_only_granted_names_count() -> None:
     async with AgentFlow("offline", tools=[look]) as flow:
         found = await flow.bounds("((first xs) (x 1))", bindings={"xs": ["look"]}, allow=["look"])
         assert str(found.tool_calls) == "1"
+
+
+TASK = '(defatom ask (params (x string)) (instructions "Ask {{x}}") (tools))'
+
+
+async def test_a_program_past_what_is_left_is_refused_before_its_first_effect() -> None:
+    """eval-program and solve refuse a program whose bound is above the model calls that are left; nothing of it runs."""
+    model = ScriptedProvider(["(map (lambda (x) (ask (x x))) (range 9))", "(ask (x 1))", "done"])
+    async with AgentFlow(provider=model, limits=Limits(model_calls=4)) as flow:
+        await flow.define(TASK)
+        with pytest.raises(AgentflowError) as caught:
+            await flow.run('(eval-program "(loop 5 (ask (x \\"a\\")))" (allow ask))')
+        assert caught.value.code == "bounds/over-budget" and "5 model calls, and 4 are left" in caught.value.message
+        assert not model.requests
+        result = await flow.run('(solve "ask nine times" (allow ask))')
+        assert result.value.content == "done" and result.value.notes["rounds"] == 2
+        assert "9 model calls, and 3 are left" in str(model.requests[1])
+
+
+async def test_what_is_not_known_is_left_to_the_limits() -> None:
+    """A bound that depends on what a model answers refuses nothing, nor does any program where nothing is limited."""
+    model = ScriptedProvider(lambda request: '["a"]')
+    text = '(eval-program "(map (lambda (s) (ask (x s))) (value-of (ask (x 1))))" (allow ask))'
+    async with AgentFlow(provider=model, limits=Limits(model_calls=2)) as flow:
+        await flow.define(TASK.replace("(tools)", "(tools) (output_format (type json))"))
+        assert len((await flow.run(text)).value) == 1
+
+
+async def test_money_that_is_left_refuses_as_well() -> None:
+    """A program whose worst case is dearer than the rest of the budget is not begun."""
+    async with AgentFlow("anthropic:claude-sonnet-4-5") as flow:
+        await flow.define(TASK)
+        with pytest.raises(AgentflowError, match=r"cost \$4.36"):
+            await flow.run('(eval-program "(loop 5 (ask (x \\"a\\")))" (allow ask))', max_cost=2)

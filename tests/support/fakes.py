@@ -86,6 +86,7 @@ class FakeRun:
         self.solver = solver
         self.budget = None
         self.purse = None
+        self.calls_left = None
         self.priority = 0
         self.services = self
         self.next_seq = itertools.count(1).__next__
@@ -146,6 +147,9 @@ class FakeRun:
         if self.solver is None:
             return None
         return await self.solver.decompose(template, request, goal, failed, call, rounds=rounds)
+
+    async def past_budget(self, text: str, allow: Any, bindings: Any, call: CallContext) -> None:
+        return None
 
     async def check_program(
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext

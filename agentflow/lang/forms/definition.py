@@ -22,7 +22,9 @@ USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "
 TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache", "effort")
 """Options whose value is one text."""
 _PAIRS = ("output_format", "history_config", "context", "settings")
-_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "priority", "tools", "provider_tools")
+_COUNTS = {"max-turns": "max_turns", "max-output-tokens": "max_output_tokens"}
+"""Options whose value is a positive integer, and the fields of the template."""
+_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "priority", *_COUNTS, "tools", "provider_tools")
 _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "provider_tools": ""}
 """Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which
 reach what no grant names, nor going before others."""
@@ -136,6 +138,8 @@ def _read_option(a: Analyzer, definition: Definition, key: str, option: Form, sc
         if type(value) is not int:
             raise a.error(option, "defatom/option", f"'{key}' is a whole number", f"write ({key} 10)")
         fields[key] = value
+    elif key in _COUNTS:
+        fields[_COUNTS[key]] = _read_count(a, key, option)
     elif key in TEXTS:
         if len(items) != 1:
             raise a.error(option, "defatom/option", f"'{key}' is one text", f'write ({key} "...")')
@@ -148,6 +152,18 @@ def _read_option(a: Analyzer, definition: Definition, key: str, option: Form, sc
             definition.computed.append((key, a.span(items[0]), a.expr(items[0], scope)))
     else:
         fields[_FIELDS.get(key, key)] = _read_pairs(a, key, option)
+
+
+def _read_count(a: Analyzer, key: str, option: Form) -> int:
+    """A positive integer; an untrusted program may not have its tasks take more turns than the run allows any task."""
+    items = option.items[1:]
+    value = datum(items[0]) if len(items) == 1 and type(items[0]) is Atom else None
+    if type(value) is not int or value < 1:
+        raise a.error(option, "defatom/option", f"'{key}' is a positive whole number", f"write ({key} 4)")
+    if key == "max-turns" and a.allow is not None and value > a.limits.turns:
+        allowed = a.limits.turns
+        raise a.error(option, "defatom/option", f"a task may take {allowed} turns here", f"write ({key} {allowed})")
+    return value
 
 
 def _read_pairs(a: Analyzer, key: str, option: Form) -> Any:
