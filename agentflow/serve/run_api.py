@@ -41,7 +41,7 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
         message = text_field(body, "message")
         if message is not None:
             bindings = {offer.message or "message": message, **bindings}
-        run = await service.start(offer, bindings, key, run_id=run_id, labels=labels)
+        run = await service.start(offer, bindings, key, run_id=run_id, labels=labels, lasting=True)
     root = request.scope.get("root_path", "")
     headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}
     return await json_response(run_data(service, run), 201, headers)
@@ -69,7 +69,9 @@ async def _run_program(
         if not isinstance(allow, list) or not all([isinstance(each, str) for each in cast("list[Any]", allow)]):
             raise RequestError("'allow' is a list of names", code="serve/field", param="allow")
         grants = grants & frozenset(cast("list[str]", allow))
-    return await service.runs.start(program, bindings, PROGRAM, key, allow=grants, run_id=run_id, labels=labels)
+    return await service.runs.start(
+        program, bindings, PROGRAM, key, allow=grants, run_id=run_id, labels=labels, lasting=True
+    )
 
 
 def _labels(labels: Mapping[str, Any]) -> dict[str, str]:

@@ -13,14 +13,17 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, ConfigurationError, RunCancelled
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled
 from agentflow.core.events import DeltaBase, Event, FinishedBase, WaitFinished, WaitStarted
 from agentflow.core.limits import Limits
+from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
+from agentflow.flow_durable import StartOptions
 from agentflow.lang.program import Program
 from agentflow.observe.stream import Subscriber
+from agentflow.runtime.durable_run import DurableRun
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
 from agentflow.serve.event_log import EventLog
@@ -30,6 +33,7 @@ from agentflow.serve.keys import Admission, Key
 
 _log = logging.getLogger(__name__)
 
+_STOPPED = {"durable/cancelled": "cancelled", "durable/interrupted": "interrupted", "durable/waiting": "interrupted"}
 MAX_ENDED = 200
 """Runs that have ended and are still shown."""
 MAX_ENDED_BYTES = 256 * 2**20
@@ -39,8 +43,7 @@ MAX_ENDED_BYTES = 256 * 2**20
 class ServedRun:
     """A run of the server: whose it is, its events, and how it ended.
 
-    ``waits`` are the open questions and approvals by key, as the events of their beginnings; ``result`` or ``error`` is there
-    once it has ended.
+    ``result`` or ``error`` is there once it has ended; ``handle`` is that of a durable run.
     """
 
     def __init__(self, run_id: str, export: str, key: Key, text: Any, labels: Mapping[str, str]) -> None:
@@ -53,7 +56,8 @@ class ServedRun:
         self.ended: float | None = None
         self.result: RunResult[Any] | None = None
         self.error: Exception | None = None
-        self.waits: dict[str, WaitStarted] = {}
+        self.handle: DurableRun[Any] | None = None
+        self._waits: dict[str, Question] = {}
         self._text = text
         self._unsent = Subscriber(lossy=False, limit=None)
         self._readers: list[Subscriber] = []
@@ -62,12 +66,23 @@ class ServedRun:
 
     @property
     def status(self) -> str:
-        """``running``, ``waiting`` (for an answer), ``done``, ``failed`` or ``cancelled``."""
+        """``running``, ``waiting`` (for an answer), ``done``, ``failed``, ``cancelled``, or ``interrupted``, to be gone on with."""
         if self.ended is None:
             return "waiting" if self.waits else "running"
         if self.result is not None:
             return "failed" if self.failure is not None else "done"
+        if isinstance(self.error, JournalError) and self.error.code in _STOPPED:
+            return _STOPPED[self.error.code]
         return "cancelled" if isinstance(self.error, RunCancelled) else "failed"
+
+    @property
+    def waits(self) -> dict[str, Question]:
+        """The open questions and approvals by key."""
+        if self.ended is not None:
+            return {}
+        if self.handle is not None:
+            return {each.key: each for each in self.handle.waiting}
+        return self._waits
 
     @property
     def failure(self) -> BaseException | None:
@@ -82,9 +97,11 @@ class ServedRun:
     def take(self, event: Event) -> None:
         """Take an event of the run."""
         if isinstance(event, WaitStarted) and event.key:
-            self.waits[event.key] = event
-        elif isinstance(event, WaitFinished) and self.waits:
-            self.waits = {key: each for key, each in self.waits.items() if each.seq != event.started}
+            reason = "approval" if event.reason == "approval" else "question"
+            asked = Question(question=event.question, schema=event.schema, reason=reason, path=event.path)
+            self._waits[event.key] = asked
+        elif isinstance(event, WaitFinished) and self._waits:
+            self._waits = {key: each for key, each in self._waits.items() if each.path != event.path}
         self._unsent.put(event)
         for reader in self._readers:
             reader.put(event)
@@ -112,7 +129,6 @@ class ServedRun:
     def end(self) -> None:
         """Note that the run has ended."""
         self.ended = time.time()
-        self.waits = {}
         self._unsent.close()
         for reader in self._readers:
             reader.close()
@@ -124,7 +140,9 @@ class ServedRun:
 
     async def cancel(self) -> None:
         """Cancel the run, and wait until it has cleaned up."""
-        if self.task is not None and not self._done.is_set():
+        if self.handle is not None and not self._done.is_set():
+            await self.handle.cancel()
+        elif self.task is not None and not self._done.is_set():
             self.task.cancel()
         await self._done.wait()
 
@@ -175,37 +193,61 @@ class ServedRuns:
         allow: frozenset[str] | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        lasting: bool = False,
     ) -> ServedRun:
-        """Begin a run for ``key``. Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503."""
+        """Begin a run for ``key``; a ``lasting`` one is durable where the flow stores runs.
+
+        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503.
+        """
         if self.stopping:
             raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
         try:
             check_name(run_id, labels)
         except ConfigurationError as error:
             raise RequestError(error.message, code=error.code, hint=error.hint, param="run_id") from None
-        if run_id is not None and run_id in self._runs:
+        durable = lasting and self._flow.is_durable
+        group = self._group or await self._open()
+        stored = durable and run_id is not None and await self._flow.find_run(run_id) is not None
+        if stored or run_id in self._runs:
             raise RequestError(
                 f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"
             )
-        group = self._group or await self._open()
         admission = key.admit()
         own = {**(labels or {}), "export": export, "key": key.name}
         run = ServedRun(run_id or new_run_id(), export, key, self._shown, own)
         self._runs[run.run_id] = run
-        work = self._flow.run(
-            program,
-            bindings=bindings,
-            session=session,
-            limits=limits,
-            allow=allow,
-            run_id=run.run_id,
-            labels=own,
-            tenant=admission.tenant,
-        )
+        tenant = admission.tenant
+        if durable:
+            options: StartOptions = {
+                "limits": limits,
+                "allow": allow,
+                "run_id": run.run_id,
+                "labels": own,
+                "tenant": tenant,
+            }
+            work = self._last(run, program, bindings, options)
+        else:
+            work = self._flow.run(
+                program,
+                bindings=bindings,
+                session=session,
+                limits=limits,
+                allow=allow,
+                run_id=run.run_id,
+                labels=own,
+                tenant=tenant,
+            )
         group.create_task(run.keep_events())
         run.task = group.create_task(self._carry_out(run, work, admission), name=f"served run {run.run_id}")
         run.task.add_done_callback(lambda task: self._ended(run, work, admission))
         return run
+
+    async def _last(
+        self, run: ServedRun, program: Program | Source | str, bindings: Mapping[str, Any], options: StartOptions
+    ) -> RunResult[Any]:
+        """Do a durable run: while it waits, it need not be in memory. The server's end interrupts it."""
+        run.handle = await self._flow.start(program, bindings, **options)
+        return await run.handle.result()
 
     def _shown(self, value: object) -> str:
         return self._flow.redact(str(value))
@@ -219,7 +261,15 @@ class ServedRuns:
     def _ended(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
         work.close()  # of a run that was cancelled before it began
         if run.result is None and run.error is None:
-            run.error = RunCancelled(f"the run '{run.run_id}' was cancelled")
+            run.error = (
+                RunCancelled(f"the run '{run.run_id}' was cancelled")
+                if run.handle is None
+                else JournalError(
+                    f"the run '{run.run_id}' was interrupted, for the server stopped",
+                    code="durable/interrupted",
+                    hint=f"agentflow resume {run.run_id} goes on with it",
+                )
+            )
         admission.free()
         if run.failure is not None and not isinstance(run.failure, AgentflowError):
             _log.warning(

@@ -69,6 +69,7 @@ class Service:
         session: Session | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        lasting: bool = False,
     ) -> ServedRun:
         """Begin a run of an export. Raises RequestError, DataError and TaskError for parameters that do not fit."""
         program, bindings = offer.work(given)
@@ -82,6 +83,7 @@ class Service:
             allow=offer.allow,
             run_id=run_id,
             labels=labels,
+            lasting=lasting,
         )
 
     @contextlib.asynccontextmanager

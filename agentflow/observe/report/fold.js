@@ -52,6 +52,7 @@ class Run {
     this.kinds[node.kind] = (this.kinds[node.kind] || 0) + 1;
     const site = this.#site(node);
     if (site) site.nodes.push(node);
+    if (node.kind === "run" && !parent) this.finish = null;  // a run that had waited goes on
     if (node.kind === "branch" || node.kind === "run") { this.open += 1; this.widest = Math.max(this.widest, this.open); }
   }
 

@@ -143,13 +143,13 @@ class Live {
     view.update();
     if (chosen && !view.drawer.box.hidden && (chosen.state === "running" || chosen !== this.drawn)) { view.drawer.step(chosen); body.scrollTop = top; }
     this.drawn = chosen && chosen.state !== "running" ? chosen : null;
-    this.stop.hidden = Boolean(view.run.finish);
+    this.stop.hidden = Boolean(view.run.finish && view.run.finish.outcome !== "suspended");
     this.questions(view.run);
   }
 
   // What the run asks, each once, with what answers it.
   questions(run) {
-    const open = run.finish ? [] : [...run.nodes.values()].filter((node) => node.kind === "wait" && node.start.key && node.state === "running");
+    const open = run.finish ? run.questions() : [...run.nodes.values()].filter((node) => node.kind === "wait" && node.start.key && node.state === "running");
     const keys = new Set(open.map((node) => node.start.key));
     for (const box of [...this.asks.children]) if (!keys.delete(box.dataset.key)) box.remove();
     for (const node of open) if (keys.has(node.start.key)) this.asks.append(this.question(node.start));

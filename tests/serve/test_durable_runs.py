@@ -1,0 +1,83 @@
+"""Runs of a flow that stores them: parked while they wait, interrupted when the server stops, gone on with later."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from agentflow import AgentFlow, tool
+from agentflow.serve import Export
+from tests.support.served import served
+
+ASKS = Export(program='(list (ask-human "How many?" {"type" "integer"}) (step))', allow=["ask-human", "step"])
+
+
+class Step:
+    """A tool that counts its calls, and waits where it is told to."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.go = asyncio.Event()
+
+    def tool(self) -> Any:
+        @tool
+        async def step() -> str:
+            """A step."""
+            self.calls += 1
+            await self.go.wait()
+            return "stepped"
+
+        return step
+
+
+async def test_a_run_that_waits_is_parked_and_goes_on_with_its_answer(tmp_path: Path) -> None:
+    """It is in nobody's memory meanwhile; its readers go on reading in the next slice, its events being one stream."""
+    step = Step()
+    step.go.set()
+    async with AgentFlow(tools=[step.tool()], durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+        async with served(flow, {"ask": ASKS}, approval_ttl=0.01) as server:
+            run_id = await server.begin("ask", message="x")
+            reader = asyncio.create_task(server.ended(run_id))
+            while (await flow.find_run(run_id)).status != "waiting":  # type: ignore[union-attr]
+                await asyncio.sleep(0.005)
+            data = (await server.get(f"/runs/{run_id}")).json()
+            assert data["status"] == "waiting" and data["waiting"][0]["question"] == "How many?"
+            where = f"/runs/{run_id}/answers/{data['waiting'][0]['key']}"
+            wrong = await server.post(where, {"answer": "x"})
+            assert wrong.status_code == 400 and wrong.json()["error"]["code"] == "question/answer"
+            assert (await server.post(where, {"answer": 3})).status_code == 200
+            assert (await reader)["status"] == "done" and (await reader)["waiting"] == []
+            events = [event async for event in server.events(run_id)]
+            places = [(event["slice"], event["seq"]) for event in events]
+            assert places == sorted(set(places)) and {event["slice"] for event in events} == {1, 2}
+            for at in (0, len(events) // 2, len(events) - 2):
+                assert [each async for each in server.events(run_id, after=events[at]["id"])] == events[at + 1 :]
+            again = await server.post("/runs", {"export": "ask", "message": "x", "run_id": run_id})
+            assert again.status_code == 409
+        async with served(flow, {"ask": ASKS}) as later:
+            again = await later.post("/runs", {"export": "ask", "message": "x", "run_id": run_id})
+            assert again.status_code == 409, "what another server began is not given to whoever knows its name"
+    assert step.calls == 1
+
+
+async def test_the_servers_end_interrupts_and_a_cancel_is_for_good(tmp_path: Path) -> None:
+    """An interrupted run is told so and goes on elsewhere; one that was cancelled does not."""
+    step = Step()
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with AgentFlow(tools=[step.tool()], durable=url) as flow:
+        async with served(flow, {"step": "(content (step))"}) as server:
+            cancelled = await server.begin("step", message="x")
+            while not step.calls:
+                await asyncio.sleep(0.002)
+            data = (await server.post(f"/runs/{cancelled}/cancel")).json()
+            assert data["status"] == "cancelled" and (await flow.find_run(cancelled)).status == "cancelled"  # type: ignore[union-attr]
+            interrupted = await server.begin("step", message="x")
+            while step.calls < 2:
+                await asyncio.sleep(0.002)
+            runs = server.runs
+        [_, run] = runs
+        assert run.status == "interrupted" and not runs.live
+    step.go.set()
+    async with AgentFlow(tools=[step.tool()], durable=url) as flow:
+        assert (await (await flow.resume(interrupted)).result()).value == "stepped" and step.calls == 3
