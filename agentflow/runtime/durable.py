@@ -23,6 +23,7 @@ from agentflow.core.questions import Question
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
+from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.codec import Codec, NotData, fingerprint
@@ -32,6 +33,7 @@ from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded
+from agentflow.runtime.journal import beside
 from agentflow.runtime.live_runs import LiveRuns
 from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.python_program import PythonProgram, identity, reference_in
@@ -95,11 +97,13 @@ class DurableRuns:
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
-        digest = fingerprint("run", identity(source.text), dict(bindings), names, *self.sessions.mark(session)).hex()
+        mark = self.sessions.mark(session)
+        much = is_long(bindings)
+        digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
         given = {
             "name": source.name,
-            "bindings": self._input.write(bindings),
+            "bindings": await beside(much, self._input.write, bindings),
             "allow": names,
             "limits": limits_data(limits),
             "labels": None if labels is None else dict(labels),

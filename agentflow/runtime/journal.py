@@ -7,6 +7,7 @@ order in which anything finishes. What does depend on it is recorded as a decisi
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -22,9 +23,11 @@ from agentflow.core.names import Template
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session, Unread
+from agentflow.core.values import is_long
+from agentflow.core.work import LONG_TEXT, in_slices
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import holds_secret, redacted_json
+from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
@@ -138,11 +141,18 @@ class RunJournal:
             self._lose(kind, name, run, call.path)
             raise
         changes = call.session.changes_since(mark)
+        much = failure is None and holds_much(value)
         try:
             if failure is not None:
                 data = {"error": self.codec.encode_error(failure)}
             else:
-                data = {"ok": self.codec.encode(cast(Any, value) if write is None else write(cast(T, value)))}
+                written = cast(Any, value) if write is None else write(cast(T, value))
+                data = {"ok": await beside(much, self.codec.encode, written)}
+            turns = None if changes is None else await beside(much, self.codec.encode, changes)
+            stored = await self._searched(data, turns) if much else None
+        except asyncio.CancelledError:
+            self._lose(kind, name, run, call.path)
+            raise
         except NotData as what:
             self._not_recorded(kind, name, what, call)
             self._lose(kind, name, run, call.path)
@@ -151,15 +161,14 @@ class RunJournal:
             if failure is not None:
                 raise failure from failure.__cause__
             return cast(T, value)
-        turns = None if changes is None else self.codec.encode(changes)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
-        row = self.row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed)
+        row = self.row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed, stored=stored)
         await self._commit(row, run.meter)
         if row.turns is not None and (call.session is not session or row.turns is not turns):
             if call.session is session:
                 session.go_back(mark)  # secrets were taken out of what is stored, and later tasks send what is stored
             session.apply(self.codec.decode(row.turns))
-        outcome = self.outcome(row.value, call, failure)
+        outcome = await beside(much, self.outcome, row.value, call, failure)
         return outcome if read is None else read(outcome)
 
     def template(self, template: Template) -> Template:
@@ -188,16 +197,18 @@ class RunJournal:
         self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
     ) -> Any:
         """Store what was done at ``call``, and give it as it is read back."""
+        much = holds_much(value)
         try:
-            data = {"ok": self.codec.encode(value)}
+            data = {"ok": await beside(much, self.codec.encode, value)}
         except NotData as what:
             self._not_recorded(kind, name, what, call)
             return value
+        stored = await self._searched(data, None) if much else None
         meter = Meter(None)
         meter.add(usage, cost)
-        row = self.row(kind, name, self._part(kind, name, content), call, data, meter, time.time())
+        row = self.row(kind, name, self._part(kind, name, content), call, data, meter, time.time(), stored=stored)
         await self._commit(row, meter)
-        return self.outcome(row.value, call)
+        return await beside(much, self.outcome, row.value, call)
 
     def _part(self, kind: str, name: str, content: object) -> bytes:
         """A digest of a part of what the effect around it asks for."""
@@ -260,9 +271,12 @@ class RunJournal:
         *,
         turns: Any = None,
         failed: bool = False,
+        stored: tuple[Any, Any] | None = None,
     ) -> EffectRow:
-        """A record that has ended, without the secrets in it."""
-        if self.redactor is not None:
+        """A record that has ended, without the secrets in it; ``stored`` is what is left of data and turns, if it is known."""
+        if stored is not None:
+            data, turns = stored
+        elif self.redactor is not None:
             data = redacted_json(data, self.redactor)
             turns = None if turns is None else redacted_json(turns, self.redactor)
         return EffectRow(
@@ -279,6 +293,12 @@ class RunJournal:
             started=started,
             ended=time.time(),
         )
+
+    async def _searched(self, data: Any, turns: Any) -> tuple[Any, Any]:
+        """Large ``data`` and ``turns`` without secrets, searched in slices."""
+        if self.redactor is None:
+            return data, turns
+        return await in_slices(redaction(data, self.redactor)), await in_slices(redaction(turns, self.redactor))
 
     async def _commit(self, row: EffectRow, meter: Meter) -> None:
         if self.meter is not None:
@@ -316,6 +336,18 @@ class RunJournal:
             self.records.commit_soon(lost, drop)
         if usage is not None and self.meter is not None:
             self.meter.recorded(run.meter)
+
+
+def holds_much(value: object) -> bool:
+    """Whether writing and reading ``value`` would hold the loop: what an effect gave, or what it asks for."""
+    if isinstance(value, TaskResult):
+        return len(value.content) > LONG_TEXT or (value.parsed_content is not None and is_long(value.parsed_content))
+    return is_long(value)
+
+
+async def beside(much: bool, work: Callable[..., T], *arguments: Any) -> T:
+    """What ``work`` gives for the arguments, on a thread if they hold much."""
+    return await asyncio.to_thread(work, *arguments) if much else work(*arguments)
 
 
 class _LeafRun(ForwardingRun):

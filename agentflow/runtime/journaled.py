@@ -10,8 +10,9 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, Timer
 from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
+from agentflow.core.values import is_long
 from agentflow.runtime.codec import fingerprint
-from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.waiting import slept
 
@@ -47,7 +48,8 @@ class Journaled:
                 return effect.text
             return await self.runner.perform(effect, call)
         kind, name, arguments = asked
-        digest = fingerprint(kind, name, arguments, self.runner.definition(effect, call))
+        definition = self.runner.definition(effect, call)
+        digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
         row = await journal.find(kind, name, digest, call)
         if row is None:
             return await journal.record(kind, name, digest, call, partial(self.runner.perform, effect, call))

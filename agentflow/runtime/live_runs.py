@@ -26,7 +26,7 @@ from agentflow.runtime.durable_run import DurableRun, RunEnd, RunWork
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
-from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.journal import RunJournal, beside, holds_much
 from agentflow.runtime.python_program import PythonProgram, find_target, has_changed, reference_in
 from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.resting import Resting
@@ -276,7 +276,9 @@ class LiveRuns:
                 "steps": end.result.steps,
             }
             try:
-                result["value"] = self._input.clean(self._codec.encode(end.result.value))
+                much = holds_much(end.result.value)
+                data = await beside(much, self._codec.encode, end.result.value)
+                result["value"] = await self._input.cleaned(data) if much else self._input.clean(data)
             except NotData:
                 result = None  # worked out from the records when somebody asks
         if end.status == "failed" and isinstance(end.error, AgentflowError):

@@ -10,8 +10,9 @@ from agentflow.core.errors import JournalError
 from agentflow.core.journal import RunRow
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
+from agentflow.core.work import in_slices
 from agentflow.lib.redact import Redactor
-from agentflow.lib.redacted_copy import holds_secret, redacted
+from agentflow.lib.redacted_copy import holds_secret, redacted, redaction
 from agentflow.runtime.codec import Codec, NotData
 
 
@@ -66,6 +67,10 @@ class StoredInput:
     def clean(self, data: Any) -> Any:
         """Data without secrets."""
         return data if self._redactor is None else redacted(data, self._redactor)
+
+    async def cleaned(self, data: Any) -> Any:
+        """The same in slices, for large data."""
+        return data if self._redactor is None else await in_slices(redaction(data, self._redactor))
 
 
 def limits_data(limits: Limits | None) -> dict[str, Any] | None:

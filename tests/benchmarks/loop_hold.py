@@ -7,7 +7,7 @@ a full garbage collection takes, which is reported apart. Columns: the outcome (
 processor time passed between the end of the timeout and the end of the run.
 
 Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s); ``--recorded`` has the
-events of each case searched for secrets and recorded in files.
+events of each case searched for secrets and recorded in files; ``--durable`` has each case started as a durable run.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ class Ticker:
             before = time.thread_time()
 
 
-async def measure(case: Case, timeout_s: float | None, record: str | None = None) -> dict[str, Any]:
-    """Run one case and give its figures; ``record`` is the directory that its events are recorded in."""
+async def measure(
+    case: Case, timeout_s: float | None, record: str | None = None, durable: str | None = None
+) -> dict[str, Any]:
+    """Run one case and give its figures; ``record`` is the directory of its events, ``durable`` the URL of its journal."""
     from agentflow import AgentFlow, ScriptedProvider
 
     async def take(value: Any = None) -> int:
@@ -96,7 +98,8 @@ async def measure(case: Case, timeout_s: float | None, record: str | None = None
     ticker = Ticker()
     bindings = case.bindings()
     replies = case.replies()
-    async with AgentFlow(provider=ScriptedProvider(replies), tools=[take, give, total], record=record or False) as flow:
+    provider = ScriptedProvider(replies)
+    async with AgentFlow(provider=provider, tools=[take, give, total], record=record or False, durable=durable) as flow:
         await flow.run("(+ 1 2)")
         gc.collect()
         before = _resident()
@@ -108,8 +111,11 @@ async def measure(case: Case, timeout_s: float | None, record: str | None = None
         try:
             async with asyncio.timeout(timeout_s) as scope:
                 try:
-                    result = await flow.run(case.text, bindings=bindings, allow=case.allow)
-                    outcome = type(result.value).__name__
+                    if durable is None:
+                        value = (await flow.run(case.text, bindings=bindings, allow=case.allow)).value
+                    else:
+                        value = (await (await flow.start(case.text, bindings=bindings)).result()).value
+                    outcome = type(value).__name__
                 except BaseException as error:
                     outcome = str(getattr(error, "code", type(error).__name__))
                     if scope.when() is not None:
@@ -145,12 +151,18 @@ def _resident() -> float:
 
 
 def run_case(
-    name: str, timeout_s: float | None = 1.0, patience_s: float = 60.0, *, recorded: bool = False
+    name: str,
+    timeout_s: float | None = 1.0,
+    patience_s: float = 60.0,
+    *,
+    recorded: bool = False,
+    durable: bool = False,
 ) -> dict[str, Any]:
     """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
     command += [] if timeout_s is not None else ["--no-timeout"]
     command += ["--recorded"] if recorded else []
+    command += ["--durable"] if durable else []
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
     except subprocess.TimeoutExpired:
@@ -181,15 +193,19 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-timeout", action="store_true")
     parser.add_argument("--recorded", action="store_true")
+    parser.add_argument("--durable", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
     timeout_s = None if options.no_timeout else 1.0
     if options.child:
         with tempfile.TemporaryDirectory() as directory:
             record = directory if options.recorded else None
-            print(json.dumps(asyncio.run(measure(CASES[options.child], timeout_s, record))))
+            durable = f"sqlite:///{directory}/runs.db" if options.durable else None
+            print(json.dumps(asyncio.run(measure(CASES[options.child], timeout_s, record, durable))))
         return
-    rows = [run_case(name, timeout_s, recorded=options.recorded) for name in options.names or CASES]
+    rows = [
+        run_case(name, timeout_s, recorded=options.recorded, durable=options.durable) for name in options.names or CASES
+    ]
     if options.json:
         print(json.dumps(rows))
         return

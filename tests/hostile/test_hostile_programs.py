@@ -135,6 +135,34 @@ async def test_a_model_needs_an_approval(tool: str, arena: Arena) -> None:
         assert len(asked) == (0 if answer is None else 1)
 
 
+@pytest.mark.parametrize("path", ["conftest.py", "tests/deep/conftest.py", "Makefile", "setup.py"])
+@pytest.mark.parametrize("author", ["model", "program"])
+async def test_what_tools_of_people_execute_is_written_if_approved(author: str, path: str, arena: Arena) -> None:
+    """A conftest.py, which the next test run executes, is written only with an approval that shows its name and text.
+
+    Nothing that is granted, and no approval of another file, stands for it.
+    """
+    write = {"name": "system:write_file", "arguments": {"file_path": path, "content": "import os  # planted"}}
+    task = '(defatom t (params (x)) (instructions "{{x}}") (tools "system:write_file")) (t (x "y"))'
+    other = '(system:write_file (file_path "notes.txt") (content "fine"))'
+    own = f'{other} (system:write_file (file_path "{path}") (content "import os  # planted"))'
+    (arena.root / "tests" / "deep").mkdir(parents=True, exist_ok=True)
+    asked: list[Any] = []
+
+    def approve(request: Any) -> bool:
+        asked.append(request)
+        return path not in request.text
+
+    scene = Scene(arena, [{"tool_calls": [write]}, "done"])
+    async with scene.flow:
+        if author == "model":
+            await scene.run(task, approve=approve)
+        else:
+            await scene.run(own, allow=["system:write_file"], approve=approve)
+    assert not (arena.root / path).exists()
+    assert path in asked[-1].text and "planted" in asked[-1].text
+
+
 PYTHON = {
     "class": '(get-field (dict "a" 1) "__class__")',
     "mro": '(get-field x "__class__")',

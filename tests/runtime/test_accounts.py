@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, Limits, Price, ScriptedProvider
+from agentflow import AgentFlow, Limits, Price, ScriptedProvider, Secret
 from agentflow.core.errors import AgentflowError, LimitExceeded, ProviderError, TaskError
 from agentflow.errors import RunCancelled
 from agentflow.events import ModelFinished
@@ -83,6 +83,36 @@ async def test_a_provider_error_keeps_its_text() -> None:
         with pytest.raises(ProviderError) as caught:
             await flow.run(f"{asking()} (pmap (lambda (n) (value-of (ask (n n)))) (list 1))")
     assert caught.value.partial == "half" and caught.value.run_id
+
+
+async def test_the_values_left_are_the_hosts_own() -> None:
+    """``partial`` has what a value of the run would have, plain and whole; the error beside it shows no secret."""
+    secret = "tomato-harbour-71-violet"
+    text = "(map (lambda (n) (if (= n 2) (error s) (if (= n 1) (reduce (lambda (l i) (cons i l)) nil (range 99)) s))) (range 5))"
+    seen: list[object] = []
+    async with AgentFlow(api_key=Secret(secret)) as flow:
+        flow.subscribe(lambda event: seen.append(event.to_dict()))
+        with pytest.raises(AgentflowError) as caught:
+            await flow.run(text, bindings={"s": secret})
+    assert caught.value.partial == (secret, list(range(99))[::-1]) and type(caught.value.partial[1]) is list
+    assert secret not in str(caught.value) and secret not in repr(seen)
+
+
+async def test_code_in_a_tool_has_them_too() -> None:
+    """A run within a tool leaves its values with the error that the tool's code catches."""
+    found: list[object] = []
+
+    async def work() -> int:
+        """Run a program that fails."""
+        try:
+            await flow.run("(map (lambda (n) (if (= n 2) (raise 'no) n)) (range 5))")
+        except AgentflowError as error:
+            found.append(error.partial)
+        return 1
+
+    async with AgentFlow(tools=[work]) as flow:
+        await flow.run("(work)")
+    assert found == [(0, 1)]
 
 
 async def test_a_lone_cancellation_is_left_as_it_is() -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, LimitExceeded, Limits, ScriptedProvider
+from agentflow.errors import DataError
 from agentflow.lang import program
 from agentflow.lang.program import check_program
 from agentflow.runtime.compiling import SMALL_TEXT, is_small
+from agentflow.tasks.workflows import make_workflow
 
 SPIN = "(defmacro spin () (let loop ((i 0)) (if (< i {count}) (loop (+ i 1)) i))) "
 LONG = SPIN.format(count=40_000) + "(list " + "(spin) " * 2_000 + ")"
@@ -87,6 +89,28 @@ async def test_the_time_of_the_run_is_over_while_compiling(text: str) -> None:
         with pytest.raises(LimitExceeded) as caught:
             await flow.run(text, bindings={"text": LONG})
     assert caught.value.code == "limits/wall"
+
+
+@pytest.mark.parametrize(
+    "limits, code", [(Limits(steps=100_000), "limits/steps"), (Limits(steps=None, wall_s=0.2), "limits/wall")]
+)
+async def test_macros_of_saved_workflows_take_the_steps_and_the_time_of_the_run(limits: Limits, code: str) -> None:
+    """A workflow is compiled when it is called, within the run that calls it."""
+    async with AgentFlow(limits=limits) as flow:
+        await flow.workflows.save(make_workflow({"name": "long", "program": LONG}))
+        with pytest.raises(LimitExceeded) as caught:
+            await flow.run("(call-workflow long)")
+    assert caught.value.code == code
+
+
+async def test_a_workflow_whose_macros_do_not_end_is_not_saved() -> None:
+    """One with grants is checked before, within bounds: its faults say what did not end."""
+    endless = {"name": "endless", "program": SPIN.format(count=10**9) + "(spin)", "allow": []}
+    async with AgentFlow() as flow:
+        with pytest.raises(DataError) as caught:
+            await flow.workflows.save(make_workflow(endless))
+        assert flow.workflows.names() == []
+    assert [fault["code"] for fault in caught.value.details["faults"]] == ["limits/macro-steps"]
 
 
 async def test_macros_may_not_fill_the_memory() -> None:
