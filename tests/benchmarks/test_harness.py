@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.benchmarks.compare import Ratio, main, measure, table
 from tests.benchmarks.figures import CONTROL
 from tests.benchmarks.package_calls import TARGET, package_calls
+from tests.benchmarks.without_journal import without_journal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -102,3 +104,13 @@ async def test_a_task_makes_no_more_calls_than_it_may() -> None:
     functions are called: what is computed anew for each run, or twice, is what to look for."""
     counts = await package_calls()
     assert counts.total() <= TARGET, counts.most_common(20)
+
+
+@pytest.mark.slow
+def test_a_tree_without_a_journal_asks_for_none(tmp_path: Path) -> None:
+    """In the copy that knows of no durable runs nothing asks whether a run is one, and its code is code."""
+    assert without_journal(tmp_path) > 10
+    for file in (tmp_path / "without").rglob("*.py"):
+        text = file.read_text()
+        assert re.search(r"\bjournal is ", text) is None, file
+        compile(text, str(file), "exec")
