@@ -46,7 +46,8 @@ class PythonMethods(ProgramMethods):
     def task(self, function: Callable[..., Any] | None = None, **settings: Any) -> Any:
         """Make an async function a task of this flow: ``@flow.task`` or ``@flow.task(model=..., tools=[...])``.
 
-        Its docstring is the prompt, with the parameters as ``{{slots}}``; its body is ``...``. Arguments are validated
+        Its docstring is the prompt, with the parameters as ``{{slots}}``, and its body ``...``; text that the body returns
+        is the prompt instead. Arguments are validated
         before any model is asked, and the answer into the type that the function returns: ``str`` is text, ``TaskResult``
         the whole result, which raises nothing. Programs call it by its name, ``(review (path "a.py"))``. The options are
         those of :class:`TaskSettings`. Raises ConfigurationError: ``python/annotation``, ``python/returns``,

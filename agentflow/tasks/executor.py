@@ -101,12 +101,15 @@ class AtomicTaskExecutor:
                 return Execution(replace(result, notes=_notes(compiled, settings).merged(result.notes)))
             if functions is None and (compiled.prompt.functions or compiled.system.functions):
                 functions = self.functions(call)
+            said = compiled.template.prompt_function
+            goal = "" if said is None else await said(values, call)
             media: list[Part] = []
             if not _MEDIA.isdisjoint(map(type, values.values())):
                 values, media = attached(values)
             text = compiled.prompt
             simple = not text.functions and HELD.isdisjoint(map(type, values.values()))
-            goal = text.render(values) if simple else await _called(text, compiled, values, functions)
+            if not goal:
+                goal = text.render(values) if simple else await _called(text, compiled, values, functions)
             if len(goal) > PAID_TEXT:
                 call.run.charge_text(len(goal))
             if compiled.template.is_function:

@@ -1,15 +1,20 @@
-"""Tasks out of typed functions: the docstring is the prompt, the parameters are its slots, the annotation is the answer."""
+"""Tasks out of typed functions: the docstring is the prompt, or what the body returns; the parameters are its slots, the
+annotation is the answer."""
 
 from __future__ import annotations
 
+import dis
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import is_dataclass
+from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, clip
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip
+from agentflow.core.host_code import HostCode
 from agentflow.core.models import validation_messages
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter
@@ -82,14 +87,56 @@ class Returns(Generic[R]):
 
 def template_fields(function: Callable[..., Any], name: str, signature: Signature) -> dict[str, Any]:
     """The fields of the template that a function declares, but for its answer. Raises ConfigurationError."""
-    prompt = inspect.getdoc(function)
-    if not prompt:
+    prompt = inspect.getdoc(function) or ""
+    fields: dict[str, Any] = {"name": name, "instructions": prompt, "params": parameters_of(signature.schema)}
+    if _gives_something(function):
+        fields["prompt_function"] = _prompt_by_body(function, name, signature)
+    elif not prompt:
         raise ConfigurationError(
             f"task '{name}' has no docstring, which is its prompt",
             code="python/no-prompt",
-            hint='write """Name the worst bugs in {{path}}.""" below its first line',
+            hint='write """Name the worst bugs in {{path}}.""" below its first line, or return the prompt from its body',
         )
-    return {"name": name, "instructions": prompt, "params": parameters_of(signature.schema)}
+    return fields
+
+
+def _gives_something(function: Callable[..., Any]) -> bool:
+    """Whether a body returns anything but None: that of ``...``, or of ``raise NotImplementedError``, does not."""
+    steps = [step for step in dis.get_instructions(function) if step.opname not in ("NOP", "CACHE", "RESUME")]
+    for before, step in pairwise(steps):
+        nothing = before.opname == "LOAD_CONST" and before.argval is None
+        if step.opname == "RETURN_VALUE" and not nothing:
+            return True
+        if step.opname == "RETURN_CONST" and step.argval is not None:
+            return True
+    return False
+
+
+def _prompt_by_body(
+    function: Callable[..., Any], name: str, signature: Signature
+) -> Callable[[Mapping[str, Any], CallContext], Awaitable[str]]:
+    """What gives the prompt of a task by the body of its function; the empty text where that returns None."""
+
+    async def say(values: Mapping[str, Any], call: CallContext) -> str:
+        arguments = signature.bind(dict(values), call)
+        try:
+            with HostCode(call.at(call.path)):
+                text = await function(**arguments)
+        except AgentflowError:
+            raise
+        except Exception as error:
+            raise TaskError(
+                f"the body of task '{name}' raised {type(error).__name__}: {error}", code="host/raised"
+            ) from error
+        if text is not None and not isinstance(text, str):
+            raise TaskError(
+                f"the body of task '{name}' gives {clip(repr(text), 120)}, and not the text of its prompt",
+                code="python/prompt",
+                hint="return text, or nothing where the docstring is the prompt; work of your own belongs into @flow.workflow",
+            )
+        return text or ""
+
+    return say
 
 
 def returns_of(function: Callable[..., Any], signature: Signature, label: str) -> Any:

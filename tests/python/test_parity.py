@@ -1,4 +1,4 @@
-"""Forty workflows written twice, as a program and in Python: equal values, paths, events (less places) and usage."""
+"""Forty workflows and more written twice, as a program and in Python: equal values, paths, events (less places) and usage."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ Written = Callable[[AgentFlow], Awaitable[Any]]
 
 
 def answer(request: Any) -> Any:
-    """A model that repeats what it is asked, and is out of order for ``fail``."""
+    """A model that repeats what it is asked, is out of order for ``fail``, and writes a program where it should."""
     text = request.messages[-1].parts[0].text
+    if "seven doubled" in text:
+        return "(value-of (double (n seven)))"
     return {"error": "out of order"} if "fail" in text else text
 
 
@@ -110,6 +112,18 @@ CASES: dict[str, tuple[str, Written]] = {
     "a number": ("(random 1)", lambda f: f.random(1)),
     "a uuid": ("(string-length (uuid))", lambda f: length(f.uuid())),
     "a look-up": ('(length (get_context (query "cats")))', lambda f: length(f.context("cats"))),
+    "solve": (
+        '(value-of (solve "seven doubled" (inputs (dict "seven" 7)) (allow double)))',
+        lambda f: f.solve("seven doubled", allow=["double"], inputs={"seven": 7}),
+    ),
+    "solve in vain": (
+        "(try (value-of (solve \"seven doubled\" (allow echo) (max-rounds 2))) (catch (e) (get-field e 'code)))",
+        lambda f: caught(f.solve("seven doubled", allow=["echo"], max_rounds=2)),
+    ),
+    "solve in a map": (
+        '(pmap (lambda (n) (value-of (solve "seven doubled" (inputs (dict "seven" n)) (allow double)))) (list 1 2))',
+        lambda f: f.map(lambda n: f.solve("seven doubled", allow=["double"], inputs={"seven": n}), [1, 2]),
+    ),
     "parallel": (f"(parallel {E.format('a')} {D.format(1)})", lambda f: listed(f.parallel(echo(f, "a"), double(f, 1)))),
     "parallel of chains": (
         CHAIN + "(parallel (chain 1 3) (chain 2 3))", lambda f: listed(f.parallel(chain(f, 1), chain(f, 2)))
@@ -206,9 +220,9 @@ def without_places(events: list[Event]) -> Counter[Any]:
     )
 
 
-def test_there_are_forty() -> None:
+def test_there_are_as_many_as_said() -> None:
     """Each workflow is another one."""
-    assert len(CASES) == 40 and len({text for text, _ in CASES.values()}) == 40
+    assert len(CASES) == len({text for text, _ in CASES.values()}) == 43
 
 
 @pytest.mark.parametrize("name", CASES)

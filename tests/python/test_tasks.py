@@ -318,6 +318,70 @@ async def test_slips_of_calls_are_named(tmp_path: Path) -> None:
     assert closed.value.code == "flow/closed" and "async with" in (closed.value.hint or "")
 
 
+async def test_a_body_that_returns_text_is_the_prompt(tmp_path: Path) -> None:
+    """Text that the body returns replaces the docstring, from Python, from programs and for models; its arguments are typed."""
+    flow, model = flow_of(tmp_path, *["ok"] * 4, LOW)
+
+    @flow.task
+    async def cut(window: Window, unit: str = "line") -> str:
+        return f"Cut {window.last - window.first} times by {unit}."
+
+    @flow.task
+    async def review(path: str, strict: bool = False) -> Review:
+        """Review {{path}}."""
+        if strict:
+            return f"Review {path}, strictly: {await flow.ask('Why?')}"  # type: ignore[return-value]
+        return None  # type: ignore[return-value]
+
+    async with flow:
+        assert await cut(Window(1, 4)) == "ok"
+        assert await flow.eval('(content (cut (window (dict "first" 1 "last" 3)) (unit "page")))') == "ok"
+        assert await flow.run(cut(Window(1, 2)), limits=Limits(tokens=10_000))
+        assert (await review("a.py", strict=True)).grade == "low"
+        with pytest.raises(AgentflowError):
+            await review("b.py")  # asked, and no reply is left
+    assert prompts(model)[:3] == ["Cut 3 times by line.", "Cut 2 times by page.", "Cut 1 times by line."]
+    assert prompts(model)[3:5] == ["Why?", "Review a.py, strictly: ok"]
+    assert prompts(model)[5] == "Review b.py."
+
+
+async def test_a_body_that_gives_no_prompt(tmp_path: Path) -> None:
+    """A body that raises, or gives what is no text, fails the task by name, with its own error as the cause."""
+    flow, model = flow_of(tmp_path)
+
+    @flow.task
+    async def number(topic: str) -> int:
+        """About {{topic}}."""
+        return len(topic)
+
+    @flow.task
+    async def raising(topic: str) -> str:
+        return {"a": "b"}[topic]
+
+    @flow.task
+    async def nothing(topic: str) -> str:
+        return topic
+
+    @flow.task
+    async def checked(topic: str) -> str:
+        """About {{topic}}."""
+        raise NotImplementedError
+
+    async with flow:
+        for call, code in (
+            (number("cats"), "python/prompt"),
+            (raising("x"), "host/raised"),
+            (nothing(""), "tasks/empty-prompt"),
+        ):
+            with pytest.raises(TaskError) as refused:
+                await call
+            assert refused.value.code == code
+        with pytest.raises(AgentflowError) as asked:
+            await checked("cats")
+        assert asked.value.code == "provider/script-ended"
+    assert prompts(model) == ["About cats."]
+
+
 async def test_a_task_without_history() -> None:
     """``history=False`` sends nothing of the conversation and adds nothing to it; True is what tasks do anyway."""
     model = ScriptedProvider(lambda request: str(len(request.messages)))
