@@ -78,6 +78,7 @@ class FileIndex:
         self._questions: deque[_Question] = deque()
         self._updates: dict[tuple[str, IndexRules], tuple[float, UpdateReport | None]] = {}
         self._building: str | None = None
+        self._described: tuple[Store, tuple[int, int], dict[str, str]] | None = None
         self._closed = False
 
     async def update(self, root: str | os.PathLike[str], *, history: bool | None = None) -> UpdateReport:
@@ -190,10 +191,14 @@ class FileIndex:
         """A line that describes it for the absolute path of every file."""
 
         def work(store: Store) -> dict[str, str]:
-            return {
-                f"{root.rstrip('/')}/{path}": describe_file(language, lines, names)
-                for root, path, language, lines, names in store.described()
-            }
+            version = store.version()
+            if self._described is None or self._described[:2] != (store, version):
+                lines = {
+                    f"{root.rstrip('/')}/{path}": describe_file(language, lines, names)
+                    for root, path, language, lines, names in store.described()
+                }
+                self._described = (store, version, lines)
+            return self._described[2]
 
         return await self._read(work)
 

@@ -73,6 +73,7 @@ class Store:
         self._holding: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
         self._version = -1
+        self._changes = 0
         self._token = os.urandom(8).hex()
         if database is not None:
             make_private_file(database)
@@ -116,9 +117,16 @@ class Store:
 
     def changed_elsewhere(self) -> bool:
         """Whether another connection has written since the last call."""
-        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        version = self._data_version()
         changed, self._version = version != self._version, version
         return changed
+
+    def version(self) -> tuple[int, int]:
+        """What is another value when files have changed, by this store or any other connection."""
+        return self._data_version(), self._changes
+
+    def _data_version(self) -> int:
+        return self._db.execute("PRAGMA data_version").fetchone()[0]
 
     @contextmanager
     def transaction(self) -> Generator[None]:
@@ -210,6 +218,7 @@ class Store:
 
     def put(self, file: NewFile, old: int | None) -> int:
         """Add a file, or replace the file ``old``. Returns its id."""
+        self._changes += 1
         run = self._db.execute
         before = self._forget_terms(old) if old is not None else 0
         values = (
@@ -255,6 +264,7 @@ class Store:
     def remove(self, files: Iterable[int]) -> None:
         """Remove files."""
         for file in files:
+            self._changes += 1
             pack = self._forget_terms(file)
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
             self._packs.drop(pack)
@@ -318,6 +328,7 @@ class Store:
 
     def rename(self, root: int, old: str, new: str) -> None:
         """Let the file ``old`` be the file ``new``, to be read anew, with the history it has. Nothing if it is there."""
+        self._changes += 1
         self._db.execute(
             "UPDATE OR IGNORE files SET path = ?, digest = x'', seen_ns = 0 WHERE root = ? AND path = ?",
             (new, root, old),

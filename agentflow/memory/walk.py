@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from agentflow.memory.rules import IgnoreRules, IndexRules
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+_NO_PATH = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|\0")
+"""A component that is empty or leads elsewhere, or no name at all."""
 _KEPT_DIRECTORIES = 48
 _MAX_DEPTH = 200
 
@@ -51,6 +54,7 @@ class RootReader:
         self.root = root
         self._top = open_root(root) if open_root is not None else os.open(text_name(root), _TOP)
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._last = ("", self._top)
 
     def __enter__(self) -> RootReader:
         return self
@@ -68,6 +72,7 @@ class RootReader:
         if self._top >= 0:
             os.close(self._top)
             self._top = -1
+        self._last = ("", -1)
 
     def is_at(self, path: str) -> bool:
         """Whether ``path`` still leads to the root's directory."""
@@ -82,11 +87,14 @@ class RootReader:
 
         Raises OSError; ELOOP or ENOTDIR when a component is a symbolic link.
         """
+        if path == self._last[0]:
+            return self._last[1]
         if not path:
             return self._top
         cached = self._open.get(path)
         if cached is not None:
             self._open.move_to_end(path)
+            self._last = (path, cached)
             return cached
         parent, _, name = path.rpartition("/")
         descriptor = os.open(text_name(name), _DIRECTORY, dir_fd=self.directory(parent))
@@ -94,6 +102,7 @@ class RootReader:
         while len(self._open) > _KEPT_DIRECTORIES:
             _, oldest = self._open.popitem(last=False)
             os.close(oldest)
+        self._last = (path, descriptor)
         return descriptor
 
     def stamp(self, path: str) -> Stamp:
@@ -124,10 +133,9 @@ class RootReader:
 
 
 def _checked(path: str) -> str:
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
+    if _NO_PATH.search(path) is not None:
         raise Skip("not a path below the root")
-    if len(parts) > _MAX_DEPTH + 1:
+    if path.count("/") > _MAX_DEPTH:
         raise Skip(f"nested deeper than {_MAX_DEPTH} directories")
     return path
 
@@ -219,7 +227,7 @@ def _list(
         return [], inherited
     names.sort()
     local = inherited
-    if (".gitignore", False) in {entry[:2] for entry in names}:
+    if any([name == ".gitignore" and not is_directory for name, is_directory, _ in names]):
         try:
             text, _ = reader.read(f"{at}/.gitignore" if at else ".gitignore", 1 << 20)
             local = inherited.extended(text_name(at), os.fsdecode(text))

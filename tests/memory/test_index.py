@@ -257,3 +257,19 @@ async def test_watching_reports_each_change_once(index: FileIndex, tmp_path: Pat
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await anext(watching)
+
+
+async def test_descriptions_follow_the_files_whoever_indexed_them(tmp_path: Path) -> None:
+    """They are made again when this index or another one of the same file has changed it, and only then."""
+    write(tmp_path / "root", {"a.py": "def one(): pass"})
+    index, other = FileIndex(tmp_path / "index.db"), FileIndex(tmp_path / "index.db")
+    await index.update(tmp_path / "root")
+    first = await index.descriptions()
+    await index.update(tmp_path / "root")
+    assert await index.descriptions() is first and "one" in first[f"{real(tmp_path)}/root/a.py"]
+    for changing, name in ((index, "two"), (other, "three")):
+        write(tmp_path / "root", {"a.py": f"def {name}(): pass"})
+        await changing.update(tmp_path / "root")
+        assert name in (await index.descriptions())[f"{real(tmp_path)}/root/a.py"]
+    await index.aclose()
+    await other.aclose()
