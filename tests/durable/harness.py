@@ -158,6 +158,12 @@ def check_log(path: Path, report: Report, program: str) -> None:
         report.wrong.append(f"{program}: two outcomes of one time-out were acted on")
 
 
+def check_once(path: Path, report: Report, program: str) -> None:
+    """What was not killed carried every effect out once."""
+    started = Counter([line for line in path.read_text().splitlines() if line.startswith("started ")])
+    report.wrong += [f"{program}: {line}, {count} times" for line, count in started.items() if count > 1]
+
+
 def replay(nursery: Nursery, directory: Path, job: dict[str, Any], first: Any, report: Report) -> None:
     """The run once more from its records: the same, and nothing is carried out."""
     again = directory / "again.db"
@@ -197,6 +203,7 @@ def campaign(kills: int, seed: int, *, per_run: int = 4, programs: list[str] | N
         for name in names:
             with tempfile.TemporaryDirectory() as directory:
                 undisturbed[name] = comparable(one_run(nursery, Path(directory), name, dice, 0, report))
+                check_once(Path(directory) / "log", report, name)
         while report.kills < kills:
             name = names[report.runs % len(names)]
             with tempfile.TemporaryDirectory() as directory:

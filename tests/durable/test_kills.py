@@ -13,6 +13,7 @@ from tests.durable.harness import (
     Report,
     campaign,
     check_log,
+    check_once,
     failpoint_campaign,
     job_of,
     replay_campaign,
@@ -98,3 +99,5 @@ def test_the_harness_sees_what_may_not_be(tmp_path: Path) -> None:
     check_log(log, report, "p")
     assert report.repeated == ["p: a"] and report.in_flight == 1 and report.unstored == 1
     assert len(report.wrong) == 1 and "two outcomes" in report.wrong[0]
+    check_once(log, report, "p")
+    assert sorted(report.wrong[1:]) == ["p: started a, 2 times", "p: started b, 3 times", "p: started c, 2 times"]
