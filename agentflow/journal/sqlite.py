@@ -241,6 +241,7 @@ class _File:
 
     def __init__(self, path: Path, sync: Sync) -> None:
         self._path = path
+        self._name = str(path)
         self._sync = sync
         self._db: sqlite3.Connection | None = None
         self._seen: os.stat_result | None = None
@@ -248,7 +249,7 @@ class _File:
     def connection(self) -> sqlite3.Connection:
         if self._db is not None and self._seen is not None:
             try:
-                if os.path.samestat(self._seen, self._path.stat()):
+                if os.path.samestat(self._seen, os.stat(self._name)):
                     return self._db
             except OSError as error:
                 raise Unavailable(f"the file is gone ({error.strerror})") from None
