@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from agentflow.arguments import directory, notes_of, patterns, recording_of, roots_of
+from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
 from agentflow.core.journal import OnInflight
@@ -270,14 +271,15 @@ class AgentFlow(OperationMethods, DurableMethods):
         self.evaluator = SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
         for function in tools:
             self.tools.add(function)
+        servers = [*servers_of_table(settings.mcp), *mcp]
         self.mcp = McpConnections(
-            mcp,
+            servers,
             self.tools,
             Services(self.files, self.commands.sandbox),
             secret=self.redactor.add,
             roots=tuple(map(str, self.files.roots)),
         )
-        self.engine.news = self.mcp.news if mcp else None
+        self.engine.news = self.mcp.news if servers else None
 
     async def __aenter__(self) -> AgentFlow:
         try:

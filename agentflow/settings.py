@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
+from agentflow.connect.config import servers_of_table
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.limits import Limits
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.trust import is_trusted
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
 from agentflow.providers.table import check_base_url, check_model
@@ -40,7 +42,8 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """What a directory's file may not do with a setting: ``why``, and what to do ``instead``.
+    """What a directory's file may not do with a setting: ``why``, and what to do ``instead``. ``trusting``: unless the user
+    trusts the file as it is.
 
     ``permits`` judges the values that it may have there; without it the file may not name the setting at all.
     """
@@ -48,6 +51,7 @@ class FileRule:
     why: str
     instead: str
     permits: Callable[[str], bool] | None = None
+    trusting: bool = False
 
 
 def _is_sandbox(name: str) -> bool:
@@ -81,7 +85,11 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             _SENT_FILES, "pass embeddings_url= or --embeddings-url, or set AGENTFLOW_EMBEDDINGS_URL"
         ),
         "otel": FileRule("it would have what runs say sent away", "pass --otel, or subscribe an OpenTelemetry"),
-        "mcp": FileRule("it would start programs and send them data", "name servers in code or in options"),
+        "mcp": FileRule(
+            "it would start programs and send them data",
+            "look at it, then run agentflow mcp trust; or name servers with mcp= or --mcp",
+            trusting=True,
+        ),
         "durable": FileRule(_KEPT_ELSEWHERE, "pass durable= or --durable"),
         "record": FileRule(_KEPT_ELSEWHERE, "pass record=, --no-record or --events-file"),
         "notes": FileRule(_KEPT_ELSEWHERE, "pass notes= or --notes"),
@@ -171,6 +179,9 @@ class Settings(BaseModel):
     """A model that finds files by what they mean. No file may name one, since it is sent the files."""
     embeddings_url: Annotated[str | None, _judged(check_base_url)] = None
     """The server of that model. No file may name it."""
+    mcp: Annotated[dict[str, Any], _judged(servers_of_table)] = {}
+    """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
+    ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow mcp trust``."""
     decompose: int = 0
     """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None
@@ -196,7 +207,8 @@ def load_settings(
     path = directory / FILE_NAME
     if path.is_file():
         try:
-            read = tomllib.loads(path.read_text("utf-8"))
+            content = path.read_bytes()
+            read = tomllib.loads(content.decode("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigurationError(
                 f"{path} cannot be read: {error}",
@@ -205,7 +217,7 @@ def load_settings(
                 if isinstance(error, OSError)
                 else 'it is TOML: texts stand in quotes, model = "anthropic:NAME"',
             ) from error
-        _check_file(path, read)
+        _check_file(path, read, content)
         values.update(read)
         origin.update(dict.fromkeys(read, str(path)))
     for variable, name in ENVIRONMENT.items():
@@ -222,10 +234,12 @@ def load_settings(
         raise _setting_error(error, origin) from error
 
 
-def _check_file(path: Path, read: Mapping[str, Any]) -> None:
+def _check_file(path: Path, read: Mapping[str, Any], content: bytes) -> None:
     """Raise ConfigurationError (``config/setting``) for what a directory's file may not set."""
     for name, rule in FILE_RULES.items():
         if rule is None or name not in read or (rule.permits is not None and rule.permits(str(read[name]))):
+            continue
+        if rule.trusting and is_trusted(path, content):
             continue
         value = "" if rule.permits is None else f" to {clip(str(read[name]), 200)!r}"
         raise ConfigurationError(

@@ -12,7 +12,7 @@ from agentflow.cli.common import UsageError
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
-_MAKES = ("model", "base_url", "root", "tasks", "workflows", "notes", "sandbox", "db")
+_MAKES = ("model", "base_url", "root", "tasks", "workflows", "notes", "sandbox", "db", "mcp_server", "mcp_config")
 """Options that make a flow, which one that is there cannot be given."""
 
 
@@ -52,7 +52,8 @@ def load_flow(where: str) -> AgentFlow:
 
 def check_options(options: Any) -> None:
     """Raise UsageError (``cli/app``) for an option that makes a flow beside ``--app``."""
-    given = [f"--{name.replace('_', '-')}" for name in _MAKES if getattr(options, name, None) is not None]
+    written = [f"--{name.removesuffix('_server').replace('_', '-')}" for name in _MAKES]
+    given = [text for name, text in zip(_MAKES, written, strict=True) if getattr(options, name, None) is not None]
     if given:
         raise UsageError(
             f"{', '.join(given)} and --app: the module says how its flow is made",

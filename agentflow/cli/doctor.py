@@ -79,6 +79,20 @@ def _language_server() -> str:
     return "usable: agentflow lsp" if _package("pygls") is not None else "not usable: install agentflow[lsp]"
 
 
+def _mcp() -> str:
+    """Whether tools of MCP servers can be had, and how many servers the settings name."""
+    number = _package("mcp")
+    if number is None:
+        return "not usable: install agentflow[mcp]"
+    from agentflow.settings import load_settings
+
+    try:
+        named = len(load_settings().mcp)
+    except AgentflowError as error:
+        return f"usable, but the settings are not: {error.message}"
+    return f"usable: SDK {number}, {named} servers in the settings"
+
+
 async def _sandbox(name: str) -> str:
     from agentflow.executors.sandbox.selection import SandboxChoice
 
@@ -101,6 +115,7 @@ async def doctor(as_json: bool) -> int:
         "embeddings": _embeddings(),
         "serve": _serving(),
         "lsp": _language_server(),
+        "mcp": _mcp(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
@@ -121,6 +136,7 @@ async def doctor(as_json: bool) -> int:
         write_out(f"{'embeddings':<20}{report['embeddings']}\n")
         write_out(f"{'serve':<20}{report['serve']}\n")
         write_out(f"{'language server':<20}{report['lsp']}\n")
+        write_out(f"{'mcp':<20}{report['mcp']}\n")
         for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from agentflow.cli.common import guarded, read_expression, read_program, run_async
+from agentflow.cli.mcp import mcp
 from agentflow.cli.memory import memory
 from agentflow.cli.options import (
     Application,
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(mcp, name="mcp")
 app.add_typer(memory, name="memory")
 app.add_typer(runs, name="runs")
 app.add_typer(sessions, name="sessions")

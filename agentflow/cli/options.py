@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 from agentflow.cli.common import UsageError
+from agentflow.cli.mcp_options import McpOptions
 from agentflow.cli.state import can_record
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(ModelOptions):
+class FlowOptions(McpOptions, ModelOptions):
     """The options of a command that configure its flow. A field named like a setting overrides it."""
 
     app: Application = None
@@ -469,6 +470,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         "answer": None if "durable" in overrides else answerer(),
         "index_cache": True,
         "notes": options.notes,
+        "mcp": options.servers(),
         "record": getattr(options, "record", False) and can_record(),
         **overrides,
     }

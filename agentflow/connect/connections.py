@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.connect.servers import McpServer, check_names
 from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.ports import Tool
 from agentflow.core.service_port import ServicePort
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
     Parameters: ``tools`` is the registry; ``services`` starts programs; ``secret`` is told what must not be shown; ``roots``
-    are the flow's. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
+    are the flow's. ``failed`` has the errors of those that are absent, by name. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
     ``mcp/missing-extra`` without the SDK.
     """
 
@@ -53,6 +54,7 @@ class McpConnections:
         self._roots = roots
         self._open: list[Connected] = []
         self._news: list[tuple[str, str]] = []
+        self.failed: dict[str, AgentflowError] = {}
 
     async def open(self) -> list[Connected]:
         """Connect all servers, side by side, and register their tools. Nothing to do a second time.
@@ -81,11 +83,16 @@ class McpConnections:
         except BaseException:
             await _close(every)
             raise
-        for error in errors:
+        for each, error in zip(every, errors, strict=True):
             if error is not None:
+                self.failed[each.server.name] = error
                 self._tell("mcp/down", error.message)
         self._open = every
         return every
+
+    def tools_of(self, name: str) -> list[Tool]:
+        """The registered tools of the server called ``name``, sorted."""
+        return [tool for each in self._open if each.server.name == name for tool in each.tools]
 
     def news(self) -> list[tuple[str, str]]:
         """The codes and texts of what a run that begins now is warned of; told once."""

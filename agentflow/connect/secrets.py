@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.lib.secret_forms import secrets_of
 
+_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _REFERENCE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 
 
@@ -15,7 +17,7 @@ def filled(
 ) -> dict[str, str]:
     """``table`` with ``$NAME`` and ``${NAME}`` in its values replaced by variables; ``$$`` is a dollar.
 
-    Each variable is told to ``secret``. Raises ConfigurationError (``mcp/variable``) for one that is not set.
+    Each variable is told to ``secret``, and what else stands under a name that says so. Raises ConfigurationError (``mcp/variable``) for one that is not set.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -32,7 +34,11 @@ def filled(
         secret(value)
         return value
 
-    return {name: _REFERENCE.sub(value_of, text) for name, text in table.items()}
+    values = {name: _REFERENCE.sub(value_of, text) for name, text in table.items()}
+    for name, value in values.items():
+        for known in value.split()[-1:] if name.lower() in _CREDENTIALS else secrets_of(name, value):
+            secret(known)
+    return values
 
 
 __all__ = ["filled"]

@@ -87,6 +87,7 @@ McpServer: TypeAlias = McpStdio | McpHttp
 
 _TEXTS = ("command", "allow", "writable", "readable")
 _TABLES = ("env", "headers")
+_SWITCHES = ("network", "optional", "sampling")
 
 
 def _check(server: McpServer) -> None:
@@ -103,6 +104,9 @@ def _check(server: McpServer) -> None:
             if isinstance(value, str) or not all([_is_text(text) and text for text in value]):
                 raise _wrong(server, f"has {each.name}={clip(repr(value), 120)}", f"{each.name} is a list of texts")
             object.__setattr__(server, each.name, tuple(value))
+        elif each.name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise _wrong(server, f"has {each.name}={clip(repr(value), 80)}", f"{each.name} is true or false")
         elif each.name in _TABLES:
             if not isinstance(value, Mapping) or not all(map(_is_text, (*value, *value.values()))):  # pyright: ignore
                 raise _wrong(

@@ -30,7 +30,7 @@ def test_a_command_offers_each_field_of_its_options(command: str, options: type)
     done = subprocess.run(
         [sys.executable, "-m", "agentflow", command, "--help"], capture_output=True, text=True, check=True
     )
-    renamed = {"as_json": "json", "override": "set"}
+    renamed = {"as_json": "json", "override": "set", "mcp_server": "mcp"}
     for field in fields(options):
         assert f"--{renamed.get(field.name, field.name).replace('_', '-')} " in done.stdout + " ", field.name
 

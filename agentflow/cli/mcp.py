@@ -1,0 +1,126 @@
+"""``agentflow mcp``: the MCP servers that options and settings name, and trust in a directory's settings."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from agentflow.cli.common import Exit, UsageError, guarded, run_async, write_json, write_out
+from agentflow.cli.options import AsJson, FlowOptions, takes_options
+from agentflow.lib.terminal import clean
+
+mcp = typer.Typer(no_args_is_help=True, help="List the tools of MCP servers, or trust a directory's settings.")
+
+
+@mcp.command("list")
+@takes_options
+def list_servers(options: FlowOptions, json: AsJson = False) -> None:
+    """Connect the servers that options and settings name, and list their tools.
+
+    Exit code 1 if one that is not optional cannot be connected.
+    """
+    sys.exit(run_async(lambda: show_servers(options, as_json=json), as_json=json))
+
+
+async def show_servers(options: FlowOptions, *, as_json: bool) -> int:
+    """Print each server with its tools, or why it cannot be connected. Returns the exit code."""
+    from agentflow.app import AgentFlow
+    from agentflow.connect.config import servers_of_table
+
+    settings = options.settings()
+    servers = [*servers_of_table(settings.mcp), *options.servers()]
+    required = {server.name for server in servers if not server.optional}
+    every = [replace(server, optional=True) for server in servers]
+    async with AgentFlow(model="offline", settings=settings.model_copy(update={"mcp": {}}), mcp=every) as flow:
+        rows: list[dict[str, Any]] = [
+            {
+                "server": server.name,
+                "error": None if (error := flow.mcp.failed.get(server.name)) is None else error.to_dict(),
+                "tools": [
+                    {
+                        "name": tool.name,
+                        "read_only": tool.read_only,
+                        "approval": tool.approval,
+                        "offered": not tool.builtin,
+                        "description": tool.spec.description,
+                        "input_schema": tool.spec.input_schema,
+                    }
+                    for tool in flow.mcp.tools_of(server.name)
+                ],
+            }
+            for server in every
+        ]
+        news = [text for code, text in flow.mcp.news() if code == "mcp/tool-refused"]
+    failed = [row for row in rows if row["error"] is not None and row["server"] in required]
+    if as_json:
+        write_json({"ok": not failed, "servers": rows, "refused": news})
+    else:
+        _print(rows, news)
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _print(rows: list[dict[str, Any]], news: list[str]) -> None:
+    if not rows:
+        write_out(
+            "no MCP servers are named: --mcp NAME=COMMAND|URL, --mcp-config FILE, or [mcp.NAME] in agentflow.toml\n"
+        )
+    for row in rows:
+        write_out(
+            f"{row['server']}: "
+            + (clean(row["error"]["message"]) if row["error"] else f"{len(row['tools'])} tools")
+            + "\n"
+        )
+        for tool in row["tools"]:
+            marks = ["reads" if tool["read_only"] else "writes", *(["asks"] if tool["approval"] else [])]
+            marks += [] if tool["offered"] else ["if named"]
+            said = tool["description"].partition("words.) ")[2] or tool["description"]
+            first = (said.splitlines() or [""])[0][:100]
+            write_out(f"  {tool['name']:<32}{', '.join(marks):<16}{clean(first)}\n")
+    for text in news:
+        write_out(f"{clean(text)}\n")
+
+
+@mcp.command("trust")
+def trust_settings(
+    directory: Annotated[
+        str | None, typer.Argument(metavar="DIR", help="The directory of an agentflow.toml. Default: this one.")
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Trust it no more.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Let a directory's agentflow.toml, as it is now, name MCP servers.
+
+    Shows the programs and addresses that it names. After any change to the file it has to be trusted again.
+    """
+    sys.exit(guarded(lambda: trust_file(Path(directory or "."), forget=forget, as_json=json), as_json=json))
+
+
+def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
+    """Trust the settings of ``directory``, and print what they name. Returns the exit code. Raises UsageError."""
+    from agentflow.connect.config import servers_of_table
+    from agentflow.connect.servers import McpStdio
+    from agentflow.lib.trust import trust
+    from agentflow.settings import FILE_NAME
+
+    path = directory / FILE_NAME
+    try:
+        content = path.read_bytes()
+        read: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    table: Any = read.get("mcp", {})
+    servers = servers_of_table(cast("dict[str, Any]", table) if isinstance(table, dict) else {"mcp": table})
+    named = {each.name: list(each.command) if isinstance(each, McpStdio) else each.url for each in servers}
+    trust(path, None if forget else content)
+    if as_json:
+        write_json({"ok": True, "path": str(path.resolve()), "trusted": not forget, "servers": named})
+        return Exit.OK
+    write_out(f"{path.resolve()} is {'not trusted any more' if forget else 'trusted as it is now'}\n")
+    for name, what in named.items():
+        write_out(f"  {name}: {clean(what if isinstance(what, str) else ' '.join(what))}\n")
+    return Exit.OK

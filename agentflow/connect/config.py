@@ -1,0 +1,94 @@
+"""Servers as files and options name them: ``NAME=COMMAND``, ``NAME=URL``, and the tables that other programs read too."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from agentflow.connect.servers import McpHttp, McpServer, McpStdio
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.lib.suggest import did_you_mean
+
+_STDIO = frozenset([each.name for each in fields(McpStdio)]) - {"name"} | {"args"}
+_HTTP = frozenset([each.name for each in fields(McpHttp)]) - {"name"}
+_OTHERS = frozenset({"type", "transport", "disabled"})
+"""Keys that other programs write, and that are read here too."""
+
+
+def server_of_option(text: str) -> McpServer:
+    """The server of ``NAME=COMMAND`` or ``NAME=URL``. Raises ConfigurationError (``mcp/server``)."""
+    name, _, what = text.partition("=")
+    try:
+        words = shlex.split(what)
+    except ValueError as error:
+        raise _wrong(f"--mcp {clip(text, 200)}: {error}", "quote the command as a shell wants it") from None
+    if not words:
+        raise _wrong(f"--mcp {clip(text, 200)} names no command and no address", "write --mcp NAME=COMMAND or NAME=URL")
+    return McpHttp(name, what) if what.startswith(("http://", "https://")) else McpStdio(name, words)
+
+
+def servers_of_file(path: str) -> list[McpServer]:
+    """The servers of a JSON file with a table ``mcpServers``, as other programs have it; keys of theirs are passed over.
+
+    Raises ConfigurationError (``mcp/config``, ``mcp/server``).
+    """
+    try:
+        read: Any = json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error}", code="mcp/config", hint='it is JSON: {"mcpServers": {"NAME": {...}}}'
+        ) from error
+    table = cast("dict[str, Any]", read).get("mcpServers") if isinstance(read, dict) else None
+    if not isinstance(table, dict):
+        raise ConfigurationError(
+            f"{path} has no table of servers", code="mcp/config", hint='it is {"mcpServers": {"NAME": {...}}}'
+        )
+    return servers_of_table(cast("dict[str, Any]", table), lenient=True)
+
+
+def servers_of_table(table: Mapping[str, Any], *, lenient: bool = False) -> list[McpServer]:
+    """The servers of a table by name: ``command``, ``args`` and ``env``, or ``url`` and ``headers``, and our options.
+
+    Unknown keys are errors unless ``lenient``. Raises ConfigurationError (``mcp/server``).
+    """
+    servers: list[McpServer] = []
+    for name, entry in table.items():
+        if not isinstance(entry, Mapping):
+            raise _wrong(f"the MCP server '{clip(name, 80)}' is no table", 'it has command = ["..."], or url = "..."')
+        options = dict(cast("Mapping[str, Any]", entry))
+        allowed = _HTTP if "url" in options else _STDIO
+        unknown = [key for key in options if key not in allowed | _OTHERS]
+        if unknown and not lenient:
+            raise _wrong(
+                f"the MCP server '{name}' has an option '{clip(unknown[0], 80)}', which there is not",
+                did_you_mean(unknown[0], allowed) or f"the options are {', '.join(sorted(allowed))}",
+            )
+        if options.get("type", options.get("transport")) == "sse":
+            raise _wrong(f"the MCP server '{name}' speaks SSE, which was given up in 2025", "name its /mcp address")
+        if options.get("disabled") is True:
+            continue
+        servers.append(_server(name, {key: value for key, value in options.items() if key in allowed}))
+    return servers
+
+
+def _server(name: str, options: dict[str, Any]) -> McpServer:
+    try:
+        if "url" in options:
+            return McpHttp(name, **options)
+        command, more = options.pop("command", ()), options.pop("args", ())
+        return McpStdio(name, [*([command] if isinstance(command, str) else command), *more], **options)
+    except TypeError as error:
+        raise _wrong(
+            f"the MCP server '{name}': {error}", "each option has the type that McpStdio and McpHttp take"
+        ) from error
+
+
+def _wrong(message: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(message, code="mcp/server", hint=hint)
+
+
+__all__ = ["server_of_option", "servers_of_file", "servers_of_table"]
