@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,6 +125,32 @@ def test_a_full_disk_leaves_the_index_in_memory(tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=60)
     lines = said.splitlines()
     assert lines[-1] == "50" and len(lines) == 2 and "it is in memory" in lines[0], said
+
+
+def test_a_cache_that_may_only_be_read_is_replaced_by_memory() -> None:
+    """Its owner made it for others to read: they index in memory, and one line says so with the path."""
+    script = """
+        import asyncio, logging, os, sys
+        from agentflow.memory.file_memory import FileMemory
+        from pathlib import Path
+        logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
+        top = Path(sys.argv[1])
+        async def ask():
+            async with FileMemory({"cache_dir": top / "cache"}, roots=[top / "root"]) as memory:
+                print(len(await memory.search("flamingo")), flush=True)
+        asyncio.run(ask())
+        for path, mode in ((next((top / "cache").iterdir()), 0o444), (top / "cache", 0o555), (top, 0o755)):
+            path.chmod(mode)
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        asyncio.run(ask())
+    """
+    with tempfile.TemporaryDirectory() as top:
+        write(Path(top, "root"), {"a.py": "flamingo"})
+        said, _ = python(script, top).communicate(timeout=60)
+        Path(top, "cache").chmod(0o700)
+    first, warning, second = said.splitlines()
+    assert first == second == "1" and f"{top}/cache/index-" in warning and "it is in memory" in warning
 
 
 async def test_a_question_is_answered_while_another_process_writes(tmp_path: Path) -> None:
