@@ -185,6 +185,8 @@ class Session:
     @property
     def turn_count(self) -> int:
         """The number of committed exchanges."""
+        if self._base is None:
+            return len(self._own)
         return sum([length for _, length in self._lineage()])
 
     @property

@@ -40,16 +40,9 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> Openin
     messages: list[Message] = []
     size = 0
     if history.use_session_history:
-        compaction = session.compaction if history.compact_after_tokens is not None else None
-        messages.extend(summary_messages(compaction))
         count = session.turn_count
-        most = history.history_turns_to_include
-        start = 0 if most is None else count - min(count, max(0, most))
-        if compaction is not None:
-            start = max(start, compaction.turns)
-        size = sum(map(size_of_message, messages)) + session.size(size_of_message, start)
-        for exchange in session.turns(max(0, count - start)):
-            messages.extend(exchange)
+        if count:
+            size = _add_history(messages, session, history, count)
     at = len(messages)
     messages.append(prompt)
     if session.data_context is not None:
@@ -60,6 +53,20 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> Openin
             if at:
                 size += size_of(text)
     return Opening(messages, at, size)
+
+
+def _add_history(messages: list[Message], session: Session, history: HistoryConfig, count: int) -> int:
+    """Add the exchanges that ``history`` asks for, of ``count``. Returns their estimated characters."""
+    compaction = session.compaction if history.compact_after_tokens is not None else None
+    messages.extend(summary_messages(compaction))
+    most = history.history_turns_to_include
+    start = 0 if most is None else count - min(count, max(0, most))
+    if compaction is not None:
+        start = max(start, compaction.turns)
+    size = sum(map(size_of_message, messages)) + session.size(size_of_message, start)
+    for exchange in session.turns(max(0, count - start)):
+        messages.extend(exchange)
+    return size
 
 
 def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
