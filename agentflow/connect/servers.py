@@ -28,7 +28,6 @@ class McpStdio:
     ``writable`` are directories it may write in, ``readable`` what it may read besides the roots and the system; relative
     ones start at the first root. ``approve`` says which calls of models wait for a yes. A server that is ``optional`` may be
     absent. ``timeout_s`` seconds bound one request, ``connect_s`` the start (a program that is downloaded first takes longer).
-    ``sampling`` lets it ask the flow's model, within the run that calls it.
 
     Raises ConfigurationError (``mcp/server``).
     """
@@ -44,7 +43,6 @@ class McpStdio:
     optional: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
-    sampling: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -71,7 +69,6 @@ class McpHttp:
     optional: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
-    sampling: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -87,7 +84,7 @@ McpServer: TypeAlias = McpStdio | McpHttp
 
 _TEXTS = ("command", "allow", "writable", "readable")
 _TABLES = ("env", "headers")
-_SWITCHES = ("network", "optional", "sampling")
+_SWITCHES = ("network", "optional")
 
 
 def _check(server: McpServer) -> None:
