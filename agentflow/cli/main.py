@@ -172,7 +172,7 @@ def check(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say everything that is wrong with programs, without running them."""
+    """Say what is wrong with programs, without running them."""
     if bounds or size or max_model_calls is not None or max_usd is not None:
         from agentflow.cli.bounds import Maxima, bounds_files
         from agentflow.cli.options import FlowOptions
@@ -213,7 +213,7 @@ def lsp(
     bind: Bound = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="What editors say; there is nothing else.")] = True,
 ) -> None:
-    """Serve an editor: mistakes as they are typed, completion, documentation, renaming.
+    """Serve an editor: mistakes, completion, documentation, renaming.
 
     Speaks the Language Server Protocol over standard input and output; an editor starts it.
     """
