@@ -49,7 +49,7 @@ def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redact
     return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
 
 
-async def loaded(program: ProgramLike) -> Source:
+async def load_source(program: ProgramLike) -> Source:
     """The text of a program, read where it is a file."""
     source = await load_program(program)
     return source.source if isinstance(source, Program) else as_source(source)

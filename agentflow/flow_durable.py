@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
-from agentflow.arguments import loaded
+from agentflow.arguments import load_source
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.event_log import LogBounds
 from agentflow.core.host_code import executing_call
@@ -138,7 +138,7 @@ class DurableMethods:
         runs = self._durable_runs()
         if program is None and not overrides:
             return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight)
-        source = None if program is None else await loaded(program)
+        source = None if program is None else await load_source(program)
         change = Change(overrides=overrides or {})
         return await runs.derive(
             run_id, change, source=source, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight
@@ -158,7 +158,7 @@ class DurableMethods:
         The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
         known, and the plan says so. Raises as these do.
         """
-        source = None if program is None else await loaded(program)
+        source = None if program is None else await load_source(program)
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
-from agentflow.core.media import PromptParts, loaded
+from agentflow.core.media import PromptParts, load_parts
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Tool
 from agentflow.flow_programs import ProgramMethods
@@ -143,7 +143,7 @@ class PythonMethods(ProgramMethods):
 
 async def _with_media(prompt: PromptParts) -> dict[str, Any]:
     """The arguments of :meth:`PythonMethods.ask` for a list: its texts as the prompt, the rest attached."""
-    parts = await loaded(prompt)
+    parts = await load_parts(prompt)
     text = "\n\n".join([part.text for part in parts if isinstance(part, TextPart)])
     attached = [part for part in parts if not isinstance(part, TextPart)]
     return {"prompt": text, "attached": attached} if attached else {"prompt": text}

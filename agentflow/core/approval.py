@@ -10,7 +10,7 @@ from agentflow.core.frozen import frozen
 
 @frozen
 class ApprovalRequest:
-    """What an approver is asked: which tool or command, with what, and why approval is needed.
+    """A request to an approver: which tool or command, with which arguments, and why approval is needed.
 
     ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
     ``run_id`` and ``path`` say who asks; ``call_id`` is the model's tool call, if a model asked for it.

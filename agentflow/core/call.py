@@ -38,7 +38,7 @@ from agentflow.core.steps import StepLog
 _new: Any = object.__new__
 
 Mark: TypeAlias = "str | Callable[[], str]"
-"""One link of a subtask chain: its text, or what works the text out when somebody reads the chain, which is rare."""
+"""One link of a subtask chain: its text, or a function that computes it when the chain is read, which is rare."""
 
 
 class HostCalls:
@@ -169,7 +169,7 @@ class CallContext:
         grants: frozenset[str] | None = None,
         ordered: bool = True,
     ) -> CallContext:
-        """A call at ``path`` with a numbering of its own, otherwise as this.
+        """A copy of this call at ``path``, with a numbering of its own.
 
         ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened.
         """
@@ -226,11 +226,11 @@ class CallContext:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether what starts in this call is numbered; false in host code, where it is told apart by its content."""
+        """Whether effects of this call are numbered; false in host code, where their content identifies them."""
         return self._ordered
 
     def next_path(self, kind: str = "", *content: Any) -> str:
-        """The path of what starts next within this call.
+        """The path of the next effect within this call.
 
         ``kind`` and ``content`` (name, arguments ...) say what it is; that matters where there is no order.
         """
@@ -274,7 +274,7 @@ class CallContext:
             current_call.reset(token)
 
     def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
-        """Publish an event of this call, with the header filled in. Returns its ``seq``; 0 when nobody watches."""
+        """Publish an event of this call, with the header filled in. Returns its ``seq``, or 0 if no observer is subscribed."""
         run = self.run
         if not run.watched:
             return 0

@@ -34,7 +34,7 @@ class EffectBase:
 
     @property
     def asked(self) -> tuple[str, str, Any] | None:
-        """Its kind and name as events call them, and what it asks for, if durable runs keep a record of it."""
+        """Its kind, its name in events, and its input, if durable runs record it."""
         return None
 
 
@@ -149,7 +149,7 @@ class Timer(EffectBase):
 
 @frozen
 class Draw(EffectBase):
-    """``(now)``, ``(random [n])`` and ``(uuid)``: returns what is another value every time.
+    """``(now)``, ``(random [n])`` and ``(uuid)``: returns a different value every time.
 
     ``below`` bounds a random integer; None asks for a float.
     """

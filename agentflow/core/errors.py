@@ -111,7 +111,7 @@ class AgentflowError(Exception):
 
     @property
     def cause_text(self) -> str | None:
-        """Class and message of what lay beneath; None without a cause."""
+        """Class and message of the cause; None without one."""
         cause = self.__cause__
         return self.recorded_cause if cause is None else f"{type(cause).__name__}: {cause}"[:MAX_MESSAGE]
 
@@ -273,7 +273,7 @@ class DataError(AgentflowError):
 
 
 class JournalError(AgentflowError):
-    """A durable run cannot be stored, belongs to somebody else, or does not fit its records."""
+    """A durable run cannot be stored, has another owner, or does not match its records."""
 
     default_code = "durable/failed"
     default_reason = "dependency_error"
@@ -294,7 +294,7 @@ class FileFailure(AgentflowError):
 
 
 class CommandDenied(AgentflowError):
-    """The command policy refuses a command, or nobody approved it."""
+    """The command policy refuses a command, or it was not approved."""
 
     default_code = "commands/denied"
     default_reason = "input_validation_failure"

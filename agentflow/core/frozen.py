@@ -1,4 +1,4 @@
-"""Frozen dataclasses that cost little to build: for what every call builds, as messages, effects, results and events."""
+"""Frozen dataclasses that are cheap to build, for the messages, effects, results and events of every call."""
 
 from __future__ import annotations
 

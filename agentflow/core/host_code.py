@@ -38,7 +38,7 @@ class StrayExit(RuntimeError):
 
 
 class LineCode:
-    """A block in which the code of a Python workflow runs: what is called there is done in ``call``, in order."""
+    """A block in which the code of a Python workflow runs: its calls belong to ``call``, in order."""
 
     __slots__ = ("_call", "_token")
     _token: Token[CallContext | None]

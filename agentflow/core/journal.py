@@ -1,4 +1,4 @@
-"""Rows of a journal: what is stored of a durable run. What the values mean is for the runtime's codec alone."""
+"""Rows of a journal: the stored form of a durable run. Only the runtime's codec knows the meaning of the values."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EffectRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResult:
-    """The result of a task or tool that other runs may use again.
+    """The result of a task or tool that other runs may reuse.
 
     ``value`` and ``turns`` are JSON data, ``usage`` and ``cost`` what it took, ``at`` when it was carried out (unix seconds).
     """
@@ -142,7 +142,7 @@ class OwnedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A conversation as it is stored: its ``turns``, oldest first, and its ``state``, all the rest; JSON data.
+    """A stored conversation: its ``turns``, oldest first, and its ``state``, all the rest; JSON data.
 
     ``holder`` is the run that has not ended and goes on with it; ``last`` the run that ended with it last.
     """

@@ -1,4 +1,4 @@
-"""The records of a durable run, as what is below the language sees them.
+"""The records of a durable run, as the rooms below the runtime see them.
 
 ``C`` is the type of a call, which these Protocols only pass on; :class:`~agentflow.core.call.CallContext` is the one there is.
 """

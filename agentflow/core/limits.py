@@ -67,7 +67,7 @@ class Limits:
                 )
 
     def lowered(self, usd: float | None = None, tokens: int | None = None) -> Limits:
-        """These limits with at most this money and these tokens. Raises ConfigurationError for what is no limit."""
+        """These limits with at most this money and these tokens. Raises ConfigurationError for an invalid limit."""
         asked = Limits(usd=usd, tokens=tokens)
         return replace(self, usd=_least(self.usd, asked.usd), tokens=_least(self.tokens, asked.tokens))
 

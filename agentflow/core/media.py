@@ -1,6 +1,6 @@
 """Images, documents and sound for a model: message parts made of bytes, addresses and files.
 
-What a file is, its first bytes say, and its name where they do not.
+The type of a file is taken from its first bytes, else from its name.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def media_fields(value: object) -> object:
     return {name: field for name, field in cast("dict[str, Any]", plain(value)).items() if name != "type"}
 
 
-async def loaded(parts: str | Iterable[object]) -> tuple[ContentPart, ...]:
+async def load_parts(parts: str | Iterable[object]) -> tuple[ContentPart, ...]:
     """The parts of a prompt that is a text, or a list of texts, paths of files and parts. Raises what :func:`attachment` does."""
     if isinstance(parts, str):
         return (TextPart(parts),)
@@ -175,7 +175,7 @@ __all__ = [
     "PromptParts",
     "attachment",
     "is_media",
-    "loaded",
+    "load_parts",
     "media_fields",
     "part_of",
 ]

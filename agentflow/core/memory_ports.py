@@ -81,7 +81,7 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """The model, by which stored vectors are told from another's."""
+        """The name of the model, which tells its stored vectors from those of another."""
         ...
 
     async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:

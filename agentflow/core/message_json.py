@@ -17,11 +17,11 @@ from agentflow.core.values import plain
 PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
 """The class of each ``type`` of part."""
 CONTENT_PARTS: tuple[type[ContentPart], ...] = get_args(ContentPart)
-"""The classes of what a tool may give."""
+"""The classes of parts that a tool may return."""
 
 
 def read_part(data: object, where: str = "the part") -> Part:
-    """A part from its JSON data; fields that are not known are passed over.
+    """A part from its JSON data; unknown fields are ignored.
 
     ``where`` is how an error calls it. Raises DataError (``message/part``).
     """

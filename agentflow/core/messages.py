@@ -21,7 +21,7 @@ StopReason: TypeAlias = Literal[
 Effort: TypeAlias = Literal["none", "low", "medium", "high", "max"]
 """How hard a model is asked to think before it answers."""
 PromptCache: TypeAlias = Literal["5m", "1h", False]
-"""How long a provider is asked to keep what it has read of a prompt, so that the next call reads that for less."""
+"""How long a provider is asked to cache the beginning of a prompt, so that the next call reads it for less."""
 
 
 @frozen

@@ -70,7 +70,7 @@ class ProviderAdapter(Protocol):
 
 
 class Pricing(Protocol):
-    """Who knows what calls cost."""
+    """Knows the prices of calls."""
 
     async def quote(
         self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
@@ -186,7 +186,7 @@ class ToolPort(Protocol):
         ...
 
     def ordinary(self) -> tuple[ToolSpec, ...]:
-        """The specs of all tools that are not built in, sorted by name: what a model is offered by default."""
+        """The specs of all tools that are not built in, sorted by name: those offered to a model by default."""
         ...
 
     def describe(self, name: str) -> NameInfo | None:

@@ -1,4 +1,4 @@
-"""What a run asks somebody: a question of its program, or an approval."""
+"""Questions of a run to the outside: a question of its program, or an approval."""
 
 from __future__ import annotations
 

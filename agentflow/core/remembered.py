@@ -1,4 +1,4 @@
-"""Notes: what programs, models and hosts asked to be remembered, beyond one conversation."""
+"""Notes: facts that programs, models and hosts keep beyond one conversation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from agentflow.core.records import Record
 
 NoteSharing = Literal["session", "flow"]
-"""Who finds a note again: whoever goes on with the conversation, or all runs of the flow."""
+"""Who can recall a note: later runs in the same conversation, or all runs of the flow."""
 
 MAX_NOTE = 64 * 1024
 """Characters of a note."""

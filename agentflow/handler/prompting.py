@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from agentflow.core.media import PromptParts, loaded
+from agentflow.core.media import PromptParts, load_parts
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
@@ -23,7 +23,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any]) -> Prompt:
     """
     if isinstance(prompt, Prompt):
         return replace(prompt, **options) if options else prompt
-    built = Prompt(parts=await loaded(prompt), **options)
+    built = Prompt(parts=await load_parts(prompt), **options)
     schema = built.output_schema
     if schema is not None:
         Schema(schema)  # refuse an invalid schema before a model is called
