@@ -35,6 +35,7 @@ async def test_the_sdks_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert await flow.eval('(value-of (sdk:shout (text "still")))') == {"result": "STILL"}
 
 
+@pytest.mark.slow
 async def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
     """While a server is away calls fail; when it is back, the next one works."""
     async with running(sdk_server().streamable_http_app()) as port:
@@ -137,6 +138,7 @@ async def test_the_span_of_a_request_is_below_the_tools(tmp_path: Path) -> None:
     assert sent.parent is not None and sent.parent.span_id == tool.context.span_id
 
 
+@pytest.mark.slow
 async def test_reconnecting_is_said_once(tmp_path: Path) -> None:
     """A session that the server has forgotten is opened anew, and a call that only reads repeated, with a warning."""
     calls: list[str] = []

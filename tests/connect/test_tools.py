@@ -120,6 +120,7 @@ async def test_a_server_asks_the_user_through_the_run(root: Path, revision: str)
         assert "mcp/declined" in [event.code for event in events if isinstance(event, Warning)]
 
 
+@pytest.mark.slow
 async def test_waiting_for_an_answer_takes_none_of_the_servers_time(root: Path, revision: str) -> None:
     """The time-out of a request stands still while somebody thinks."""
 
@@ -148,6 +149,7 @@ async def test_what_is_cancelled_ends_at_the_server_too(root: Path, revision: st
         assert json.loads(await flow.eval("(value-of (t:state))"))["cancelled"] == 3
 
 
+@pytest.mark.slow
 async def test_two_hundred_calls_at_once(root: Path, revision: str) -> None:
     """Calls of one connection run side by side, and leave no task behind."""
     before = asyncio.all_tasks()
@@ -177,6 +179,7 @@ async def test_a_list_that_changes_is_told_to_the_next_run(root: Path, revision:
         assert asked == ["t:echo"] and not [event for event in events if isinstance(event, Warning)]
 
 
+@pytest.mark.slow
 async def test_a_dead_server_is_started_again(root: Path, revision: str, tmp_path: Path) -> None:
     """A call that only reads is repeated; another one fails, with the last that the program said. The next call works."""
     once = str(root / "died")
@@ -241,3 +244,19 @@ def test_descriptions_that_cannot_be_are_refused() -> None:
             build()
         assert caught.value.code == "mcp/server" and caught.value.hint and "secret@" not in str(caught.value)
     assert "abc123" not in repr(McpHttp("t", "https://example.com", headers={"Authorization": "abc123"}))
+
+
+@pytest.mark.slow
+async def test_a_question_of_a_server_can_wait_outside_of_the_memory(root: Path, revision: str, tmp_path: Path) -> None:
+    """In a durable run a server's question is a record: the run is suspended, answered from elsewhere, and gone on with."""
+    options: dict[str, Any] = {"durable": f"sqlite:///{tmp_path / 'runs.db'}"}
+    async with flow_with(root, server(revision), **options) as flow:
+        handle = await flow.start("(value-of (t:ask))", run_id="asks")
+        assert await handle.wait() == "waiting"
+        (question,) = await flow.questions("asks")
+        assert "How many?" in question.question
+    async with flow_with(root, server(revision), **options) as flow:
+        await flow.send("asks", question.key, {"count": 5})
+        handle = await flow.resume("asks")
+        reply = json.loads((await handle.result()).value)
+        assert (reply["action"], reply["content"]) == ("accept", {"count": 5})

@@ -49,6 +49,7 @@ async def test_a_server_takes_nothing_of_the_host(sandbox: str, arena: Arena) ->
     assert not (arena.root / "planted.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["large", "values"])
 async def test_an_answer_of_any_size_costs_bounded_memory_of_a_flow(kind: str, arena: Arena) -> None:
     """A message of 100 MB, or of two million values, ends the connection; the next call has another one."""
@@ -59,6 +60,7 @@ async def test_an_answer_of_any_size_costs_bounded_memory_of_a_flow(kind: str, a
     assert peak_bytes() - before < 60_000_000
 
 
+@pytest.mark.slow
 async def test_a_flood_does_not_keep_a_flow_from_its_work(arena: Arena) -> None:
     """Noise on both outputs, thousands of log lines and of questions nobody answers: the call gets its answer all the same."""
     asked: list[str] = []
@@ -70,6 +72,7 @@ async def test_a_flood_does_not_keep_a_flow_from_its_work(arena: Arena) -> None:
     assert len(events) < 400
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs_keeps_nobody(arena: Arena) -> None:
     """A server that reads nothing more costs a call its time-out, and closing no longer than its grace."""
     async with attacked(arena, "hangs", server={"timeout_s": 0.2}) as flow:
