@@ -64,7 +64,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     text, query = example_text(), question or QUESTION
     model = options.model or load_settings().model or "offline"
     began = time.perf_counter()
-    answer, totals = Answer(sys.stdout, "answer-question"), Totals()
+    answer, totals = Answer(sys.stdout, lambda task: task.name == "answer-question"), Totals()
     record = options.record and can_record()
     async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where)), record=record) as flow:
         _announce(text, where, model, query)
@@ -75,6 +75,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                     sys.stderr,
                     clean=lambda text: flow.redact(clean(text)),
                     answer=None if options.as_json else answer,
+                    table=False,
                 )
             )
             try:

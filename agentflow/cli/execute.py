@@ -23,13 +23,14 @@ from agentflow.cli.common import (
     write_out,
 )
 from agentflow.cli.options import RunOptions, WatchOptions, open_flow
-from agentflow.cli.progress import Progress
+from agentflow.cli.progress import Answer, Progress
 from agentflow.cli.terminal import same_screen
 from agentflow.core.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.core.values import plain
+from agentflow.lang.program import answer_spans
 from agentflow.lib.terminal import clean
 from agentflow.observe.jsonl import event_line
 
@@ -43,11 +44,23 @@ _SHOWN_ERRORS = 5
 
 
 @contextlib.asynccontextmanager
-async def watching(flow: AgentFlow, options: WatchOptions) -> AsyncGenerator[None, None]:
-    """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines."""
+async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None = None) -> AsyncGenerator[None, None]:
+    """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines.
+
+    ``answer`` is written as it streams.
+    """
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
-        flow.subscribe(Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), live=live))
+        flow.subscribe(Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), answer=answer, live=live))
+    elif answer is not None:
+
+        def write(event: Event) -> None:
+            if piece := answer.piece(event):
+                answer.write(flow.redact(clean(piece)))
+            if answer.ends(event):
+                answer.end_line()
+
+        flow.subscribe(write)
     if options.otel:
         from agentflow.observe.otel import OpenTelemetry
 
@@ -90,9 +103,15 @@ async def _written(report: Report | None, path: str | None) -> AsyncGenerator[No
 async def execute(name: str, text: str, options: RunOptions) -> int:
     """Compile and run a program text and print its value. Returns the exit code. Raises UsageError."""
     bindings, allow, as_json = parse_bindings(options.bind or []), options.allow, options.as_json or options.events
-    async with open_flow(options) as flow, watching(flow, options):
+    spans: frozenset[tuple[int, int]] = frozenset()
+    answer = None
+    if sys.stdout.isatty() and not as_json:  # elsewhere the value is written once, when it is whole
+        answer = Answer(sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans)
+    async with open_flow(options) as flow, watching(flow, options, answer):
         try:
             program = flow.compile(Source(name, text), bindings=bindings, allow=allow)
+            if answer is not None:
+                spans = answer_spans(program, flow.engine.names())
         except AgentflowError as error:
             raise (CompileFailed(error) if is_compile_error(error) else error) from error
         try:
@@ -100,13 +119,15 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
         except AgentflowError as error:
             if error.code == "name/unbound" and isinstance(error, UnboundSymbolError) and not error.hint:
                 error.hint = f"define it, or bind it: -b {error.name}=VALUE"
+            if answer is not None and answer.text:
+                print("the answer above was cut off; it is no result", file=sys.stderr)
             show_error(error, as_json=as_json)
             return exit_code(error)
-        return show_result(flow, result, options)
+        return show_result(flow, result, options, "" if answer is None else answer.last)
 
 
-def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions) -> int:
-    """Print what a run gave. Returns the exit code."""
+def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions, shown: str = "") -> int:
+    """Print what a run gave, unless it is the text that was ``shown`` as it came. Returns the exit code."""
     value = result.value
     errors = problems(value)
     code = result_exit_code(errors)
@@ -121,7 +142,8 @@ def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions) -> in
         }
         write_json(flow.redact(body))
         return code
-    if not (isinstance(value, TaskResult) and value.failed):
+    failed = isinstance(value, TaskResult) and value.failed
+    if not failed and not (shown and show_value(value).strip() == clean(shown).strip()):
         write_out(flow.redact(show_value(value)) + "\n")
     for error in errors[:_SHOWN_ERRORS]:
         show_error(error)

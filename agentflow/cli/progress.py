@@ -73,16 +73,49 @@ class Totals:
             self.finished = event
 
 
-class Answer:
-    """The text that one task streams, as it comes.
+_DATA = ("{", "[", '"', "```")
+"""How answers begin that are data, or may be."""
 
-    Parameters: ``out`` where it is written; ``task`` the name of the task that gives it.
+
+class Answer:
+    """The text of the task that gives a program's answer, written as it streams.
+
+    Parameters: ``out`` where it is written; ``gives`` says of a task that starts whether it gives the answer. Data is not
+    streamed: what looks like JSON is shown when it is whole. ``last`` is what was streamed of the last model call.
     """
 
-    def __init__(self, out: TextIO, task: str) -> None:
+    def __init__(self, out: TextIO, gives: Callable[[TaskStarted], bool]) -> None:
         self.out = out
-        self.task = task
         self.text = ""
+        self.last = ""
+        self._gives = gives
+        self._tasks: set[int] = set()
+        self._models: set[int] = set()
+
+    def piece(self, event: Event) -> str:
+        """What of an event is a piece of the answer."""
+        match event:
+            case TextDelta() if event.parent in self._models:
+                if not self.last and event.text.lstrip().startswith(_DATA):
+                    self._models.discard(event.parent)
+                    return ""
+                self.last += event.text
+                return event.text
+            case TaskStarted() if self._gives(event):
+                self._tasks.add(event.seq)
+            case ModelStarted() if event.parent in self._tasks:
+                if event.request is None or event.request.output_schema is None:
+                    self._models.add(event.seq)
+                between = "\n\n" if self.last else ""
+                self.last = ""
+                return between
+            case _:
+                pass
+        return ""
+
+    def ends(self, event: Event) -> bool:
+        """Whether the task that gives the answer ends with an event."""
+        return isinstance(event, TaskFinished) and event.started in self._tasks
 
     def write(self, text: str) -> None:
         """Write the next piece."""
@@ -112,7 +145,7 @@ class Progress:
 
     Parameters: ``stream`` takes the lines; ``clean`` is applied to everything that came from a model, a tool or a file
     (it strips control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no
-    tree on a terminal either.
+    tree on a terminal either, ``table`` false no table at the end.
     """
 
     def __init__(
@@ -122,11 +155,12 @@ class Progress:
         clean: Callable[[str], str] = str,
         answer: Answer | None = None,
         live: bool = True,
+        table: bool = True,
     ) -> None:
         self._screen = screen(stream)
+        self._table = table
         self._clean = clean
         self._answer = answer
-        self._answer_paths: set[str] = set()
         self._shared = answer is not None and same_screen(stream, answer.out)
         self._live = LiveRows(self._screen, self._rows) if live and is_interactive(stream) else None
         self.deltas = answer is not None or self._live is not None
@@ -141,24 +175,22 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
+        piece = "" if self._answer is None else self._answer.piece(event)
+        if piece:
+            self._answering = self._shared
+            self._held_text += self._clean(piece)
+            self._settle()
         if self._live is not None and self._in_tree(event):
             return
         match event:
-            case TextDelta():
-                if any(event.path.startswith(path) for path in self._answer_paths):
-                    self._answering = self._shared
-                    self._held_text += self._clean(event.text)
-                    self._settle()
             case RunStarted():
                 self._settle()
             case RunFinished():
                 self._end_answer()
                 self._stop_live()
-                if self._answer is None and self._live is not None and self._tallies:
+                if self._table and self._live is not None and self._tallies:
                     print_text(self._screen, cost_table(self._tallies, self._screen.width))
             case TaskStarted():
-                if self._answer is not None and event.name == self._answer.task:
-                    self._answer_paths.add(event.path)
                 self._start(event.seq, f"task {event.name}", _arguments(event.request.inputs if event.request else {}))
             case ToolStarted():
                 self._start(event.seq, f"tool {event.name}", _arguments(event.arguments))
@@ -201,8 +233,7 @@ class Progress:
         if effect is None:
             return
         self._tally(event)
-        if isinstance(event, TaskFinished) and event.path in self._answer_paths:
-            self._answer_paths.discard(event.path)
+        if self._answer is not None and self._answer.ends(event):
             self._end_answer()
         if isinstance(event, WaitFinished) and event.reason == "approval":
             self._questions -= 1
@@ -263,7 +294,7 @@ class Progress:
         rows = self._tree.rows(spinner, height - _STREAMED_LINES, width=console.width, ascii_only=not is_utf8(console))
         for row in rows:
             row.plain = self._clean(row.plain)
-        text = self._tree.streamed() if self._answer is None else None
+        text = self._tree.streamed() if self._answer is None or not self._answer.text else None
         if text is not None:
             rows += [Text(f"  {line}", "dim italic") for line in self._clean(text).splitlines()[-_STREAMED_LINES:]]
         return rows or [Text(f"{spinner} {time.monotonic() - self._began:.1f} s")]
