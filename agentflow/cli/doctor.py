@@ -13,7 +13,7 @@ from typing import Any
 from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.core.errors import AgentflowError
 
-_PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices", "numpy")
+_PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices", "numpy", "boto3", "google-auth")
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
 

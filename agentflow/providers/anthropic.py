@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -83,14 +84,16 @@ class AnthropicProvider(HttpAdapter):
         make, size = transport.http_clients(
             anthropic, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
         )
-        client = transport.quiet_client(anthropic.AsyncAnthropic)(
-            api_key=self._api_key,
-            base_url=self._base_url,
-            max_retries=0,
-            open_telemetry=False,
-            http_client=make(),
+        kind, options = self._make_client(anthropic)
+        client = transport.quiet_client(kind)(
+            **options, base_url=self._base_url, max_retries=0, open_telemetry=False, http_client=make()
         )
-        if client.api_key is None and client.auth_token is None and client.credentials is None:
+        if (
+            kind is anthropic.AsyncAnthropic
+            and client.api_key is None
+            and client.auth_token is None
+            and client.credentials is None
+        ):
             raise _no_key()
         return ClientPool(client, make, size), Sdk(
             anthropic.APIStatusError,
@@ -100,6 +103,10 @@ class AnthropicProvider(HttpAdapter):
             transport.RESPONSE,
             anthropic.AsyncStream[object],
         )
+
+    def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
+        """The class of the SDK's client, and what it is told besides the address."""
+        return sdk.AsyncAnthropic, {"api_key": self._api_key}
 
     def _plain(self, request: ModelRequest) -> bool:
         return (request.max_output_tokens or wire.DEFAULT_MAX_TOKENS) <= _PLAIN_LIMIT

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 from agentflow.core.errors import ConfigurationError, ProviderError
 from agentflow.core.messages import (
@@ -59,6 +59,14 @@ class Opened:
     sdk: Sdk
     gate: Gate
     throttle: StartThrottle
+
+
+class EventParser(Protocol):
+    """Takes a stream apart into events; see :class:`~agentflow.providers.sse.SseParser`."""
+
+    @property
+    def pending(self) -> int: ...
+    def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]: ...
 
 
 class AdapterOptions(TypedDict, total=False):
@@ -301,7 +309,7 @@ class HttpAdapter(ABC):
                     if rates is not None:
                         rates.learn(self._key(call), answer.headers)
                     opening = await answer.opening()
-                    if is_event_stream(answer, opening, call.streaming):
+                    if self._is_stream(answer, opening, call.streaming):
                         async with aclosing(self._read_events(answer, opening, call, decoder)) as batches:
                             async for batch in batches:
                                 yield batch
@@ -315,10 +323,18 @@ class HttpAdapter(ABC):
             if entered:
                 gate.release()
 
+    def _is_stream(self, answer: Answer, opening: bytes, streaming: bool) -> bool:
+        """Whether a body is a stream of events rather than JSON."""
+        return is_event_stream(answer, opening, streaming)
+
+    def _parser(self, answer: Answer) -> EventParser:
+        """A new parser of a stream of events."""
+        return SseParser()
+
     async def _read_events(
         self, answer: Answer, chunk: bytes, call: HttpCall, decoder: Decoder
     ) -> AsyncGenerator[list[ModelDelta], None]:
-        parser = SseParser()
+        parser = self._parser(answer)
         started = False
         while chunk:
             batch: list[ModelDelta] = []

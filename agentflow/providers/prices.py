@@ -20,7 +20,7 @@ from agentflow.providers.fallback import FallbackProvider
 T = TypeVar("T")
 
 _FRESH_S = 3_600.0
-_VENDORS = {"openai-chat": "openai"}
+_VENDORS = {"openai-chat": "openai", "bedrock": "aws", "vertex": "google", "foundry": "anthropic"}
 _FREE = frozenset({"offline", "scripted"})
 HOUR = 1.6
 """What it costs to have a prompt kept for an hour, as a multiple of what five minutes cost: twice the input's price instead

@@ -43,10 +43,13 @@ class Dialect:
 _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
     {
         "anthropic": Dialect("anthropic", "AnthropicProvider", "anthropic:check_key", ("claude",)),
+        "bedrock": Dialect("clouds", "BedrockProvider", "clouds:check_bedrock", ("anthropic.", "us.anthropic.")),
+        "foundry": Dialect("clouds", "FoundryProvider", "clouds:check_foundry"),
         "offline": Dialect("offline", "OfflineProvider"),
         "openai": Dialect("openai", "OpenAIResponsesProvider", "openai_wire:check_key", ("gpt-", "o1", "o3", "o4")),
         "openai-chat": Dialect("openai", "OpenAIChatProvider", "openai_wire:check_key"),
         "scripted": Dialect("scripted", "ScriptedProvider"),
+        "vertex": Dialect("clouds", "VertexProvider", "clouds:check_vertex"),
     }
 )
 

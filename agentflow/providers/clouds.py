@@ -1,0 +1,176 @@
+"""Claude on other clouds: the Messages API with the cloud's paths, and its signature, which the SDK's clients make.
+
+The SDK's clients rewrite requests that they encode themselves; ours are bytes for a whole address, so the path and the body
+are the cloud's from the start, and the client only signs them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, ClassVar, Unpack
+from urllib.parse import quote
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.core.messages import ModelProfile, ModelRequest
+from agentflow.providers.anthropic import AnthropicProvider
+from agentflow.providers.aws_events import AwsEventParser
+from agentflow.providers.base import AdapterOptions, EventParser
+from agentflow.providers.exchange import Answer
+from agentflow.providers.wire import ToolNames, estimate_tokens
+
+API_VERSION = "2026-10-21"
+"""The version of the Messages API in the body, as the SDK's own cloud clients state it."""
+_EVENT_STREAM = b"application/vnd.amazon.eventstream"
+
+
+def _variable(*names: str) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def check_bedrock(base_url: str | None, api_key: str | None) -> None:
+    """Raise ConfigurationError without a region, or without a key where boto3, which reads credentials, is missing."""
+    if _variable("AWS_REGION", "AWS_DEFAULT_REGION") is None:
+        raise _no_setting("bedrock", "the region", "AWS_REGION")
+    if api_key is None and _variable("AWS_BEARER_TOKEN_BEDROCK") is None:
+        _check_package("bedrock", "boto3")
+
+
+def check_vertex(base_url: str | None, api_key: str | None) -> None:
+    """Raise ConfigurationError without a region and a project, or without a token where google-auth is missing."""
+    if _variable("CLOUD_ML_REGION") is None:
+        raise _no_setting("vertex", "the region", "CLOUD_ML_REGION")
+    if _variable("ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT") is None:
+        raise _no_setting("vertex", "the project", "ANTHROPIC_VERTEX_PROJECT_ID")
+    if api_key is None:
+        _check_package("vertex", "google.auth")
+
+
+def check_foundry(base_url: str | None, api_key: str | None) -> None:
+    """Raise ConfigurationError without a key, and without a resource where no ``base_url`` says the address."""
+    if api_key is None and _variable("ANTHROPIC_FOUNDRY_API_KEY") is None:
+        raise _no_setting("foundry", "the key", "ANTHROPIC_FOUNDRY_API_KEY")
+    if base_url is None and _variable("ANTHROPIC_FOUNDRY_RESOURCE", "ANTHROPIC_FOUNDRY_BASE_URL") is None:
+        raise _no_setting("foundry", "the resource", "ANTHROPIC_FOUNDRY_RESOURCE")
+
+
+def _no_setting(dialect: str, what: str, variable: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{what} for {dialect} is not known: the environment variable {variable} is not set",
+        code="config/no-key",
+        hint=f"set {variable}",
+        details={"variable": variable},
+    )
+
+
+def _check_package(extra: str, module: str) -> None:
+    try:
+        missing = find_spec(module) is None
+    except ModuleNotFoundError:
+        missing = True
+    if missing:
+        raise ConfigurationError(
+            f"{extra} signs requests with a package that is not installed: {module}",
+            code="config/extra",
+            hint=f"pip install 'agentflow[{extra}]'",
+        )
+
+
+class CloudProvider(AnthropicProvider):
+    """Base of the clouds. Models are named as the cloud names them."""
+
+    shown_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    def __init__(self, **options: Unpack[AdapterOptions]) -> None:
+        super().__init__(**options)
+        self.name = options.get("name") or self.route
+
+    def profile(self, model: str) -> ModelProfile:
+        """The profile of ``model``, of which nothing is promised that a cloud may lack."""
+        return ModelProfile(
+            self.name,
+            model,
+            self.dialect,
+            context_window=self._prices.context_window(self.route, model),
+            max_output_tokens=self._cap,
+            object_output=True,
+            wall_s=self._clocks.wall_s,
+            route=self.route,
+        )
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Input tokens of ``request``, estimated: not every cloud counts."""
+        return estimate_tokens(request)
+
+    def _cloud_body(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+        """The model's name, and the body without it."""
+        _, body = super()._encode(request, names, streaming)
+        return str(body.pop("model")), {"anthropic_version": API_VERSION, **body}
+
+
+class BedrockProvider(CloudProvider):
+    """Claude on Amazon Bedrock, for example ``bedrock:anthropic.claude-sonnet-4-20250514-v1:0``.
+
+    ``api_key`` is a bearer token of Bedrock; without one, requests are signed with the credentials that boto3 finds.
+    The region is that of ``AWS_REGION``.
+    """
+
+    route: ClassVar[str] = "bedrock"
+
+    def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
+        return sdk.AsyncAnthropicBedrock, {
+            "aws_region": _variable("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1",
+            "api_key": self._api_key,
+        }
+
+    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+        model, body = self._cloud_body(request, names, streaming)
+        body.pop("stream", None)
+        call = "invoke-with-response-stream" if streaming else "invoke"
+        return f"/model/{quote(model, safe=':')}/{call}", body
+
+    def _is_stream(self, answer: Answer, opening: bytes, streaming: bool) -> bool:
+        kind = answer.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        return kind == _EVENT_STREAM or super()._is_stream(answer, opening, streaming)
+
+    def _parser(self, answer: Answer) -> EventParser:
+        kind = answer.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        return AwsEventParser() if kind == _EVENT_STREAM else super()._parser(answer)
+
+
+class VertexProvider(CloudProvider):
+    """Claude on Google's Vertex AI, for example ``vertex:claude-sonnet-4@20250514``.
+
+    ``api_key`` is an access token; without one, google-auth finds credentials. The region is that of ``CLOUD_ML_REGION``.
+    """
+
+    route: ClassVar[str] = "vertex"
+
+    def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
+        project, region = self._where()
+        return sdk.AsyncAnthropicVertex, {"region": region, "project_id": project, "access_token": self._api_key}
+
+    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+        model, body = self._cloud_body(request, names, streaming)
+        project, region = self._where()
+        call = "streamRawPredict" if streaming else "rawPredict"
+        where = f"/projects/{quote(project, safe='')}/locations/{quote(region, safe='')}"
+        return f"{where}/publishers/anthropic/models/{quote(model, safe='@')}:{call}", body
+
+    def _where(self) -> tuple[str, str]:
+        project = _variable("ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT") or ""
+        return project, _variable("CLOUD_ML_REGION") or "global"
+
+
+class FoundryProvider(CloudProvider):
+    """Claude on Microsoft Foundry, by the name of its deployment: ``foundry:claude-sonnet-4-5``.
+
+    The address is that of ``ANTHROPIC_FOUNDRY_RESOURCE`` unless ``base_url`` says it.
+    """
+
+    route: ClassVar[str] = "foundry"
+
+    def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
+        return sdk.AsyncAnthropicFoundry, {"api_key": self._api_key}
