@@ -50,6 +50,12 @@ async def step(n: int) -> int:
     return n
 
 
+async def nap(n: int) -> int:
+    """Give n back, a turn of the loop later."""
+    await asyncio.sleep(0)
+    return n
+
+
 async def add(a: int) -> int:
     """Add one."""
     return a + 1
@@ -58,7 +64,7 @@ async def add(a: int) -> int:
 @contextlib.asynccontextmanager
 async def program(text: str, expected: object) -> AsyncGenerator[tuple[Work, object]]:
     """A program without a model, compiled once."""
-    async with AgentFlow(tools=[step]) as flow:
+    async with AgentFlow(tools=[step, nap]) as flow:
         compiled = flow.compile(text)
         yield lambda: flow.eval(compiled), expected
 
@@ -107,12 +113,14 @@ async def bare_tasks() -> AsyncGenerator[tuple[Work, object]]:
 
 TOOL_CALL = {"tool_calls": [{"name": "add", "arguments": {"a": 1}}]}
 FIB = "(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2))))) (fib 22)"
+WAITING = "(length (pmap (lambda (x) (value-of (nap (n x)))) (range 100)))"
 LISTS = """
   (reduce + 0 (filter (lambda (x) (> x 10)) (map (lambda (x) (* x 2)) (append (range 5000) (range 5000)))))"""
 
 FIGURES: dict[str, Figure] = {
     "chain": Figure(lambda _: program("(loop 100 (value-of (step (n 1))))", 1), "tool effect", 100),
     "fan-out": Figure(lambda _: program("(length (pmap (lambda (x) x) (range 100)))", 100), "branch", 100),
+    "waiting": Figure(lambda _: program(WAITING, 100), "branch that waits", 100),
     "call": Figure(lambda _: task("ok"), "task", repeats=400),
     "tool turns": Figure(lambda _: task(*[TOOL_CALL] * 5, "ok"), "loop of five turns", repeats=60),
     "chunk": Figure(stream, "chunk", CHUNKS, 10),
