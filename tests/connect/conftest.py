@@ -13,7 +13,7 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 SERVER = Path(__file__).with_name("server.py")
 
 
-@pytest.fixture(params=["new", "old"])
+@pytest.fixture(params=["new", pytest.param("old", marks=pytest.mark.slow)])
 def revision(request: pytest.FixtureRequest) -> str:
     """Both revisions of the protocol."""
     return str(request.param)

@@ -65,7 +65,7 @@ async def test_a_request_needs_a_key_and_sees_what_is_its(tmp_path: Path) -> Non
         assert own["labels"]["key"] == "ada"
 
 
-@pytest.mark.parametrize("field", ["tokens_per_day", "usd_per_day"])
+@pytest.mark.parametrize("field", ["tokens_per_day", pytest.param("usd_per_day", marks=pytest.mark.slow)])
 async def test_a_hundred_racing_requests_never_pass_what_a_key_may_spend(tmp_path: Path, field: str) -> None:
     """Some are answered, the others get 429 with the time to wait; what the model was paid is within the limit."""
     clock, model = Clock(), MeteredModel()
