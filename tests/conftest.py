@@ -14,6 +14,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Runs are recorded in a directory of this session; tests that look at records name one of their own."""
     state = config.stash[_STATE] = tempfile.TemporaryDirectory(prefix="agentflow-state-", ignore_cleanup_errors=True)
     os.environ["XDG_STATE_HOME"] = state.name
+    # Many tests start processes: each would compile the package anew where Python is told to keep nothing compiled.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -46,7 +46,9 @@ async def demo(tmp_path: Path, root: Path, answer: Any = slowly, **options: Any)
         return await in_terminal(*arguments, environment=terminal_environment(tmp_path, **extra), **options)
 
 
-@pytest.mark.parametrize("columns", [30, 80, 200])
+@pytest.mark.parametrize(
+    "columns", [pytest.param(30, marks=pytest.mark.slow), 80, pytest.param(200, marks=pytest.mark.slow)]
+)
 async def test_a_tree_says_what_runs_and_leaves_nothing_behind(columns: int, repository: Path, tmp_path: Path) -> None:
     """While models answer a tree shows them under their form; in the end there are the lines of ended effects, none wider than the
     terminal, and the answer whole, with no line of progress in its lines.

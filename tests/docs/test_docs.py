@@ -40,6 +40,7 @@ def test_python_blocks_run(where: str, code: str, tmp_path: Path, monkeypatch: p
     exec(compile(code, where, "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
+@pytest.mark.slow
 def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:
     """The files that the page shows make a project whose tests pass, as a user would run them."""
     page = (ROOT / "docs/testing.md").read_text("utf-8")

@@ -25,7 +25,9 @@ from tests.durable.strikes import check_answers
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed by signal")
 
 
-@pytest.mark.parametrize("program", list(PROGRAMS))
+@pytest.mark.parametrize(
+    "program", [pytest.param(each, marks=() if each == "tasks" else pytest.mark.slow) for each in PROGRAMS]
+)
 def test_a_killed_run_repeats_nothing_that_was_stored(program: str) -> None:
     """SIGKILL at random moments: the value is the undisturbed one, no stored effect is carried out again, and replayed from
     its records the run is the same without carrying anything out."""

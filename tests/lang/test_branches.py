@@ -90,15 +90,21 @@ async def test_pmap_runs_at_most_limit_at_once() -> None:
     """And ten thousand branches keep no more than that in memory."""
     running = most = 0
 
+    full = asyncio.Event()
+
     async def step() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 100:
+            full.set()
+        await full.wait()
         await asyncio.sleep(0)
         running -= 1
 
     flow = FakeFlow(tools={"step": step}, watched=False)
-    assert len(await flow("(pmap (lambda (x) (step) x) (range 10000) 100)")) == 10_000
+    async with asyncio.timeout(60):
+        assert len(await flow("(pmap (lambda (x) (step) x) (range 10000) 100)")) == 10_000
     assert most == 100
     assert flow.budget.permits.most == 100
     for bad in ("0", "-1", "1.5", "true", "'x"):

@@ -139,7 +139,9 @@ async def test_a_prompts_events_are_redacted_and_its_text_is_its_value(tmp_path:
     assert [event.seq for event in events] == sorted({event.seq for event in events})
 
 
-@pytest.mark.parametrize("where", ["log", "argument", "wide argument", "result", "answer", "prompt"])
+@pytest.mark.parametrize(
+    "where", ["log", "argument", "wide argument", "result", pytest.param("answer", marks=pytest.mark.slow), "prompt"]
+)
 async def test_large_values_are_searched_in_slices(where: str, tmp_path: Path) -> None:
     """A secret in the midst of something large is taken out of all events, and the program's own value keeps it."""
     half = "word of text " * 40_000
