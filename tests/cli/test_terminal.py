@@ -76,7 +76,7 @@ async def test_a_tree_says_what_runs_and_leaves_nothing_behind(columns: int, rep
     assert b"\x1b[?25h" in terminal.raw[terminal.raw.rindex(b"\x1b[?25l") :], "the cursor is shown again"
 
 
-@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "true"}])
+@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, pytest.param({"CI": "true"}, marks=pytest.mark.slow)])
 async def test_no_live_line_where_nobody_could_read_it(
     variables: dict[str, str], repository: Path, tmp_path: Path
 ) -> None:
@@ -167,7 +167,9 @@ async def test_a_question_has_the_screen_to_itself(tmp_path: Path) -> None:
     assert code in (0, 1)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii", *(pytest.param(each, marks=pytest.mark.slow) for each in ("latin-1", "cp1252"))]
+)
 async def test_a_stream_without_utf8_gets_everything_it_can(encoding: str, tmp_path: Path) -> None:
     """A character that the encoding lacks is a JSON escape: text is legible, and JSON is JSON."""
     outputs = []
@@ -222,7 +224,7 @@ async def test_run_shows_the_answer_as_it_comes_and_what_tasks_cost(tmp_path: Pa
     assert sum(ANSWER in line for line in terminal.lines) == 1
 
 
-@pytest.mark.parametrize("columns", [40, 200])
+@pytest.mark.parametrize("columns", [40, pytest.param(200, marks=pytest.mark.slow)])
 async def test_loops_have_bars_and_models_side_by_side_a_row_each(columns: int, tmp_path: Path) -> None:
     """At any width a loop shows its rounds and the closing table is a table; what two models write at once never shares a line."""
     program = tmp_path / "p.sexp"

@@ -36,6 +36,7 @@ def test_a_killed_run_repeats_nothing_that_was_stored(program: str) -> None:
     assert report.faults == []
 
 
+@pytest.mark.slow
 def test_a_process_may_end_at_any_point() -> None:
     """Before an effect, when it has ended, when its record is written, at the end of the run: the same holds."""
     report = failpoint_campaign(1, seed=4)

@@ -54,7 +54,7 @@ def solid(text: str) -> list[str]:
 
 
 @given(TEXTS, st.sampled_from([20, 40, 100]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_formatting_keeps_every_token_and_is_stable(text: str, width: int) -> None:
     """Formatting changes spaces and line ends only, and formatting again changes nothing."""
     once = format_text(text, width=width)
