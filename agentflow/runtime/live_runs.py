@@ -281,15 +281,8 @@ class LiveRuns:
                 result["value"] = await self._input.cleaned(data) if much else self._input.clean(data)
             except NotData:
                 result = None  # worked out from the records when somebody asks
-        if end.status == "failed" and isinstance(end.error, AgentflowError):
-            try:
-                error = self._input.clean(self._codec.encode_error(end.error))
-            except NotData:
-                bare = AgentflowError(end.error.message, code=end.error.code, hint=end.error.hint, span=end.error.span)
-                error = self._input.clean(self._codec.encode_error(bare))
-        elif end.status == "failed" and end.error is not None:
-            shown = AgentflowError(f"{type(end.error).__name__}: {end.error}")
-            error = self._input.clean(self._codec.encode_error(shown))
+        if end.status == "failed" and end.error is not None:
+            error = await self._stored_error(end.error)
         await self._store.finish(
             owned.run.run,
             owned.run.epoch,
@@ -299,6 +292,17 @@ class LiveRuns:
             spent_s=spent_s,
             session=changes,
         )
+
+    async def _stored_error(self, error: BaseException) -> Any:
+        """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""
+        if not isinstance(error, AgentflowError):
+            error = AgentflowError(f"{type(error).__name__}: {error}")
+        try:
+            data = await beside(True, self._codec.encode_error, error)
+        except NotData:
+            bare = AgentflowError(error.message, code=error.code, hint=error.hint, span=error.span)
+            data = self._codec.encode_error(bare)
+        return await self._input.cleaned(data)
 
     def recorded_end(self, row: RunRow, source: Source) -> RunEnd | None:
         """The stored end of a run; None if its value is not stored."""
