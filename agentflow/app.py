@@ -284,7 +284,7 @@ class AgentFlow(OperationMethods, DurableMethods):
     async def __aenter__(self) -> AgentFlow:
         try:
             await self.connect()
-        except BaseException:
+        except BaseException:  # nothing stays open of a flow that could not connect, even when cancelled
             await self.aclose()
             raise
         return self

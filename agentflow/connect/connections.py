@@ -80,7 +80,7 @@ class McpConnections:
             failed = [error for each, error in zip(every, errors, strict=True) if error and not each.server.optional]
             if failed:
                 raise failed[0]
-        except BaseException:
+        except BaseException:  # no server outlives a start that failed or was cancelled
             await _close(every)
             raise
         for each, error in zip(every, errors, strict=True):

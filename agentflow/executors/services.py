@@ -70,7 +70,7 @@ class Services:
                 writable=tuple(writable),
             )
             return await run_or_undo(_connect(spawn, sandbox), undo_async=lambda service: service.stop(0.0))
-        except BaseException:
+        except BaseException:  # the scratch directory goes, even when cancelled
             await run_to_completion(asyncio.to_thread(shutil.rmtree, scratch, True))
             raise
         finally:
@@ -99,7 +99,7 @@ class Services:
         cwd_fd = self._files.open_directory(str(self._files.roots[0]))
         try:
             return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-service-")), cwd_fd
-        except BaseException:
+        except BaseException:  # the descriptor is closed, and the error raised again
             os.close(cwd_fd)
             raise
 

@@ -100,7 +100,7 @@ class SqliteEvents:
                 db.execute("pragma synchronous = normal")
                 for statement in EVENT_SCHEMA.split(";")[:-1]:
                     db.execute(statement)
-            except BaseException:
+            except BaseException:  # the connection is closed, and the error raised again
                 db.close()
                 raise
             self._db = db
@@ -124,6 +124,6 @@ def _transaction(db: sqlite3.Connection) -> Generator[sqlite3.Connection]:
     try:
         yield db
         db.execute("commit")
-    except BaseException:
+    except BaseException:  # nothing half-written stays
         db.execute("rollback")
         raise

@@ -34,7 +34,7 @@ class SqliteSessions:
             return None
         try:
             return await self._writer.do(lambda db: _read(db, name))
-        except BaseException:
+        except BaseException:  # the lock is given back, even when cancelled
             self.close(name)
             raise
 

@@ -122,7 +122,7 @@ class SqliteJournal:
             raise _owned(run)
         try:
             return await self._writer.do(work)
-        except BaseException:
+        except BaseException:  # the lock is given back, even when cancelled
             self._locks.release(run)
             raise
 
@@ -276,7 +276,7 @@ class _File:
         except sqlite3.DatabaseError as error:
             db.close()
             raise corrupt(str(error)) from error
-        except BaseException:
+        except BaseException:  # the connection is closed, and the error raised again
             db.close()
             raise
         self._db, self._seen = db, self._path.stat()

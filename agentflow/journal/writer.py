@@ -228,7 +228,7 @@ class Writer:
                     job.error = error
             self._database.put(db, puts)
             db.execute("commit")
-        except BaseException:
+        except BaseException:  # nothing half-written stays
             if db.in_transaction:
                 db.execute("rollback")
             raise

@@ -267,14 +267,25 @@ def analyse(
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
+    analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
+    if analyzer.errors:
+        raise min(analyzer.errors, key=_start)
+    return analyzer, tree
+
+
+def _read_whole(
+    source: Source | str,
+    names: Names | None,
+    limits: Limits | None,
+    allow: Iterable[str] | None,
+    env_names: Iterable[str],
+    allowance: Allowance | None,
+) -> tuple[Analyzer, Seq]:
     source, limits = as_source(source), limits or Limits()
     granted = frozenset(allow) if allow is not None else None
     describe = describer(names, frozenset(env_names))
     forms = read(source, limits=limits)
-    analyzer, tree = _analyse(source, forms, describe, limits, granted, port=names, allowance=allowance)
-    if analyzer.errors:
-        raise min(analyzer.errors, key=_start)
-    return analyzer, tree
+    return _analyse(source, forms, describe, limits, granted, port=names, allowance=allowance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,16 +311,12 @@ def diagnose(
     ``closed`` says that nothing but the names known now will be there, so that a name nothing binds is an error; by
     default that is so with ``allow``.
     """
-    source, limits = as_source(source), limits or Limits()
-    granted = frozenset(allow) if allow is not None else None
-    describe = describer(names, frozenset(env_names))
     try:
-        forms = read(source, limits=limits)
-        analyzer, tree = _analyse(source, forms, describe, limits, granted, port=names, allowance=allowance)
+        analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
     except AgentflowError as error:
         return [Diagnostic(error, "error")]
-    findings = certain_failures(analyzer, tree, closed=granted is not None if closed is None else closed)
-    if granted is None:
+    findings = certain_failures(analyzer, tree, closed=allow is not None if closed is None else closed)
+    if allow is None:
         findings += called_answers(analyzer, tree)
     wrong = [Diagnostic(error, "error") for error in analyzer.errors]
     wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]

@@ -54,7 +54,7 @@ def write_private(path: Path, text: str) -> None:
         with open(beside, "w", encoding="utf-8", errors="backslashreplace", opener=open_private) as file:
             file.write(text)
         beside.replace(path)
-    except BaseException:
+    except BaseException:  # nothing half-written stays, even when cancelled
         beside.unlink(missing_ok=True)
         raise
 
@@ -67,6 +67,6 @@ async def replace_private(path: Path, text: str) -> None:
         async with aiofiles.open(beside, "w", encoding="utf-8", errors="backslashreplace", opener=open_private) as file:
             await file.write(text)
         await aiofiles.os.replace(beside, path)
-    except BaseException:
+    except BaseException:  # nothing half-written stays, even when cancelled
         beside.unlink(missing_ok=True)
         raise

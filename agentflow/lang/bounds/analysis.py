@@ -13,7 +13,7 @@ from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, 
 from agentflow.lang.bounds.nodes import RULES
 from agentflow.lang.bounds.operations import HIGHER, OPERATIONS, defined_name
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
-from agentflow.lang.bounds.values import FOREIGN, Value, constant
+from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.checks import children
 
 Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]
@@ -121,4 +121,4 @@ def _nodes(tree: ir.IR) -> Iterator[Any]:
         pending.extend(children(node))
 
 
-__all__ = ["FOREIGN", "Analysis", "Unbounded", "Weights", "analyse_bounds", "unbound_values"]
+__all__ = ["Analysis", "Unbounded", "Weights", "analyse_bounds", "unbound_values"]

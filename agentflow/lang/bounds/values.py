@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
 from agentflow.core.records import is_dict
@@ -18,10 +18,6 @@ Parameter: TypeAlias = tuple[int, int]
 _MOST_PROCEDURES = 12
 _MOST_TEXTS = 24
 _DEEPEST = 8
-
-
-class Procedure(Protocol):
-    """A procedure that a value may be."""
 
 
 @frozen
@@ -243,7 +239,6 @@ __all__ = [
     "TEXT",
     "Mark",
     "Parameter",
-    "Procedure",
     "Value",
     "constant",
     "joined",
