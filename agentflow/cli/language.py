@@ -16,8 +16,8 @@ from agentflow.core.names import NameInfo, Names, info_of_schema
 from agentflow.core.source import Source
 from agentflow.core.templates import TaskTemplate
 from agentflow.executors.tool_specs import SCHEMAS
+from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.formatter import format_text
-from agentflow.lang.program import diagnose
 from agentflow.lib.terminal import clean
 from agentflow.tasks.describe import task_info
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition

@@ -6,9 +6,8 @@ import ast
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -27,7 +26,6 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.hoisting import hoist
 from agentflow.lang.ir import DefineGlobal, Seq
-from agentflow.lang.model_names import called_answers
 from agentflow.lang.parts import Part, in_order, nodes_of, split
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused, on_fresh_stack
@@ -237,92 +235,6 @@ def _key(source: Source, granted: frozenset[str] | None, limits: Limits) -> tupl
     return (source.name, source.text, granted, limits.source_bytes, limits.nesting, limits.nodes)
 
 
-def check_program(
-    source: Source | str,
-    *,
-    names: Names | None = None,
-    limits: Limits | None = None,
-    allow: Iterable[str] | None = None,
-    env_names: Iterable[str] = (),
-    allowance: Allowance | None = None,
-) -> list[AgentflowError]:
-    """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run.
-
-    That is what is malformed, and what is certain to fail when it is reached.
-    """
-    found = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
-    return [each.error for each in found if each.severity == "error"]
-
-
-def analyse(
-    source: Source | str,
-    *,
-    names: Names | None = None,
-    limits: Limits | None = None,
-    allow: Iterable[str] | None = None,
-    env_names: Iterable[str] = (),
-    allowance: Allowance | None = None,
-) -> tuple[Analyzer, Seq]:
-    """What a program text becomes before code is written for it, and its analysis. Parameters as for :func:`compile_program`.
-
-    Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
-    """
-    analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
-    if analyzer.errors:
-        raise min(analyzer.errors, key=_start)
-    return analyzer, tree
-
-
-def _read_whole(
-    source: Source | str,
-    names: Names | None,
-    limits: Limits | None,
-    allow: Iterable[str] | None,
-    env_names: Iterable[str],
-    allowance: Allowance | None,
-) -> tuple[Analyzer, Seq]:
-    source, limits = as_source(source), limits or Limits()
-    granted = frozenset(allow) if allow is not None else None
-    describe = describer(names, frozenset(env_names))
-    forms = read(source, limits=limits)
-    return _analyse(source, forms, describe, limits, granted, port=names, allowance=allowance)
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
-    """A mistake in a program text. A ``warning`` is one that does not make the program fail: it is caught there."""
-
-    error: AgentflowError
-    severity: Literal["error", "warning"]
-
-
-def diagnose(
-    source: Source | str,
-    *,
-    names: Names | None = None,
-    limits: Limits | None = None,
-    allow: Iterable[str] | None = None,
-    env_names: Iterable[str] = (),
-    closed: bool | None = None,
-    allowance: Allowance | None = None,
-) -> list[Diagnostic]:
-    """What is wrong with a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
-
-    ``closed`` says that nothing but the names known now will be there, so that a name nothing binds is an error; by
-    default that is so with ``allow``.
-    """
-    try:
-        analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
-    except AgentflowError as error:
-        return [Diagnostic(error, "error")]
-    findings = certain_failures(analyzer, tree, closed=allow is not None if closed is None else closed)
-    if allow is None:
-        findings += called_answers(analyzer, tree)
-    wrong = [Diagnostic(error, "error") for error in analyzer.errors]
-    wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]
-    return sorted(wrong, key=lambda each: _start(each.error))
-
-
 def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
     """Where in a program's text the calls stand of which one gives its value; see :func:`~agentflow.lang.answers.answering`.
 
@@ -331,11 +243,12 @@ def answer_spans(program: Program, names: Names | None = None) -> frozenset[tupl
     describe = describer(names, frozenset(name for name, info in program.free.items() if info.kind == "variable"))
     with collector_paused():
         forms = read(program.source, limits=program.limits)
-        _, tree = _analyse(program.source, forms, describe, program.limits, program.allow, port=names)
+        _, tree = analysis_of(program.source, forms, describe, program.limits, program.allow, port=names)
     return frozenset(answering(tree))
 
 
-def _start(error: AgentflowError) -> int:
+def start_of(error: AgentflowError) -> int:
+    """Where an error stands in the text, for sorting."""
     return error.span.start if error.span is not None else 0
 
 
@@ -388,12 +301,12 @@ def assemble(
 
     ``strict`` refuses what is certain to fail, not only what is malformed.
     """
-    analyzer, tree = _analyse(source, forms, describe, limits, allow, macros, port, allowance)
+    analyzer, tree = analysis_of(source, forms, describe, limits, allow, macros, port, allowance)
     wrong = list(analyzer.errors)
     if strict:
         wrong += [each.error for each in certain_failures(analyzer, tree, closed=True) if not each.caught]
     if wrong:
-        errors = sorted(wrong, key=_start)
+        errors = sorted(wrong, key=start_of)
         first = errors[0]
         first.others = errors[1:]  # type: ignore[attr-defined]
         raise first
@@ -444,7 +357,7 @@ def _part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set
     )
 
 
-def _analyse(
+def analysis_of(
     source: Source,
     forms: list[Node],
     describe: Describe,
@@ -454,6 +367,7 @@ def _analyse(
     port: Names | None = None,
     allowance: Allowance | None = None,
 ) -> tuple[Analyzer, Seq]:
+    """Forms that were read, analysed; parameters as for :func:`assemble`. Errors are collected in the analyzer."""
     analyzer = new_analyzer(Analyzer, source, describe, limits, allow, port, allowance)
     analyzer.macros.update(macros or {})
     return analyzer, analyzer.program(forms)
@@ -526,4 +440,4 @@ def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
     return link
 
 
-__all__ = ["Program", "ProgramCache", "SexpEvaluationError", "check_program", "compile_program"]
+__all__ = ["Program", "ProgramCache", "SexpEvaluationError", "compile_program"]

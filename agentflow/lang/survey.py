@@ -20,9 +20,10 @@ from agentflow.core.source import Source, Span
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, suspects
+from agentflow.lang.diagnosis import Diagnostic, diagnose
 from agentflow.lang.model_names import Trail, answers_of_parts, trail
 from agentflow.lang.naming import MAX_ERRORS, Scope, defined_tasks
-from agentflow.lang.program import Diagnostic, describer, diagnose, new_analyzer
+from agentflow.lang.program import describer, new_analyzer
 from agentflow.lang.reader import read, read_datum_nodes
 from agentflow.lang.size import DATA_PER_NODE
 from agentflow.lang.stack import collector_paused

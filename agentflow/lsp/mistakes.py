@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from agentflow.core.errors import AgentflowError
-from agentflow.lang.program import Diagnostic
+from agentflow.lang.diagnosis import Diagnostic
 from agentflow.lsp.document import Document
 
 SOURCE = "agentflow"

@@ -23,8 +23,9 @@ from agentflow.core.source import Source
 from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
 from agentflow.lang.allowance import Allowance
+from agentflow.lang.diagnosis import check_program
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, ProgramCache, check_program, compile_program, compiled_before, describer
+from agentflow.lang.program import Program, ProgramCache, compile_program, compiled_before, describer
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle

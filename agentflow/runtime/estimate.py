@@ -19,8 +19,8 @@ from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, unbound_values
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.diagnosis import analyse
 from agentflow.lang.ir import Seq
-from agentflow.lang.program import analyse
 from agentflow.providers.decoding import MAX_TOOL_CALLS
 from agentflow.providers.table import Router
 

@@ -8,7 +8,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.lang.allowance import Allowance
-from agentflow.lang.program import check_program
+from agentflow.lang.diagnosis import check_program
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.perform import EffectRunner

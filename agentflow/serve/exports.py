@@ -12,7 +12,8 @@ from agentflow.core.errors import ConfigurationError, DataError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import Parameter
-from agentflow.lang.program import Program, answer_spans, diagnose
+from agentflow.lang.diagnosis import diagnose
+from agentflow.lang.program import Program, answer_spans
 from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.functions import TaskFunction, WorkflowFunction
 from agentflow.runtime.program_files import ProgramLike, source_of

@@ -25,8 +25,8 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
+from agentflow.lang.diagnosis import analyse
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import analyse
 from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
 from tests.support.world import World
 

@@ -6,8 +6,9 @@ import pytest
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError, SexpSyntaxError
 from agentflow.core.names import NameKind
+from agentflow.lang.diagnosis import check_program
 from agentflow.lang.forms import FORMS
-from agentflow.lang.program import ProgramCache, check_program, compile_program
+from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.lang.reader import Incomplete, read
 from tests.support.fake_run import FakeFlow, KindsOf, evaluate
 

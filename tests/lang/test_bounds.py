@@ -15,7 +15,7 @@ from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.primitives import RULES, given
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.program import analyse
+from agentflow.lang.diagnosis import analyse
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition
 from tests.lang.bounds_fuzz import check
 from tests.support.world import World

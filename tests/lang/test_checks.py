@@ -9,7 +9,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider, SexpEnvironment, SexpEvaluationError
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
-from agentflow.lang.program import check_program, diagnose
+from agentflow.lang.diagnosis import check_program, diagnose
 from tests.support.fake_run import FakeFlow
 from tests.support.manual import Block, blocks
 

@@ -9,7 +9,8 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEvaluationError
 from agentflow.core.names import VARIABLE, NameInfo
-from agentflow.lang.program import check_program, compile_program
+from agentflow.lang.diagnosis import check_program
+from agentflow.lang.program import compile_program
 from agentflow.tasks.registry import prepare_definition
 
 

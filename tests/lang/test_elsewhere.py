@@ -7,9 +7,9 @@ import pytest
 from agentflow import AgentFlow, SexpEvaluationError
 from agentflow.core.source import Source
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.elsewhere import ELSEWHERE
 from agentflow.lang.forms import FORMS
-from agentflow.lang.program import diagnose
 
 
 def test_no_word_of_the_language_is_foreign() -> None:

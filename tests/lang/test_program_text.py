@@ -9,9 +9,9 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.errors import AgentflowError
 from agentflow.core.values import Symbol
+from agentflow.lang.diagnosis import check_program
 from agentflow.lang.formatter import format_text
 from agentflow.lang.printer import print_value
-from agentflow.lang.program import check_program
 
 TEXTS = {
     "\ufeff(+ 1 2)": 3,

@@ -9,7 +9,7 @@ import pytest
 
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
-from agentflow.lang.program import Diagnostic, diagnose
+from agentflow.lang.diagnosis import Diagnostic, diagnose
 from agentflow.lang.survey import Surveyor
 from tests.support.fake_run import FakeFlow
 from tests.support.manual import blocks

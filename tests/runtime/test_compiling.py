@@ -14,7 +14,7 @@ import pytest
 from agentflow import AgentFlow, AgentflowError, LimitExceeded, Limits, ScriptedProvider
 from agentflow.errors import DataError
 from agentflow.lang import program
-from agentflow.lang.program import check_program
+from agentflow.lang.diagnosis import check_program
 from agentflow.lang.stack import collector_paused
 from agentflow.runtime.compiling import SMALL_TEXT, is_small
 from agentflow.tasks.workflows import make_workflow

@@ -1,0 +1,108 @@
+"""What is wrong with a program text, and what it is, without code being written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.limits import Limits
+from agentflow.core.names import Names
+from agentflow.core.source import Source
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.checks import certain_failures
+from agentflow.lang.ir import Seq
+from agentflow.lang.model_names import called_answers
+from agentflow.lang.program import analysis_of, as_source, describer, start_of
+from agentflow.lang.reader import read
+
+
+def check_program(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    allowance: Allowance | None = None,
+) -> list[AgentflowError]:
+    """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run.
+
+    That is what is malformed, and what is certain to fail when it is reached.
+    """
+    found = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
+    return [each.error for each in found if each.severity == "error"]
+
+
+def analyse(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    allowance: Allowance | None = None,
+) -> tuple[Analyzer, Seq]:
+    """What a program text becomes before code is written for it, and its analysis. Parameters as for :func:`compile_program`.
+
+    Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
+    """
+    analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
+    if analyzer.errors:
+        raise min(analyzer.errors, key=start_of)
+    return analyzer, tree
+
+
+def _read_whole(
+    source: Source | str,
+    names: Names | None,
+    limits: Limits | None,
+    allow: Iterable[str] | None,
+    env_names: Iterable[str],
+    allowance: Allowance | None,
+) -> tuple[Analyzer, Seq]:
+    source, limits = as_source(source), limits or Limits()
+    granted = frozenset(allow) if allow is not None else None
+    describe = describer(names, frozenset(env_names))
+    forms = read(source, limits=limits)
+    return analysis_of(source, forms, describe, limits, granted, port=names, allowance=allowance)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """A mistake in a program text. A ``warning`` is one that does not make the program fail: it is caught there."""
+
+    error: AgentflowError
+    severity: Literal["error", "warning"]
+
+
+def diagnose(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    closed: bool | None = None,
+    allowance: Allowance | None = None,
+) -> list[Diagnostic]:
+    """What is wrong with a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
+
+    ``closed`` says that nothing but the names known now will be there, so that a name nothing binds is an error; by
+    default that is so with ``allow``.
+    """
+    try:
+        analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
+    except AgentflowError as error:
+        return [Diagnostic(error, "error")]
+    findings = certain_failures(analyzer, tree, closed=allow is not None if closed is None else closed)
+    if allow is None:
+        findings += called_answers(analyzer, tree)
+    wrong = [Diagnostic(error, "error") for error in analyzer.errors]
+    wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]
+    return sorted(wrong, key=lambda each: start_of(each.error))
+
+
+__all__ = ["Diagnostic", "analyse", "check_program", "diagnose"]
