@@ -7,6 +7,8 @@ import tempfile
 
 import pytest
 
+from tests.support.node import node_clients as node_clients
+
 _STATE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
