@@ -19,7 +19,7 @@ _MAKES = ("model", "base_url", "root", "tasks", "workflows", "notes", "sandbox",
 def load_flow(where: str) -> AgentFlow:
     """The flow called FLOW in the module MODULE, imported as from the working directory; FLOW is ``flow`` if left out.
 
-    Raises UsageError (``cli/app``) that says what is not there.
+    Raises UsageError (``cli/app``), naming what is missing.
     """
     from agentflow.app import AgentFlow
 
@@ -51,7 +51,7 @@ def load_flow(where: str) -> AgentFlow:
 
 
 def check_options(options: Any) -> None:
-    """Raise UsageError (``cli/app``) for an option that makes a flow beside ``--app``."""
+    """Raise UsageError (``cli/app``) for an option that configures a flow when ``--app`` names one."""
     written = [f"--{name.removesuffix('_server').replace('_', '-')}" for name in _MAKES]
     given = [text for name, text in zip(_MAKES, written, strict=True) if getattr(options, name, None) is not None]
     if given:

@@ -68,7 +68,7 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, float]:
 
 
 def past(found: Bounds, source: Source, sizes: Mapping[str, float], maxima: Maxima) -> list[AgentflowError]:
-    """Why a program is not below the maxima: errors, one for each of them."""
+    """One error for each maximum that a program may exceed."""
     errors: list[AgentflowError] = []
     given = named_sizes(sizes)
     asked = (("model calls", found.model_calls, maxima.model_calls), ("dollars", found.usd, maxima.usd))

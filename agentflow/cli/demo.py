@@ -117,7 +117,7 @@ def _announce(text: str, where: Path, model: str, question: str) -> None:
 
 
 def _show_rest(value: Any, answer: Answer, where: Path) -> None:
-    """What has not been streamed: the files, and the answer where the model gave it in one piece."""
+    """Print what was not streamed: the files, and the answer if the model sent it in one piece."""
     if not answer.text:
         answer.write(clean(str(value["answer"])) + "\n")
     write_out("\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))

@@ -186,7 +186,7 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
 
 
 async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
-    """Wait until a run ends or waits, print that, and say on standard error what did not have to be paid for again."""
+    """Wait until a run ends or suspends, print its outcome, and report savings from records on standard error."""
     try:
         if await handle.wait() == "waiting":
             return show_waiting(flow, handle, options)
@@ -205,7 +205,7 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> in
 
 @contextlib.asynccontextmanager
 async def _kept(run_id: str) -> AsyncGenerator[None, None]:
-    """A block of which an interruption says how to go on."""
+    """A block after whose interruption the command that resumes is printed."""
     try:
         yield
     except asyncio.CancelledError:
@@ -218,7 +218,7 @@ async def _kept(run_id: str) -> AsyncGenerator[None, None]:
 async def _run_id(flow: AgentFlow, name: str, options: DurableOptions) -> str:
     """The id of the run that a command means: that of its path, bindings and options, or the next after one that ended.
 
-    Of a run that went on as an edited program it is that of its last generation.
+    For a run that went on as an edited program it is that of its last generation.
     """
     base = _base_id(name, options)
     number = 1

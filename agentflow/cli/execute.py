@@ -84,7 +84,7 @@ async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None
 
 @contextlib.asynccontextmanager
 async def _written(report: Report | None, path: str | None) -> AsyncGenerator[None, None]:
-    """Write the report when the run has ended, however it has."""
+    """Write the report when the run has ended, with or without an error."""
     if report is None or path is None:
         yield
         return
@@ -127,7 +127,7 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
 
 
 def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions, shown: str = "") -> int:
-    """Print what a run gave, unless it is the text that was ``shown`` as it came. Returns the exit code."""
+    """Print the value of a run, unless it is the text that was ``shown`` while streaming. Returns the exit code."""
     value = result.value
     errors = problems(value)
     code = result_exit_code(errors)

@@ -1,4 +1,4 @@
-"""What a plan says: as text, and as JSON data."""
+"""Renders a plan as text and as JSON data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_text(plan: RunPlan) -> str:
-    """A plan in words: what is reused, what runs at what cost, and what cannot be known."""
+    """A plan as text: what is reused, what runs and at what cost, and what is unknown."""
     lines = [f"{len(plan.reused)} effects are answered from records, which saves {_cost(plan.reused)}"]
     if plan.runs:
         lines.append(f"{len(plan.runs)} run first, at about {_cost(plan.runs)} by what they cost before:")

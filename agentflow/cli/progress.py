@@ -93,7 +93,7 @@ class Answer:
         self._models: set[int] = set()
 
     def piece(self, event: Event) -> str:
-        """What of an event is a piece of the answer."""
+        """The piece of the answer that an event carries."""
         match event:
             case TextDelta() if event.parent in self._models:
                 if not self.last and event.text.lstrip().startswith(_DATA):
@@ -280,7 +280,7 @@ class Progress:
             self._live.stop()
 
     def _in_tree(self, event: Event) -> bool:
-        """Show an event in the tree; gives whether that is all that is to be shown of it."""
+        """Show an event in the tree; True if nothing else is to be shown of it."""
         folded = isinstance(event, FinishedBase) and event.outcome == "ok" and self._tree.folds(event)
         self._tree(event)
         if folded and isinstance(event, FinishedBase):
@@ -289,7 +289,7 @@ class Progress:
         return folded
 
     def _rows(self, spinner: str, height: int) -> list[Text]:
-        """What runs, and below it the end of what a model streams."""
+        """The running tree, and below it the end of a model's streamed text."""
         console = self._screen
         rows = self._tree.rows(spinner, height - _STREAMED_LINES, width=console.width, ascii_only=not is_utf8(console))
         for row in rows:
@@ -318,7 +318,7 @@ def _totals(event: TaskFinished) -> dict[str, Any]:
 
 
 def _ending(event: FinishedBase) -> list[str]:
-    """How an effect ended: its time, what it used or gave, and why it failed."""
+    """The end of an effect on one line: time, usage or result, and the reason of a failure."""
     parts = [f"{event.duration_s * 1000:,.0f} ms"]
     if event.usage is not None and isinstance(event, ModelFinished):
         parts.append(f"{event.usage.input_tokens:,} in, {event.usage.output_tokens:,} out")

@@ -51,7 +51,7 @@ async def report_runs(
 async def export_run(
     run: str | None, form: str, directory: str | None, db: str | None, *, content: bool, as_json: bool
 ) -> int:
-    """Print a recorded run in a format of other tools. Returns the exit code."""
+    """Export a recorded run in the format of another tool. Returns the exit code."""
     from agentflow.observe.export import chrome_trace, otlp
 
     if form not in ("chrome", "otlp"):

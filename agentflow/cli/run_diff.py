@@ -25,7 +25,7 @@ def show_difference(
     *,
     as_json: bool,
 ) -> None:
-    """Print what two runs did differently: where the question changed, where only the answer, what one of them did alone."""
+    """Print the effects in which two runs differ: a changed input, only a changed output, or present in one run only."""
     rows: list[dict[str, Any]] = []
     for pair in pairs:
         effect, both = pair.either, (pair.first, pair.second)

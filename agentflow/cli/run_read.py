@@ -77,13 +77,13 @@ async def tail(run: str | None, directory: str | None, db: str | None, *, follow
 
 
 def _outcome(value: Any) -> Any:
-    """What a recorded effect gave or failed with, wherever it was carried out and whatever it had cost."""
+    """The value or error of a recorded effect, without its cost or the process that ran it."""
     record: Mapping[str, Any] = value or {}
     return {name: lasting(data) for name, data in record.items() if name in ("ok", "error")}
 
 
 def _from_records(*runs: list[dict[str, Any]]) -> bool:
-    """Whether some of what runs did is in no event of theirs, since records answered."""
+    """Whether some effects are missing from the events, because records answered them."""
     return any(event.get("type") == "effect_replayed" for events in runs for event in events)
 
 
@@ -114,7 +114,7 @@ def _read_file(path: Path) -> tuple[RunSummary, list[dict[str, Any]]]:
 
 
 def event_text(event: Mapping[str, Any], began: float) -> str:
-    """One event on a line, for people; nothing for one that says nothing to them."""
+    """One event on a line, for people; empty for one that is of no interest to them."""
     kind = str(event["type"])
     if kind.endswith("_delta") or kind in ("program_loaded", "attempt_started", "partial_output"):
         return ""

@@ -91,7 +91,7 @@ def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:
 
 
 def head(summary: RunSummary, view: RunView) -> Text:
-    """Which run this is, how it ended, and its totals."""
+    """The run's id, outcome and totals."""
     usage = summary.usage or view.usage
     rows = [
         ("run", f"{summary.run_id}  {summary.name}"),
@@ -118,7 +118,7 @@ def head(summary: RunSummary, view: RunView) -> Text:
 
 
 def program(name: str, view: RunView) -> Text:
-    """A program's text, with the state, the number of calls, the time and the cost of what each line begins."""
+    """A program's text, each line with the state, calls, time and cost of the expressions that begin on it."""
     lines: dict[int, list[Tally]] = {}
     for site, tally in sorted(view.sites.items(), key=lambda each: each[0]):
         if site.source == name:
@@ -152,7 +152,7 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
 
 
 def remarks(view: RunView) -> Text:
-    """The warnings of a run, those that recur once."""
+    """The warnings of a run, repeated ones once."""
     counts: dict[tuple[str, str], int] = {}
     for each in view.warnings:
         key = str(each.get("code")), str(each.get("message"))

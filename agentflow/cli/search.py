@@ -118,7 +118,7 @@ async def search_command(
 
 
 def _row(match: MatchItem) -> Text:
-    """One line, whatever names, messages and lines hold."""
+    """A match on one line, whatever its name, message and text contain."""
     terms: list[str] = match.metadata.get("terms", [])
     held = [
         (sum(term in line.lower() for term in terms), -at, line) for at, line in enumerate(match.content.splitlines())

@@ -62,7 +62,7 @@ def delete(
 
 
 async def delete_sessions(names: list[str], db: str | None, *, as_json: bool) -> int:
-    """Delete conversations; returns the exit code, FAILED if one of these names was not there. Raises SessionBusy, JournalError."""
+    """Delete conversations; returns the exit code, FAILED if a name does not exist. Raises SessionBusy, JournalError."""
     from agentflow.app import AgentFlow
 
     async with AgentFlow(durable=database(db)) as flow:

@@ -1,4 +1,4 @@
-"""Where the command keeps what outlives it: its runs and their database."""
+"""The command's state directory: recorded runs and their database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command writes to: encodings, colours, widths, and the live lines. Rich knows terminals; this says what for."""
+"""The terminal: encodings, colours, widths and live lines, on top of Rich."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def prepare_streams() -> None:
-    """Let standard output and error write every character: one that their encoding lacks as a JSON escape.
-
-    A text stays legible that way, and JSON stays JSON.
+    """Let standard output and error write every character, those that their encoding lacks as JSON escapes: text stays legible,
+    and JSON stays JSON.
     """
     codecs.register_error(_ESCAPES, _escape)
     for stream in (sys.stdout, sys.stderr):

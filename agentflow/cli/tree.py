@@ -1,4 +1,4 @@
-"""What a run is doing, as a tree by expression: its forms with branches, the tasks and tools at work, what they wait for.
+"""The running expressions as a tree: forms with branches, the tasks and tools at work, what they wait for.
 
 Fed with every event, drawn some times a second: an event costs the same however many branches there are, and drawing looks
 at no more of them than it shows.
@@ -47,7 +47,7 @@ class Node:
     """Something at work: the run, a form with branches, a loop, a branch, or a task, tool or lookup.
 
     ``children`` run within it; ``ended`` counts those that have ended well by their names, ``failed`` the others.
-    ``model`` and ``waits`` say what a task is at, ``text`` the end of what its model is writing, ``share`` how far a tool is.
+    ``model`` and ``waits`` are the state of a task, ``text`` the end of what its model is writing, ``share`` how far a tool is.
     """
 
     kind: str
@@ -129,7 +129,7 @@ class RunTree:
                 pass
 
     def folds(self, event: FinishedBase) -> bool:
-        """Whether what ended is one of many that run side by side, and is told by their counts."""
+        """Whether a finished node is one of many that run side by side, and is shown as a count."""
         node: Node | None = self._open.get(event.started)
         while node is not None:
             if node.kind in ("form", "loop") and (node.count or 0) > 2 * SHOWN:
@@ -253,13 +253,13 @@ class RunTree:
 
 
 def _loop_in(node: Node) -> Node | None:
-    """The loop that a strand is in: what it does is one after the other, so it stands last."""
+    """The loop a strand is in; it is the last child, since a strand runs one thing at a time."""
     last = next(reversed(node.children.values()), None)
     return last if last is not None and last.kind == "loop" else None
 
 
 def _innermost(node: Node) -> Node:
-    """What stands around something new: the innermost loop of ``node``, or itself."""
+    """The parent for a new node: the innermost loop of ``node``, or ``node`` itself."""
     while (inner := _loop_in(node)) is not None:
         node = inner
     return node

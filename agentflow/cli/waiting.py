@@ -1,4 +1,4 @@
-"""What the command says of a durable run that waits, and how it is answered."""
+"""Shows what a suspended durable run waits for, and sends answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def show_waiting(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
-    """Say what a run waits for, with the lines that answer it. Returns the exit code."""
+    """Print what a run waits for, with the commands that answer it. Returns the exit code."""
     db: str | None = getattr(options, "db", None)
     resume = _line("agentflow", "resume", handle.run_id, db=db)
     questions = flow.redact([_described(each) for each in handle.waiting])

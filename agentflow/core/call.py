@@ -42,9 +42,8 @@ Mark: TypeAlias = "str | Callable[[], str]"
 
 
 class HostCalls:
-    """What host code has the run do just now: ``count`` of its calls of public methods have not ended.
-
-    ``run`` is the run as they see it, once there is any.
+    """The calls of public methods that host code has in flight: ``count`` of them. ``run`` is the run as they see it, once there
+    is one.
     """
 
     __slots__ = ("_before", "_task", "count", "run")
@@ -142,7 +141,7 @@ class CallContext:
 
     @property
     def idempotency_key(self) -> str:
-        """What tells a service that this is the same request as before: equal whenever a durable run repeats this call."""
+        """Lets a service recognise a repeated request: equal whenever a durable run repeats this call."""
         text = f"{self.run_id}\n{self.path}".encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=16).hexdigest()
 
@@ -353,7 +352,7 @@ class CallContext:
         return part
 
     def nested(self, started: type[EventBase], /, **fields: Any) -> Scope[CallContext]:
-        """The same for what has a call of its own even where this is the call of an effect: it may be changed before the block."""
+        """The same with a call of its own even if this is the call of an effect; it may be changed before the block."""
         return self.scope(started, self.next_path(started.__name__, fields), **fields)
 
     async def ask_human(self, question: str, schema: Mapping[str, Any] | None = None) -> Any:

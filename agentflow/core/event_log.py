@@ -1,4 +1,4 @@
-"""The log of a run: its events as lines of JSON, and what they share, written once under its digest.
+"""The log of a run: its events as lines of JSON, with shared contents written once under their digests.
 
 In an event's line the messages, tools, instructions and schema of a model request, the parts of an answer (as those of
 the message it becomes) and a program's text are ``{"digest": ...}``; the line ``{"type": "content", "digest": ...,
@@ -47,7 +47,7 @@ class LogEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogInfo:
-    """What is known of a log from its ends: the data of its first RunStarted and of the RunFinished that closes it.
+    """Summary of a log, from its first and last lines: the data of its first RunStarted and of the RunFinished that closes it.
 
     ``finished`` is None while the run works, or when it was cut off. ``updated`` is the unix time of the last write,
     ``where`` the file or database.
@@ -156,7 +156,7 @@ def _number(event: dict[str, Any]) -> int:
 
 
 def reference(digest: str) -> dict[str, str]:
-    """What stands in an event's line for a content."""
+    """The reference that stands for a content in an event's line."""
     return {"digest": digest}
 
 

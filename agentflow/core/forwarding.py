@@ -1,4 +1,4 @@
-"""A run as another object: what differs from the run it stands for in one respect only."""
+"""A proxy of a run, for subclasses that differ from it in one respect only."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _constructor(cls: type[Any]) -> Callable[..., None]:
     """``__init__`` of a frozen class.
 
     While it runs, an object with more than a few fields is of the class's open twin, whose fields are set by ordinary
-    assignment: that is the one way to fill slots which the interpreter makes fast, and a frozen class is barred from it. Of
+    assignment: the only way of filling slots that the interpreter makes fast, and not open to a frozen class. Of
     a subclass, which has another layout, and of small objects, each field is set by the descriptor of its slot.
     """
     positional: list[str] = []

@@ -33,7 +33,7 @@ def executing() -> tuple[CallContext | None, Any]:
 
 
 class StrayExit(RuntimeError):
-    """Code of the host ended in a way that is not its own to choose: it called ``sys.exit``, or raised CancelledError
+    """Host code ended in a way it may not: it called ``sys.exit``, or raised CancelledError
     although nobody cancelled it. It is a failure of that code, and no reason to end the process or the run."""
 
 

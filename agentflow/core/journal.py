@@ -22,7 +22,7 @@ ENDED: frozenset[RunStatus] = frozenset({"done", "failed", "cancelled"})
 
 
 class EffectState(IntEnum):
-    """What became of an effect."""
+    """The state of an effect."""
 
     OPEN = 0
     """It has started, or waits."""
@@ -84,7 +84,7 @@ class StoredResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """What a run begins with: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
+    """The beginning of a run: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
 
     ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended;
     ``opening`` are the exchanges before it, oldest first, JSON data: None stands for those of the base.
@@ -170,7 +170,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChanges:
-    """What a stored conversation becomes: ``turns`` are added, after all others are dropped if ``reset``.
+    """Changes of a stored conversation: ``turns`` are added, after all others are dropped if ``reset``.
 
     Entries of ``state`` replace those it has. Turns and entries are JSON data.
     """

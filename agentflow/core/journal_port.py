@@ -63,7 +63,7 @@ class JournalPortOf(Protocol[C]):
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
     ) -> T:
-        """Do ``work``, which ``call`` is the call of, or answer it from its record; ``content`` is what it asks for, or
+        """Carry out ``work`` at ``call``, or answer it from its record; ``content`` is what it asks for, or
         a function that gives it.
 
         ``write`` and ``read`` turn its result into a value of programs and back, where it is none. Raises what the work
@@ -102,7 +102,7 @@ class JournalPortOf(Protocol[C]):
     async def answer(
         self, question: Question, content: object, call: C, consult: Callable[[], Awaitable[Any]] | None
     ) -> Any:
-        """The answer to a question that ``call`` is the call of, recorded; ``content`` is what it asks for.
+        """The recorded answer to the question of ``call``; ``content`` is what it asks for.
 
         It is that of ``consult``, who answers at once; else the run waits, outside of the memory when it has nothing
         else to do, until somebody sends one.

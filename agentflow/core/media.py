@@ -103,7 +103,7 @@ def is_media(value: object) -> bool:
 
 
 def media_fields(value: object) -> object:
-    """The fields of such an argument as data, by which a schema of it judges."""
+    """The fields of such an argument as data, for validation by a schema."""
     if isinstance(value, list | tuple):
         return [media_fields(part) for part in cast("Sequence[object]", value)]
     return {name: field for name, field in cast("dict[str, Any]", plain(value)).items() if name != "type"}

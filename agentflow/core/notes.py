@@ -230,7 +230,7 @@ def _request(value: object) -> SubtaskRequest | None:
 
 
 def _content(value: object) -> tuple[ContentPart, ...] | None:
-    """Parts for a model, as they are or as JSON data; other things of the same name are no concern of ours."""
+    """Parts for a model, as objects or as JSON data; anything else under that name is left alone."""
     items = cast(list[object], value) if isinstance(value, list | tuple) else []
     tagged = [
         isinstance(each, Mapping) and cast(Mapping[Any, Any], each).get("type") in _CONTENT_TYPES for each in items

@@ -1,4 +1,4 @@
-"""What a form had when an error cut it: for the host, who has paid for it."""
+"""The partial values of a form that an error interrupted, for the host that paid for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CUTTING = (AgentflowError, asyncio.CancelledError)
 
 
 class PartialValues(tuple[Any, ...]):
-    """The values of a form that an error cut. They are the host's, raw as a run's value is: nobody searches them for secrets,
+    """The values of a form that an error interrupted. They are the host's, raw as a run's value is: nobody searches them for secrets,
     no event shows them and no record holds them."""
 
     __slots__ = ()
 
 
 def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
-    """Leave the ``values`` of a form with the ``error`` that cut it, in place of those of a form within it.
+    """Attach the ``values`` of a form to the ``error`` that interrupted it, in place of those of a form within it.
 
     Of a ProviderError ``partial`` is its own text, and of a run that took too much memory there is none: the error would
     keep what has to go.

@@ -11,7 +11,7 @@ from agentflow.core.journal import effect_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a run waits for somebody to answer.
+    """A question that a run waits to have answered.
 
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
     ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and

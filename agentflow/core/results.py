@@ -308,7 +308,7 @@ __all__ = [
 
 
 def _beginning(text: str) -> str:
-    """How an answer begins, in words for a message."""
+    """The beginning of an answer, for a message."""
     line = " ".join(text[:400].split())
     if not line:
         return "it is empty"

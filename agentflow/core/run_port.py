@@ -1,4 +1,4 @@
-"""What is below the language needs of the run it belongs to: a port, which the runtime implements.
+"""The port through which code below the language uses its run; the runtime implements it.
 
 ``C`` is the type of a call, which these Protocols only pass on; :class:`~agentflow.core.call.CallContext` is the one there is.
 """
@@ -27,7 +27,7 @@ PAID_TEXT = 1_000
 
 
 class RunServicesOf(Protocol[C]):
-    """What things inside a run may ask it to start. The engine that opened the run does it."""
+    """Services for code inside a run: subtasks, procedures, programs. The engine that opened the run implements them."""
 
     async def run_subtask(self, request: SubtaskRequest, call: C) -> TaskResult:
         """Run what a CONTINUATION asks for, nested under ``call``."""
@@ -94,12 +94,12 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
     def limits(self) -> Limits: ...
     @property
     def services(self) -> RunServicesOf[C]:
-        """Who does what the run is asked to start: the engine that opened it."""
+        """The engine that opened the run, which starts subtasks and programs."""
         ...
 
     @property
     def budget(self) -> object:
-        """What the run may still use of steps, effects and branches: the runtime's own affair, None without one."""
+        """What the run may still use of steps, effects and branches: opaque outside of the runtime; None without one."""
         ...
 
     @property
@@ -109,7 +109,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def slice(self) -> int:
-        """Which stretch of a run that is resumed this is, from 1."""
+        """The number of this slice of a resumed run, from 1."""
         ...
 
     @property

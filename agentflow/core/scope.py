@@ -34,7 +34,7 @@ class Watchable(Protocol):
 
 
 class Emitter(Protocol):
-    """What publishes the events of a scope: a :class:`~agentflow.core.call.CallContext`."""
+    """The publisher of a scope's events: a :class:`~agentflow.core.call.CallContext`."""
 
     parent: int | None
 
@@ -97,7 +97,7 @@ class Scope(Generic[C]):
 
 
 class QuietScope(Scope[C]):
-    """A pair that nobody watches: it has only the call inside, which whoever makes the scope sets."""
+    """An unwatched pair: it has only the inner call, which its creator sets."""
 
     __slots__ = ()
     watched = False  # pyright: ignore[reportIncompatibleVariableOverride, reportAssignmentType]
@@ -106,7 +106,7 @@ class QuietScope(Scope[C]):
         return self
 
     def set(self, **values: Any) -> None:
-        """Nobody reads them."""
+        """Discard the fields, since nobody watches."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -114,7 +114,7 @@ class QuietScope(Scope[C]):
 
 
 class QuietPart(QuietScope[C]):
-    """The same at a ``path`` of its own within ``outer``: the call inside is made when it is asked for, if ever."""
+    """The same at a ``path`` of its own within ``outer``: the inner call is created on first use."""
 
     __slots__ = ("inner", "outer", "path")
 

@@ -45,7 +45,7 @@ class Unread:
 
 @frozen
 class SessionMark:
-    """A moment in a session: its list of exchanges with its length, its data context and summary, told by identity."""
+    """A moment in a session: its list of exchanges with its length, its data context and summary, compared by identity."""
 
     exchanges: Sequence[tuple[Message, ...] | Unread]
     length: int
@@ -243,7 +243,7 @@ class Session:
         return SessionMark(self._own, len(self._own), self.data_context, self.compaction)
 
     def changes_since(self, mark: SessionMark) -> dict[str, Any] | None:
-        """What was committed, cleared, summarised or primed since ``mark``, as JSON data for :meth:`apply`; None if nothing was."""
+        """The changes since ``mark`` (exchanges, resets, summaries, data context), as JSON data for :meth:`apply`; None if nothing was."""
         changes: dict[str, Any] = {}
         start = mark.length
         if self._own is not mark.exchanges:

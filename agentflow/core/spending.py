@@ -1,4 +1,4 @@
-"""What model calls may still cost: the port between those who make calls and those who keep a run's budget."""
+"""Reservations of tokens and money for model calls: the port between the callers and the run's budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No model call begins in what is being stopped, whoever would make it and by whichever way."""
+"""Refuses model calls in code that is being stopped, from any caller and by any path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentflow.core.forwarding import ForwardingRun
 
 
 class StoppingRun(ForwardingRun):
-    """A run as code sees it that may be stopped: once ``stopping()``, no model call begins.
+    """A run as seen by code that may be stopped: once ``stopping()``, no model call begins.
 
     ``budget`` is what that code may still use; None: what the run may.
     """

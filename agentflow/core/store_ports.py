@@ -1,4 +1,4 @@
-"""Ports of what is kept: durable runs, conversations, results for other runs, and logs of events."""
+"""Storage ports: durable runs, conversations, reusable results, and event logs."""
 
 from __future__ import annotations
 
@@ -189,15 +189,15 @@ class Pacer(Protocol):
 
     @property
     def congested(self) -> bool:
-        """Whether what starts effects and makes deltas is to wait."""
+        """Whether producers of effects and deltas have to wait."""
         ...
 
     async def room(self) -> None:
-        """Wait until it is not."""
+        """Wait until they need not."""
         ...
 
     def failure(self, run: str) -> Exception | None:
-        """Why a run is not recorded any further, unless that was asked before."""
+        """The reason why recording of a run stopped; None if it goes on, or the reason was asked for before."""
         ...
 
     def preparation(self, run: str, value: object) -> Work[None]:
@@ -216,12 +216,12 @@ class EventSink(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close all files."""
         ...
 
 
 class EventStore(EventSink, Protocol):
-    """Logs of runs: what was seen of each, redacted; nothing is resumed from them.
+    """Event logs of runs, redacted; nothing is resumed from them.
 
     Its methods may be called on several threads at once. Damaged lines are passed over. Raises OSError, or AgentflowError,
     when the store cannot be used.

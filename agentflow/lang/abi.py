@@ -86,7 +86,7 @@ class Runtime(Protocol):
         ...
 
     def rounds(self, rounds: range, span: Span) -> Iterable[int]:
-        """The ``rounds`` of the loop at ``span``, which those who watch the run are told of."""
+        """Iterate ``rounds`` of the loop at ``span``, reporting each to observers."""
         ...
 
     # -- calls ----------------------------------------------------------------------------------------------------

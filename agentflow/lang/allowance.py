@@ -6,13 +6,13 @@ from agentflow.core.errors import LimitExceeded
 
 
 class CompilationStopped(Exception):
-    """Nobody waits for the program any more."""
+    """The compilation was stopped: its caller no longer waits for it."""
 
 
 class Allowance:
     """The steps that all expansions of one compilation share: at most ``steps`` (None: any number); ``used`` so far.
 
-    A compilation may run in a thread. Whoever waits for it ends it by :meth:`stop`: it looks at every slice of steps.
+    A compilation may run in a thread; its caller ends it with :meth:`stop`, which is checked at every slice of steps.
     """
 
     def __init__(self, steps: int | None = None) -> None:

@@ -160,7 +160,7 @@ class Analyzer(Naming):
         return self.call(node, self.expr(head, scope), scope)
 
     def expansion(self, macro: Any, node: Form, scope: Scope, tail: Tail) -> IR:
-        """A macro call: what replaces it, analysed. Expansions may not nest without end."""
+        """Analyse the expansion of a macro call. The nesting of expansions is bounded."""
         if self.macro_depth >= self.limits.nesting // 4:
             raise LimitExceeded(
                 f"macros expand to macro calls more than {self.limits.nesting // 4} levels deep",
@@ -181,11 +181,11 @@ class Analyzer(Naming):
             self.macro_depth -= 1
 
     def enter_expansion(self, expanded: Node, node: Form, name: str) -> None:
-        """Count what macros make: a program may not grow beyond measure."""
+        """Count expanded nodes, which bounds how much macros may grow a program."""
         self.expanded += nodes_in(expanded)
 
     def body(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:
-        """Forms in order, in a scope that is there already; mistakes in one do not hide those in the next."""
+        """Forms in order, in an existing scope; an error in one does not hide errors in the next."""
         if not nodes:
             return ir.Quote(at, [])
         if len(nodes) == 1:
@@ -300,9 +300,9 @@ class Analyzer(Naming):
         return scope.find(name) is not None or (name not in self.forms and name not in self.macros)
 
     def pair(self, node: Node, scope: Scope) -> ir.Pair:
-        """An operand ``(name expr)`` that is an argument named ``name`` or a call of ``name``.
+        """An operand ``(name expr)``: an argument called ``name``, or a call of ``name``.
 
-        While that is open, so is ``expr`` if it looks like a pair itself: the names are collected down to the first whose
+        While that is undecided, so is ``expr`` if it looks like a pair itself: the names are collected down to the first whose
         operand is an expression in any case.
         """
         links: list[ir.Link] = []

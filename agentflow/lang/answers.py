@@ -1,4 +1,4 @@
-"""What in a program gives its value: the calls in tail position, whose words a reader of the program may be shown."""
+"""The calls in tail position, whose result is the program's value: their output may be streamed as the answer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from agentflow.lang import ir
 from agentflow.lang.ir import IR
 
 _AS_IT_IS = frozenset({"value-of", "content"})
-"""Primitives that give what their operand says."""
+"""Primitives that return the text of their operand."""
 
 
 def answering(tree: IR) -> list[tuple[int, int]]:
-    """Where in the text the calls begin and end of which one, made once, gives the value of the program ``tree``.
+    """The spans of the calls in tail position of the program ``tree``; one of them, run once, gives its value.
 
-    Calls within procedures are none of them, since nobody knows here how often those are called; nor is what may be done
-    again or undone (``retry``, ``race``, ``try``).
+    Calls within procedures do not count, since those may be called any number of times; nor does what may be repeated or
+    abandoned (``retry``, ``race``, ``try``).
     """
     calls: list[tuple[int, int]] = []
     pending: list[IR] = [tree]

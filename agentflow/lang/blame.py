@@ -1,4 +1,4 @@
-"""Which part of a call is wrong: the span of one argument, read from the call's text when an error is shown."""
+"""Finds the span of the argument an error is about, from the call's text, when the error is shown."""
 
 from __future__ import annotations
 

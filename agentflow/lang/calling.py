@@ -31,7 +31,7 @@ class Sentinel:
 
 
 class Sliced:
-    """What a primitive gives whose work is long: the work, to be carried out in slices by the strand."""
+    """Returned by a primitive whose work is long: the work, which the strand carries out in slices."""
 
     __slots__ = ("work",)
 
@@ -40,7 +40,7 @@ class Sliced:
 
 
 def begun(work: Work[Any]) -> Any:
-    """The value of ``work`` that is done in its first part; longer work is left to be carried out in slices."""
+    """The value of ``work`` if its first slice finishes it; otherwise the rest, to be carried out in slices."""
     try:
         return Sliced(_resumed(next(work), work))
     except StopIteration as done:

@@ -19,7 +19,7 @@ BYTES_PER_CHARACTER = 4
 
 
 class Bounded(Protocol):
-    """The part of the strand that primitives use whose work grows with their operands."""
+    """The part of the strand for primitives whose work grows with their operands."""
 
     @property
     def limits(self) -> Limits:

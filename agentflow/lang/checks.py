@@ -1,9 +1,9 @@
-"""What is well formed and still certain to fail when it is reached: found before anything runs.
+"""Finds code that is well formed and still certain to fail when it is reached, before anything runs.
 
 Wrong numbers of arguments for primitives and procedures whose definition is in sight, unknown and missing parameters of
 tasks and tools, unknown keys of the records they take, literals no parameter of that type accepts, and names that nothing
-binds. Only what cannot turn out well is reported: variables that change, names a host may still bind, and values that
-are not written out are passed over.
+binds. Only certain failures are reported: variables that change, names a host may still bind, and values that are not
+literals are skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Suspects:
-    """What there is to judge in a program or a part of one, each with whether the program may go on if it fails."""
+    """The nodes to judge in a program or a part of one, each with whether the program may go on if it fails."""
 
     names: list[tuple[Node, str, bool, bool]] = field(default_factory=list[tuple[Node, str, bool, bool]])
     """Free names, and whether they are operators."""
@@ -52,7 +52,7 @@ class Suspects:
 
 
 def suspects(tree: IR) -> Suspects:
-    """Visit all that may run; an operand that would be read in two ways only as the one that is sure."""
+    """Visit all code that may run; of an operand with two readings only the certain one."""
     found = Suspects()
     pending: list[tuple[Any, bool]] = [(tree, False)]
     while pending:
@@ -100,7 +100,7 @@ def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[Find
 def failures_of_parts(
     parts: Sequence[tuple[Analyzer, Suspects]], in_sight: Iterable[str], *, closed: bool
 ) -> list[list[Finding]]:
-    """The same of the parts of one program, which have been told of each other's definitions, for each part.
+    """The same for each part of one program; the parts know each other's definitions.
 
     ``in_sight`` are the names of the program and the language, asked for when there is one to suggest.
     """
@@ -225,7 +225,7 @@ class _Checks:
         )
 
     def lambda_of(self, operator: IR, assigned: set[str]) -> Lambda | None:
-        """The lambda that an operator is sure to be."""
+        """The lambda that an operator certainly is; None if unsure."""
         if isinstance(operator, Lambda):
             return operator
         if isinstance(operator, ir.Local):
@@ -239,7 +239,7 @@ class _Checks:
     # -- tasks and tools ------------------------------------------------------------------------------------------
 
     def info_of(self, name: str) -> NameInfo | None:
-        """What a call of a task or tool takes, when that is sure."""
+        """What a call of a task or tool takes; None if unsure."""
         outer = self.a.asked.get(name)
         if name not in self.a.own:
             return outer

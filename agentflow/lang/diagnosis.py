@@ -1,4 +1,4 @@
-"""What is wrong with a program text, and what it is, without code being written for it."""
+"""Analyses and diagnoses a program text without generating code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def analyse(
     env_names: Iterable[str] = (),
     allowance: Allowance | None = None,
 ) -> tuple[Analyzer, Seq]:
-    """What a program text becomes before code is written for it, and its analysis. Parameters as for :func:`compile_program`.
+    """The expanded forms of a program text and their analysis, before code generation. Parameters as for :func:`compile_program`.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """

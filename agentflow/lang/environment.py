@@ -1,4 +1,4 @@
-"""Bindings as cells: what top-level code reads and writes, and what the host sees of it."""
+"""Bindings as cells: the variables that top-level code reads and writes, and the host's view of them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class SexpEnvironment:
 
     @property
     def own_tasks(self) -> Mapping[str, Template]:
-        """The tasks that programs defined in this very environment, by name, in the order of their definition."""
+        """The tasks defined in this environment itself, by name, in the order of their definition."""
         return self._tasks
 
     def tasks(self) -> dict[str, Template]:
@@ -174,7 +174,7 @@ class SexpEnvironment:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is bound or defined here, and nothing lies around."""
+        """Whether nothing is bound or defined here or in an enclosing environment."""
         return self.parent is None and not self._cells and not self._tasks
 
     def names(self) -> frozenset[str]:

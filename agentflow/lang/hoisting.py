@@ -104,7 +104,7 @@ def _own(node: Any) -> int:
 
 
 class _Hoister:
-    """Sizes of the nodes visited, all below :data:`PIECE` but for a last straw; parts are visited before the whole."""
+    """Sizes of the nodes visited, each at most one item above :data:`PIECE`; parts are visited before the whole."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
@@ -212,7 +212,7 @@ class _Hoister:
         return made
 
     def clauses(self, node: ir.Cond) -> None:
-        """The clauses of a choice; when they are large together, the later ones are what is done else."""
+        """The clauses of a choice; when they are large together, the later ones become the ``else`` of the first."""
         first, *others = self.split(node.clauses)
         for group in reversed(others):
             rest = ir.Cond(group[0].test.at, group, node.other)

@@ -137,7 +137,7 @@ class Global:
 
 @dataclass(slots=True)
 class Unknown:
-    """A name that was nothing at compile time; looked up when reached."""
+    """A name that was unbound at compile time; looked up when reached."""
 
     at: Node
     name: str

@@ -1,4 +1,4 @@
-"""Values as far as a program's text says them, and whether a JSON Schema can take them."""
+"""Literal values in a program's text, and whether a JSON Schema accepts them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNSURE = frozenset({"$dynamicRef", "allOf", "oneOf", "not", "if", "patternPrope
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a schema cannot take a value. ``key`` says that a record has a key it may not have."""
+    """Why a schema cannot accept a value. ``key`` says that a record has a key it may not have."""
 
     text: str
     key: bool = False
@@ -30,7 +30,7 @@ class Problem:
 
 
 def literal(node: IR) -> Any:
-    """The value of an expression where its text says it; :data:`ANYTHING` for each part that it does not."""
+    """The value of an expression as far as it is literal; :data:`ANYTHING` for each part that is not."""
     if isinstance(node, ir.Const):
         return node.value
     if isinstance(node, ir.Quote):
@@ -45,7 +45,7 @@ def literal(node: IR) -> Any:
 def mismatch(
     value: Any, schema: Mapping[str, Any], *, lenient: bool, root: Mapping[str, Any] | None = None, depth: int = 0
 ) -> Problem | None:
-    """Why ``value`` is certain not to be taken by ``schema``; None when it may be.
+    """Why ``schema`` certainly rejects ``value``; None when it may accept it.
 
     ``lenient`` parameters take numbers as text, and text that spells a number or data.
     """
@@ -125,7 +125,7 @@ def _resolve(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | Non
 
 
 def _may_be(value: Any, kind: str, lenient: bool) -> bool:
-    """Whether some tool or task could take ``value`` for a ``kind``: conversions that anybody makes count."""
+    """Whether some tool or task could accept ``value`` for a ``kind``, after the usual conversions."""
     match kind:
         case "string":
             return isinstance(value, str) or (lenient and isinstance(value, bool | int | float))

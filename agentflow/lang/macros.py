@@ -30,7 +30,7 @@ SLICE = 1_000
 
 
 class Macro:
-    """A macro: a procedure from the operands, as data, to what replaces the call."""
+    """A macro: a procedure from the operands, as data, to the expansion."""
 
     def __init__(self, name: str, closure: Closure, limits: Limits) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Macro:
         return cls(name.name, closure, a.limits)
 
     def expand(self, a: Analyzer, node: Form) -> Node:
-        """What replaces a call. Raises SexpEvaluationError (``macro/...``) and LimitExceeded."""
+        """The expansion of a call. Raises SexpEvaluationError (``macro/...``) and LimitExceeded."""
         origins: dict[int, Node] = {}
         operands = [datum(each, origins) for each in node.items[1:]]
         rt = MacroStrand(self.limits, a.fresh_name, a.allowance)
@@ -87,7 +87,7 @@ class Macro:
 
 
 class MacroStrand:
-    """What a template runs on: primitives and closures, a fixed number of steps, and no effects at all.
+    """The strand that templates run on: primitives and closures, a fixed number of steps, and no effects.
 
     It is a :class:`~agentflow.lang.abi.Runtime` that refuses whatever would act, wait, or change a variable from outside.
     """
@@ -157,7 +157,7 @@ class MacroStrand:
         raise SexpEvaluationError("a macro's template calls procedures and primitives only", code="macro/call")
 
     def pick_global(self, env: SexpEnvironment, cell: Cell, name: str, count: int, d: int) -> Code:
-        """The same for a name, which is a primitive's or nothing's."""
+        """The same for a name, which is a primitive or unbound."""
         return self.pick(self.unbound(env, name), count, d)
 
     def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:

@@ -25,9 +25,9 @@ _ELEMENTWISE = frozenset({"map", "for-each", "filter", "pmap"})
 
 @dataclass(slots=True)
 class Trail:
-    """What values go through in a program or a part of one: the nodes that bind or call, and the variables it reads.
+    """The data flow of a program or a part of one: the nodes that bind or call, and the variables it reads.
 
-    ``starts`` says that an answer begins here. ``followed`` keeps what became of answers in certain variables.
+    ``starts`` says whether an answer begins here; ``followed`` caches which variables hold answers.
     """
 
     nodes: list[Any] = field(default_factory=list[Any])
@@ -66,12 +66,12 @@ def trail(tree: IR) -> Trail:
 
 
 def called_answers(analyzer: Analyzer, tree: IR) -> list[Finding]:
-    """The calls of an analysed program whose operator comes from a model's answer; none of them need fail."""
+    """The calls of an analysed program whose operator comes from a model's answer; they need not fail."""
     return answers_of_parts([(analyzer, trail(tree))])[0]
 
 
 def answers_of_parts(parts: Sequence[tuple[Analyzer, Trail]]) -> list[list[Finding]]:
-    """The same of the parts of one program, for each part: variables of the environment lead from one to another."""
+    """The same for each part of one program: variables of the environment connect the parts."""
     held: frozenset[str] = frozenset()
     while True:
         followed = [part.follow(held & part.reads) for _, part in parts]
@@ -106,7 +106,7 @@ def _is_elementwise(node: ir.RuntimeCall | ir.PrimCall) -> bool:
 
 
 class _Answers:
-    """The variables that may hold a part of an answer, found by going round until there are no more."""
+    """The variables that may hold a part of an answer, computed as a fixed point."""
 
     def __init__(self, nodes: list[Any], variables: frozenset[str]) -> None:
         self.variables: set[object] = set(variables)

@@ -1,7 +1,7 @@
-"""Names while a program is analysed: which are in force, what binds them, what a free one is, who captures and changes them.
+"""Scopes and variables of a program under analysis: what binds a name, what a free name is, who captures and changes it.
 
-What a free name is says the ``describe`` function the caller gives; which ones were asked about, and the answers, are part of
-a program's identity.
+The caller's ``describe`` function says what a free name is; the names it was asked about, and its answers, are part of a
+program's identity.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Naming:
             var.early = True
 
     def finish(self) -> None:
-        """Work out captures, mutations and escapes, now that it is known which functions are real."""
+        """Work out captures, mutations and escapes, after it is settled which functions are real."""
         for var in self.vars:
             if var.value is not None and not all(map(var.value.takes, var.counts)):
                 var.escapes = True  # Such a call takes the closure: not the code directly.
@@ -261,4 +261,4 @@ def defined_tasks(forms: Sequence[Node]) -> set[str]:
 
 
 class TooManyErrors(Exception):
-    """More mistakes than anybody wants to read at once."""
+    """The limit on errors reported at once was reached."""

@@ -253,7 +253,7 @@ class _Brought:
 
 @dataclass(frozen=True, slots=True)
 class _Author:
-    """All that creating a procedure asks of a strand: the authority it is created under."""
+    """The one thing that creating a procedure needs of a strand: the authority in force."""
 
     grants: frozenset[str] | None
 

@@ -236,7 +236,7 @@ def _key(source: Source, granted: frozenset[str] | None, limits: Limits) -> tupl
 
 
 def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
-    """Where in a program's text the calls stand of which one gives its value; see :func:`~agentflow.lang.answers.answering`.
+    """The spans of the calls in tail position of a program; see :func:`~agentflow.lang.answers.answering`.
 
     ``names`` are those that it was compiled with.
     """
@@ -325,7 +325,7 @@ def _defined(tree: Seq) -> set[str]:
 
 
 def _part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set[str] | None = None) -> Part:
-    """Compile forms; calls of ``direct`` variables (None: of any) need no look at the environment."""
+    """Compile forms; calls of ``direct`` variables (None: of any) need no lookup in the environment."""
     groups = hoist(tree, _LARGE) if nodes_of(tree.items) + analyzer.expanded > _MAYBE_LARGE else None
     generator = Generator(analyzer.source, set(analyzer.globals_defined), groups)
     generator.global_code = {

@@ -77,7 +77,7 @@ def entries() -> list[Entry]:
 
 
 def describe(name: str) -> str:
-    """Usage and documentation of a form or primitive as plain text, or a sentence that says there is none."""
+    """Usage and documentation of a form or primitive as plain text, or a sentence saying that there is none."""
     for entry in entries():
         if entry.name == name:
             what = "special form" if entry.kind == "form" else "primitive"

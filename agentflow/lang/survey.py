@@ -1,8 +1,7 @@
-"""What an editor wants of a program text: its mistakes, as ``check`` says them, and its names.
+"""Mistakes and names of a program text for an editor; the mistakes are those that ``check`` reports.
 
-A text changes in one form at a time, so what was worked out of each top-level form is kept, together with what the form
-was told of the others: the names among its own that they define. It is worked out anew when either changes.
-Whatever does not divide that way (a text that cannot be read, one too large) is looked at whole.
+A text usually changes in one form at a time, so the analysis of each top-level form is kept, together with what the form
+was told of the others: the names among its own that they define. It is redone when either changes. A text that does not divide that way (a text that cannot be read, one too large) is analysed whole.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _VARIANTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is known of a text. ``symbols`` is None where it cannot be read; ``tasks`` says what calls of its tasks take."""
+    """The survey of a text. ``symbols`` is None where it cannot be read; ``tasks`` says what calls of its tasks take."""
 
     source: Source
     diagnostics: list[Diagnostic]
@@ -86,7 +85,7 @@ class _Told:
         self.expanded = 0
 
     def of(self, part: _Part) -> Any:
-        """What matters to ``part``; None where there is no saying."""
+        """What matters to ``part``; None if that cannot be told, since macros are involved."""
         if not part.names.isdisjoint(self.macros) or "defmacro" in part.names:
             return None
         counts = self.counts

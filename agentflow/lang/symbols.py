@@ -1,6 +1,4 @@
-"""The symbol table: what the names of a text are, where they are bound and where they stand.
-
-Editors answer from it. It knows offsets and kinds only, not how a text is written. A text that is analysed in parts has a
+"""The symbol table of a text: its names, their bindings and occurrences. Editors answer from it. It knows offsets and kinds only, not how a text is written. A text that is analysed in parts has a
 :class:`Names` for each, whose offsets count from the beginning of its part; a :class:`SymbolTable` joins them.
 """
 
@@ -150,7 +148,7 @@ class SymbolTable:
         ]
 
     def bindings_of(self, name: Located[Occurrence]) -> list[Located[Binding]]:
-        """What binds a name: one binding around it, or all of that name at file level; none for a word of the language."""
+        """The bindings of a name: the one around it, or all of that name at file level; none for a word of the language."""
         each = name.what
         if each.binding is not None:
             return [Located(each.binding, name.offset, name.part)]
@@ -166,7 +164,7 @@ class SymbolTable:
         return [binding for binding in self.file_level() if binding.what.name == each.name]
 
     def occurrences_of(self, name: Located[Occurrence]) -> list[Located[Occurrence]]:
-        """Where the same thing stands, in order. Of what nothing here binds, all of that name and kind."""
+        """The occurrences of the same thing, in order; of a name that nothing here binds, all of that name and kind."""
         bindings = self.bindings_of(name)
         local = [each.what for each in bindings if each.what.extent is not None]
         if local:

@@ -1,4 +1,4 @@
-"""The names that the language keeps for itself, whatever tasks and tools are called."""
+"""The reserved names of the language: a task or tool of the same name does not shadow them."""
 
 from __future__ import annotations
 
