@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from mcp_types import (
@@ -112,7 +112,9 @@ class InFlight:
             if isinstance(params, ElicitRequestFormParams):
                 schema = {"anyOf": [params.requested_schema, {"type": "null"}]}
                 answer = await self.call.ask_human(f"The MCP server '{self._server}' asks: {text}", schema)
-                return DECLINED if answer is None else ElicitResult(action="accept", content=answer)
+                if answer is None:
+                    return DECLINED
+                return ElicitResult(action="accept", content={**_defaults(params.requested_schema), **answer})
             address = escape(clip(params.url, 2_000))
             question = f"The MCP server '{self._server}' asks you to open {address} yourself: {text}\nHave you?"
             agreed = await self.call.ask_human(question, {"type": "boolean"})
@@ -137,6 +139,12 @@ class InFlight:
             self.call.log(clean(clip(text, 2_000)), _LEVELS.get(params.level, "error"))
         elif self._logs == MAX_LOGS + 1:
             self.call.warn("mcp/logs-too-much", f"the MCP server '{self._server}' logged more than {MAX_LOGS} lines")
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What the fields of a form are that nobody filled in."""
+    fields: Mapping[str, Any] = schema.get("properties", {})
+    return {name: field["default"] for name, field in fields.items() if "default" in field}
 
 
 async def _outcome(request: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:

@@ -25,6 +25,7 @@ from pydantic import FileUrl
 
 from agentflow.connect.http import http_streams
 from agentflow.connect.in_flight import DECLINED, InFlight
+from agentflow.connect.incoming import with_result_types
 from agentflow.connect.listing import ListedTool
 from agentflow.connect.secrets import filled
 from agentflow.connect.servers import McpServer, McpStdio
@@ -121,8 +122,11 @@ class Live:
             if isinstance(message, ToolListChangedNotification):
                 self.news.set()
 
+        def untyped_is_complete() -> bool:
+            return self._client is None or self.modern  # the first answer comes before the revision is settled
+
         return Client(
-            streams,
+            with_result_types(streams, untyped_is_complete),
             client_info=Implementation(name="agentflow", version=version("agentflow")),
             elicitation_callback=elicit,
             list_roots_callback=tell_roots if roots else None,
