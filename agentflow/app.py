@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
+from typing_extensions import Unpack
+
 from agentflow.arguments import directory, notes_of, patterns, recording_of, roots_of
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
@@ -31,7 +33,7 @@ from agentflow.flow_durable import DurableMethods
 from agentflow.flow_operations import OperationMethods
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.tools import tool_from_function
+from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sqlite import Sync
 from agentflow.journal.urls import open_store
@@ -51,6 +53,7 @@ from agentflow.providers.table import Router
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import ProgramEstimator
+from agentflow.runtime.facts import Facts
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.reuse import Reuse
 from agentflow.runtime.run import Approver
@@ -228,7 +231,9 @@ class AgentFlow(OperationMethods, DurableMethods):
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
         )
         self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows)
-        self.estimator = ProgramEstimator(templates, self.tools, self.router, self.limits, ranked=ranker is not None)
+        asks = ranker is not None or embedder is not None
+        self.facts = Facts(templates, self.tools, self.limits, looks_up=asks, decompose=settings.decompose > 0)
+        self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks)
         self.engine = Engine(
             templates,
             self.tools,
@@ -319,18 +324,20 @@ class AgentFlow(OperationMethods, DurableMethods):
                 stack.push_async_callback(self._durable.aclose)
 
     @overload
-    def tool(self, function: F, *, reuse: str | None = None) -> F: ...
+    def tool(self, function: F, **options: Unpack[ToolSettings]) -> F: ...
     @overload
-    def tool(self, *, reuse: str | None = None) -> Callable[[F], F]: ...
-    def tool(self, function: Callable[..., Any] | None = None, *, reuse: str | None = None) -> Any:
+    def tool(self, **options: Unpack[ToolSettings]) -> Callable[[F], F]: ...
+    def tool(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Register a typed function as a tool; usable as a decorator. Gives the function back.
 
         ``reuse="1d"`` gives the result of an equal call, of any run of a flow with the same ``durable=`` database, that is
-        not older than that. Raises ConfigurationError (``config/durable`` without a database).
+        not older than that. ``read_only=True`` says that it changes nothing, ``idempotent=True`` that it may be repeated,
+        ``source="web"`` where its result comes from, and ``sinks={"to": "user"}`` who may fill arguments that leave the
+        program by it. Raises ConfigurationError (``config/durable`` without a database, ``tool/options``).
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.tools.add(function if reuse is None else tool_from_function(function, reuse=reuse))
+            self.tools.add(tool_from_function(function, **options) if options else function)
             return function
 
         return register if function is None else register(function)

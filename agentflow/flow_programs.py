@@ -92,7 +92,8 @@ class ProgramMethods:
         """
         loaded = await load_program(program)
         source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
-        granted = None if allow is None else frozenset(allow)
+        own = loaded.allow if isinstance(loaded, Program) else None
+        granted = own if allow is None else frozenset(allow)
         await self.estimator.ready()
         names = self.engine.names()
 

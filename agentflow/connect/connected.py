@@ -132,6 +132,8 @@ class Connected:
             read_only=listed.read_only,
             idempotent=listed.idempotent,
             approval=asks,
+            source=f"mcp:{server.name}",
+            returns=listed.output_schema,
             origin=f"the MCP server '{server.name}', which describes it so: {listed.description or 'not at all'}",
         )
 

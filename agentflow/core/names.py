@@ -116,6 +116,10 @@ class CompiledTask(Template, Protocol):
 
     @property
     def template(self) -> TaskTemplate: ...
+    @property
+    def returns(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of the task's value; None for text and for any JSON."""
+        ...
 
 
 class Names(Protocol):

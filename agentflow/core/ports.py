@@ -20,6 +20,7 @@ from agentflow.core.context import DataContext
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
+from agentflow.core.facts import TaskFacts, ToolFacts
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import (
     Effort,
@@ -158,11 +159,30 @@ class Tool:
     validates: bool = False
     prepare: Prepare | None = None
     origin: str = ""
+    source: str | None = None
+    sinks: Mapping[str, str] = field(default_factory=dict[str, str])
+    returns: Mapping[str, Any] | Callable[[], Mapping[str, Any] | None] | None = None
+    calls_models: bool = False
 
     @property
     def name(self) -> str:
         """The tool's name."""
         return self.spec.name
+
+    def facts(self) -> ToolFacts:
+        """What is known of it before it is called."""
+        returns = self.returns
+        return ToolFacts(
+            name=self.name,
+            read_only=self.read_only,
+            idempotent=self.idempotent,
+            source=self.source or f"tool:{self.name}",
+            sinks=self.sinks,
+            returns=returns() if callable(returns) else returns,
+            calls_models=self.calls_models or self.kind == "subtask",
+            approval=self.approval or self.prepare is not None,
+            origin=self.origin,
+        )
 
 
 class ToolPort(Protocol):
@@ -411,6 +431,32 @@ class TemplatePort(Protocol):
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run the subtask of a CONTINUATION within ``call``. Publishes Subtask events."""
+        ...
+
+
+class NameFacts(Protocol):
+    """What is known of the tasks and tools that programs call, before any of them is called."""
+
+    def task(
+        self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
+    ) -> TaskFacts | None:
+        """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None."""
+        ...
+
+    def own_task(self, template: Mapping[str, Any] | CompiledTask, grants: frozenset[str] | None = None) -> TaskFacts:
+        """A task that a program itself defines, by its fields. Raises DataError."""
+        ...
+
+    def tool(self, name: str) -> ToolFacts | None:
+        """The tool called ``name``, or None."""
+        ...
+
+    def task_names(self) -> Sequence[str]:
+        """The names of all registered tasks."""
+        ...
+
+    def tool_names(self) -> Sequence[str]:
+        """The names of all registered tools."""
         ...
 
 

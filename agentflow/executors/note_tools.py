@@ -41,6 +41,9 @@ _RECALL = ToolSpec(
     },
 )
 
+_ID = {"type": "string"}
+_NOTES = {"type": "array", "items": {"type": "string"}, "maxItems": _MAX_RECALLED}
+
 
 def note_tools(notes: NotePort) -> list[Tool]:
     """The two tools over ``notes``. They are built in: a model is offered them only where a task names them."""
@@ -67,8 +70,8 @@ def note_tools(notes: NotePort) -> list[Tool]:
         return TaskResult.complete(to_json(shown), texts, matches=matches)
 
     return [
-        Tool(spec=_REMEMBER, call=remember, idempotent=True, sequential=True, builtin=True),
-        Tool(spec=_RECALL, call=recall, read_only=True, idempotent=True, builtin=True),
+        Tool(spec=_REMEMBER, call=remember, idempotent=True, sequential=True, builtin=True, returns=_ID),
+        Tool(spec=_RECALL, call=recall, read_only=True, idempotent=True, builtin=True, returns=_NOTES),
     ]
 
 

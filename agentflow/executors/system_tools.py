@@ -74,6 +74,7 @@ class SystemTools:
                     idempotent=entry.idempotent,
                     sequential=entry.sequential,
                     approval=entry.approval,
+                    returns=entry.returns,
                     builtin=True,
                     prepare=self._prepare_command if name == "system:execute_shell_command" else None,
                 )

@@ -20,6 +20,7 @@ class Entry:
     idempotent: bool | None = None
     sequential: bool = False
     approval: bool = False
+    returns: dict[str, Any] | None = None
 
 
 def _object(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
@@ -47,6 +48,7 @@ SCHEMAS = MappingProxyType(
             ),
             read_only=True,
             idempotent=True,
+            returns=_PATHS,
         ),
         "system:read_files": Entry(
             description="Read text files. Each comes in a <file> element; a file that cannot be read is an error.",
@@ -59,6 +61,7 @@ SCHEMAS = MappingProxyType(
             ),
             read_only=True,
             idempotent=True,
+            returns=_TEXT,
         ),
         "system:list_directory": Entry(
             description="List the names in a directory as a JSON list.",
@@ -68,6 +71,7 @@ SCHEMAS = MappingProxyType(
             ),
             read_only=True,
             idempotent=True,
+            returns={"type": "array", "items": _TEXT},
         ),
         "system:write_file": Entry(
             description="Write a text file. An existing file is replaced only with overwrite or its expected digest.",
@@ -92,6 +96,7 @@ SCHEMAS = MappingProxyType(
             ),
             idempotent=False,
             sequential=True,
+            returns=_TEXT,
         ),
         "system:clear_handler_data_context": Entry(
             description="Forget the material the conversation was primed with.",

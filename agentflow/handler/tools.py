@@ -6,18 +6,21 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
+from pydantic import PydanticUserError, TypeAdapter
+from typing_extensions import TypedDict
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
+from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
 from agentflow.lib.json_schema import Schema, is_large
@@ -44,6 +47,18 @@ class ToolOptions:
     retries: int = 0
     approval: bool = False
     reuse: str | None = None
+    source: str | None = None
+    sinks: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class ToolSettings(TypedDict, total=False):
+    """The options of :func:`tool` that ``flow.tool`` takes too."""
+
+    read_only: bool
+    idempotent: bool | None
+    reuse: str | None
+    source: str | None
+    sinks: Mapping[str, str]
 
 
 @overload
@@ -60,6 +75,8 @@ def tool(
     retries: int = 0,
     approval: bool = False,
     reuse: str | None = None,
+    source: str | None = None,
+    sinks: Mapping[str, str] = ...,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
@@ -74,7 +91,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
     one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
     run's approver before every call that is not the host's own. ``reuse="1d"`` gives the result of an equal call that is
-    not older than that, of any run of a flow with the same ``durable=`` database. Raises ConfigurationError for an option out of range.
+    not older than that, of any run of a flow with the same ``durable=`` database. ``source`` says where its result comes from
+    (``source="web"``), ``sinks`` who may fill arguments that leave the program by it (``sinks={"to": "user"}``): both are
+    shown to who approves a program. Raises ConfigurationError for an option out of range.
     """
     chosen = ToolOptions(**options)
     _check_options(chosen)
@@ -99,6 +118,16 @@ def _check_options(options: ToolOptions) -> None:
             raise ConfigurationError(f"reuse={options.reuse!r}: {error}", code="tool/options") from None
 
 
+def _check_sinks(name: str, sinks: Mapping[str, str], schema: Mapping[str, Any]) -> None:
+    unknown = [key for key in sinks if key not in schema.get("properties", {})]
+    if unknown:
+        raise ConfigurationError(
+            f"tool '{name}': sinks names '{unknown[0]}', which is no argument of it",
+            code="tool/options",
+            hint="name arguments, and who may fill them: sinks={'to': 'user'}",
+        )
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -116,6 +145,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         _check_options(chosen)
     name = chosen.name or _function_name(function)
     signature = Signature(function, name, chosen.description)
+    _check_sinks(name, chosen.sinks, signature.schema)
     run = as_async(function)
 
     def execute(arguments: dict[str, Any], call: CallContext) -> Awaitable[Any]:
@@ -137,7 +167,20 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         retries=chosen.retries,
         approval=chosen.approval,
         reuse=chosen.reuse,
+        source=chosen.source,
+        sinks=chosen.sinks,
+        returns=functools.cache(lambda: _schema_of(signature.returns)),
     )
+
+
+def _schema_of(annotation: Any) -> Mapping[str, Any] | None:
+    """The JSON Schema of what a function says it returns; None where that says nothing, or has none."""
+    if annotation in (inspect.Signature.empty, None, Any, TaskResult):
+        return None
+    try:
+        return TypeAdapter(annotation).json_schema()
+    except (PydanticUserError, TypeError):
+        return None
 
 
 def _function_name(function: Callable[..., Any]) -> str:
@@ -215,6 +258,7 @@ def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Too
 
     chosen = {key: spec[key] for key in ToolOptions.__slots__ if key in spec and key not in ("name", "description")}
     _check_options(ToolOptions(**chosen))
+    _check_sinks(name, chosen.get("sinks", {}), checked)
     return Tool(spec=ToolSpec(name, str(spec.get("description") or ""), checked), call=execute, **chosen)
 
 

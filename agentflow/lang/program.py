@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -42,6 +42,9 @@ _MAYBE_LARGE = 500
 """Nodes of program text from which on it is worth looking how much code they are."""
 _LARGE = 12_000
 """Python nodes from which on code is compiled in pieces: some 15 ms."""
+
+if TYPE_CHECKING:
+    from agentflow.lang.bounds.analysis import Analysis
 
 
 class Program:
@@ -97,6 +100,27 @@ class Program:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
         first, *others = self._parts
         return in_order([part.code(env) for part in self._parts]) if others else first.code(env)
+
+    def bounds(self, bindings: Mapping[str, Any] | None = None) -> Analysis:
+        """The most effects that the program may have, by ``task:NAME`` and ``tool:NAME``, and where nothing bounds them.
+
+        ``bindings`` are values that it is given; the sizes of its other variables are named after them. What its tasks cost
+        is not among what a program knows: ``flow.bounds`` says it.
+        """
+        from agentflow.lang.bounds.analysis import analyse_bounds, unbound_values
+
+        def describe(name: str) -> NameInfo:
+            return VARIABLE if name in variables else self.free.get(name, UNKNOWN)
+
+        variables = {*(bindings or {}), *[name for name, info in self.free.items() if info.kind == "variable"]}
+        with collector_paused():
+            forms = read(self.source, limits=self.limits)
+            _, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
+            variables |= unbound_values(tree)
+            analyzer, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
+        return analyse_bounds(
+            analyzer, tree, lambda kind, name, own: {}, bindings=bindings, sources=variables - (bindings or {}).keys()
+        )
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.

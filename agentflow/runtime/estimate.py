@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.errors import AgentflowError
+from agentflow.core.facts import TaskFacts
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelProfile, Usage
-from agentflow.core.names import CompiledTask, Definitions, Names
-from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.names import Definitions, Names
+from agentflow.core.ports import NameFacts
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.handler.prompt_run import default_cap
@@ -95,24 +96,15 @@ def _at(bound: Bound, sizes: Mapping[str, float]) -> float | None:
 class ProgramEstimator:
     """Works out the bounds of programs from what a flow has.
 
-    Parameters: ``templates`` and ``tools`` are what programs call, ``router`` knows the models and their prices,
-    ``limits`` those of its runs; ``ranked`` says that a model sorts the files that are looked up.
+    Parameters: ``facts`` are those of what programs call, ``router`` knows the models and their prices, ``limits`` are those
+    of its runs; ``looks_up`` says that looking files up asks models.
     """
 
-    def __init__(
-        self,
-        templates: TemplatePort,
-        tools: ToolPort,
-        router: Router,
-        limits: Limits,
-        *,
-        ranked: bool = False,
-    ) -> None:
-        self._templates = templates
-        self._tools = tools
+    def __init__(self, facts: NameFacts, router: Router, limits: Limits, *, looks_up: bool = False) -> None:
+        self.facts = facts
+        self.looks_up = looks_up
         self._router = router
         self._limits = limits
-        self._ranked = ranked
 
     def bounds(
         self,
@@ -186,45 +178,13 @@ class ProgramEstimator:
         prices = self._router.prices
         return full, prices.context_window(dialect, model), partial(prices.cost, dialect, model)
 
-    @property
-    def limits(self) -> Limits:
-        """The limits of runs."""
-        return self._limits
-
-    @property
-    def ranked(self) -> bool:
-        """Whether a model sorts the files that are looked up."""
-        return self._ranked
-
-    def task(self, name: str, defined: Definitions | None = None) -> CompiledTask | None:
-        """A task that programs defined, or a registered one."""
-        return self._templates.find_compiled(name, defined)
-
-    def prepared(self, own: Any) -> CompiledTask:
-        """A task that a program defines, with what stands for texts that it is yet to compute."""
-        return self._templates.prepare(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else own
-
-    def task_names(self) -> Sequence[str]:
-        """The names of all registered tasks."""
-        return self._templates.template_names()
-
-    def tools_of(self, template: TaskTemplate, grants: frozenset[str] | None) -> list[str]:
-        """The tools that a task's model is offered."""
-        ordinary = [spec.name for spec in self._tools.ordinary()]
-        names = ordinary if template.tools is None else template.tools
-        return [name for name in names if grants is None or name in grants]
-
-    def is_subtask(self, name: str) -> bool:
-        """Whether a tool is a task in turn."""
-        tool = self._tools.find(name)
-        return tool is not None and tool.kind == "subtask"
-
 
 class _Weights:
     """What the effects of one program count as."""
 
     def __init__(self, estimator: ProgramEstimator, grants: frozenset[str] | None, defined: Definitions | None) -> None:
         self._e = estimator
+        self._facts = estimator.facts
         self._defined = defined
         self._grants = grants
         self.notes: dict[str, None] = {}
@@ -232,9 +192,9 @@ class _Weights:
     def of(self, kind: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
         """The weights of an effect; a text says why it has no bound."""
         if kind == "tool":
-            return {_TOOL: 1}
+            return self._tool(name)
         if kind == "context":
-            return self._context()
+            return "looking files up asks models as often as the files take" if self._e.looks_up else {}
         if kind == "task":
             return self._tasks(name, own)
         if kind == "any":
@@ -243,55 +203,49 @@ class _Weights:
             return f"workflow '{name}' has bounds of its own, which are not counted here"
         return {}
 
-    def _context(self) -> dict[str, float]:
-        return {_MODEL: 1} if self._e.ranked else {}
+    def _tool(self, name: str) -> Mapping[str, float] | str:
+        facts = self._facts.tool(name)
+        if facts is not None and facts.calls_models:
+            return f"'{name}' runs tasks, which are not known before"
+        return {_TOOL: 1}
 
     def _tasks(self, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
-        tasks = [self._e.prepared(each) for each in own] or [self._e.task(name, self._defined)]
+        tasks = [self._facts.own_task(each, self._grants) for each in own]
         most: Mapping[str, float] = {}
-        for task in tasks:
+        for task in tasks or [self._facts.task(name, self._defined, self._grants)]:
             weights = f"nothing is known of task '{name}'" if task is None else self._task(task, 0)
             if isinstance(weights, str):
                 return weights
             most = _greater(most, weights)
         return most
 
-    def _task(self, task: CompiledTask, depth: int) -> Mapping[str, float] | str:
+    def _task(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
         template = task.template
-        name, limits = template.name, self._e.limits
         if depth > _DEEPEST:
-            return f"the texts of task '{name}' call tasks that call tasks, without end"
+            return f"the texts of task '{task.name}' call tasks that call tasks, without end"
         total = self._called(task, depth)
         if isinstance(total, str) or template.is_function:
             return total
-        if template.decompose:
-            return f"task '{name}' may have a program written for it (decompose)"
-        offered = self._e.tools_of(template, self._grants)
-        turns = template.max_turns or limits.turns
-        if not offered:
-            checked = template.output_format.get("type") == "json" or template.output_model is not None
-            turns = min(turns, 2 if checked else 1)
-        elif any(self._e.is_subtask(each) for each in offered):
-            return f"the model of task '{name}' may call tasks as tools"
-        if offered and template.tools is None and template.max_turns is None:
+        if task.model_calls is None:
+            return task.reason
+        if task.offered_all and template.max_turns is None:
             self.notes[
-                f"task '{name}' names no tools: it is offered all {len(offered)} and may take {turns} turns; (tools) offers none, (max-turns 4) fewer turns"
+                f"task '{task.name}' names no tools: it is offered all {len(task.tools)} and may take {task.model_calls} "
+                "turns; (tools) offers none, (max-turns 4) fewer turns"
             ] = None
-        weights = {_MODEL: turns, _TOOL: turns * MAX_TOOL_CALLS if offered else 0}
-        history = template.history_config
-        if history is not None and history.compact_after_tokens is not None:
-            weights[_MODEL] += 1
-        if template.context_management.fresh_context == "enabled" and self._e.ranked:
-            weights[_MODEL] += 1
-        price = self._e.price(template, weights[_MODEL], lambda note: self.notes.setdefault(note))
-        total = _sum(total, {key: float(each) for key, each in weights.items() if each})
+        weights = {
+            _MODEL: float(task.model_calls),
+            **({_TOOL: float(task.model_calls * MAX_TOOL_CALLS)} if task.tools else {}),
+        }
+        price = self._e.price(template, task.model_calls, lambda note: self.notes.setdefault(note))
+        total = _sum(total, weights)
         return {**total, _UNPRICED: 1.0} if price is None else _sum(total, {_USD: price} if price else {})
 
-    def _called(self, task: CompiledTask, depth: int) -> Mapping[str, float] | str:
+    def _called(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
         """The weights of the tasks that a task's texts call."""
         total: Mapping[str, float] = {}
-        for name in task.functions:
-            called = self._e.task(name, self._defined)
+        for name in task.calls:
+            called = self._facts.task(name, self._defined, self._grants)
             if called is None:
                 continue
             weights = self._task(called, depth + 1)
@@ -302,11 +256,11 @@ class _Weights:
 
     def _any(self) -> Mapping[str, float] | str:
         most: Mapping[str, float] = {_TOOL: 1}
-        for name in self._e.task_names():
+        for name in (*self._facts.task_names(), *self._facts.tool_names()):
             if self._grants is not None and name not in self._grants:
                 continue
-            task = self._e.task(name, self._defined)
-            weights: Mapping[str, float] | str = {} if task is None else self._task(task, 0)
+            task = self._facts.task(name, self._defined, self._grants)
+            weights = self._tool(name) if task is None else self._task(task, 0)
             if isinstance(weights, str):
                 return f"data says what is called here, and {weights}"
             most = _greater(most, weights)

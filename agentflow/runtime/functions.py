@@ -26,6 +26,7 @@ from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.signature import Signature, annotated, plain_arguments
+from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall, Host, WorkCall, check_arguments
@@ -209,7 +210,7 @@ class WorkflowFunction(Generic[P, R]):
             return value if isinstance(value, str | TaskResult) else to_jsonable_python(value)
 
         spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
-        return Tool(spec=spec, call=execute, validates=True, builtin=True)
+        return Tool(spec=spec, call=execute, validates=True, builtin=True, calls_models=True)
 
     async def _on_a_line(self, call: CallContext, arguments: Sequence[Any], named: Mapping[str, Any]) -> R:
         strand = self._host.engine.strand(call)
@@ -245,6 +246,13 @@ class ProgramFunction(Generic[R]):
 
         return WorkCall(self._host, self.name, self._host.places.here(), work)
 
+    async def bounds(self, **bindings: Any) -> Bounds:
+        """The most that a call with these ``bindings`` may do and cost; the sizes of those that are left out stay open.
+
+        Raises as ``flow.bounds``, and TaskError for a binding that is not of its type.
+        """
+        return await self._host.bounds(self._program, bindings=self._checked(bindings, some=True))
+
     async def _evaluate(self, strand: Strand, bindings: dict[str, Any]) -> Any:
         engine, env = self._host.engine, SexpEnvironment(bindings)
         source = await load_program(self._program)
@@ -254,12 +262,13 @@ class ProgramFunction(Generic[R]):
         call = strand.call.at(strand.call.next_path("program", program.source.digest, bindings))
         return await engine.evaluate(program, env, call, fitted=True)
 
-    def _checked(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, bindings: Mapping[str, Any], *, some: bool = False) -> dict[str, Any]:
+        """The bindings, each validated: all of them, or ``some``."""
         types = self._types
         if types is None:
             return dict(bindings)
-        if bindings.keys() != types.keys():
-            wrong = sorted(bindings.keys() ^ types.keys())
+        wrong = sorted(bindings.keys() - types.keys() if some else bindings.keys() ^ types.keys())
+        if wrong:
             raise TypeError(
                 f"program '{self.name}' takes {', '.join(types)}: {', '.join(wrong)} is missing or too much"
             )

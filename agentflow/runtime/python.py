@@ -14,8 +14,10 @@ from agentflow.core.frozen import frozen
 from agentflow.core.host_code import calling
 from agentflow.core.source import Source, Span
 from agentflow.runtime.engine import Engine, budget_of
+from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line, carried_out, close, in_turn
 from agentflow.runtime.places import Places
+from agentflow.runtime.program_files import ProgramLike
 from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.unawaited import Unawaited
 
@@ -31,6 +33,10 @@ class Host(Protocol):
     def places(self) -> Places: ...
     async def run_alone(self, call: FlowCall[Any]) -> Any:
         """The value of a call that is a run of its own."""
+        ...
+
+    async def bounds(self, program: ProgramLike, *, bindings: Mapping[str, Any] | None = None) -> Bounds:
+        """The most that a program may do and cost."""
         ...
 
     def offer(self, function: Callable[..., Any]) -> str:

@@ -70,6 +70,11 @@ class CompiledTemplate:
         return tuple(dict.fromkeys(name for _, text in self.texts for name in text.functions))
 
     @property
+    def returns(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of the task's value; None for text and for any JSON."""
+        return self.output.schema
+
+    @property
     def fields(self) -> dict[str, Any]:
         """The template as JSON data, from which :func:`prepare_template` restores it."""
         return self.template.model_dump(mode="json", exclude_unset=True)

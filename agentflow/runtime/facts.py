@@ -1,0 +1,108 @@
+"""What a flow knows of its tasks and tools before any is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentflow.core.facts import TaskFacts, ToolFacts
+from agentflow.core.limits import Limits
+from agentflow.core.names import CompiledTask, Definitions
+from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.templates import TaskTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The tasks and tools of a flow.
+
+    Parameters: ``templates`` and ``tools`` hold them, ``limits`` are those of its runs; ``looks_up`` says that looking files
+    up asks models, ``decompose`` that tasks may have programs written for them which do not say so themselves.
+    """
+
+    templates: TemplatePort
+    tools: ToolPort
+    limits: Limits
+    looks_up: bool = False
+    decompose: bool = False
+
+    def task(
+        self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
+    ) -> TaskFacts | None:
+        """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None."""
+        found = self.templates.find_compiled(name, defined)
+        return None if found is None else self.own_task(found, grants)
+
+    def own_task(self, template: Mapping[str, Any] | CompiledTask, grants: frozenset[str] | None = None) -> TaskFacts:
+        """A task that a program itself defines, by its fields. Raises DataError."""
+        compiled = self.templates.prepare(cast("Mapping[str, Any]", template)) if _is_fields(template) else template
+        task = cast(CompiledTask, compiled)
+        declared = task.template
+        tools = self._offered(declared, grants)
+        reason = "" if declared.is_function else self._endless(declared, tools)
+        history = declared.history_config
+        alone = history is not None and not (history.use_session_history or history.record_in_session_history)
+        return TaskFacts(
+            template=declared,
+            model_calls=None if reason else self._model_calls(declared, tools),
+            reason=reason,
+            tools=tools,
+            offered_all=declared.tools is None and bool(tools),
+            returns=task.returns,
+            calls=tuple(task.functions),
+            history=not alone,
+        )
+
+    def tool(self, name: str) -> ToolFacts | None:
+        """The tool called ``name``, or None."""
+        tool = self.tools.find(name)
+        return None if tool is None else tool.facts()
+
+    def task_names(self) -> Sequence[str]:
+        """The names of all registered tasks."""
+        return self.templates.template_names()
+
+    def tool_names(self) -> Sequence[str]:
+        """The names of all registered tools."""
+        return self.tools.names()
+
+    def _offered(self, template: TaskTemplate, grants: frozenset[str] | None) -> tuple[str, ...]:
+        if template.is_function:
+            return ()
+        names = [spec.name for spec in self.tools.ordinary()] if template.tools is None else template.tools
+        return tuple(name for name in names if grants is None or name in grants)
+
+    def _endless(self, template: TaskTemplate, tools: Sequence[str]) -> str:
+        """Why nothing bounds the model calls of a task; empty if something does."""
+        own = template.decompose if "decompose" in template.model_fields_set else self.decompose
+        if own:
+            return f"task '{template.name}' may have a program written for it (decompose)"
+        fresh = template.context_management.fresh_context or (
+            "enabled" if template.subtype == "subtask" else "disabled"
+        )
+        if self.looks_up and fresh == "enabled":
+            return f"task '{template.name}' looks files up, which asks models as often as the files take"
+        for name in tools:
+            facts = self.tool(name)
+            if facts is not None and facts.calls_models:
+                return f"the model of task '{template.name}' may call '{name}', which runs tasks"
+        return ""
+
+    def _model_calls(self, template: TaskTemplate, tools: Sequence[str]) -> int:
+        if template.is_function:
+            return 0
+        turns = template.max_turns or self.limits.turns
+        if not tools:
+            kind = template.output_format.get("type", "json" if template.output_format else "text")
+            checked = kind != "text" or template.output_model is not None
+            turns = min(turns, 2 if checked else 1)
+        history = template.history_config
+        return turns + (history is not None and history.compact_after_tokens is not None)
+
+
+def _is_fields(template: object) -> bool:
+    return isinstance(template, Mapping)
+
+
+__all__ = ["Facts"]
