@@ -281,6 +281,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             servers,
             self.tools,
             Services(self.files, self.commands.sandbox),
+            prompts,
             secret=self.redactor.add,
             roots=tuple(map(str, self.files.roots)),
         )

@@ -16,6 +16,12 @@ MAX_DESCRIPTION = 4_000
 """Characters of a description."""
 MAX_ROUNDS = 10
 """How often one call may ask for more input."""
+MAX_SAMPLES = 10
+"""How often one call may ask the model."""
+MAX_SAMPLE_TOKENS = 8_192
+"""Tokens of one answer of the model to a server."""
+MAX_SAMPLE_TEXT = 400_000
+"""Characters of what a server asks the model, as JSON."""
 MAX_LOGS = 200
 """Log lines of one call."""
 

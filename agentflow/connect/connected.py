@@ -17,7 +17,7 @@ from agentflow.connect.servers import McpServer
 from agentflow.core.call import CallContext
 from agentflow.core.errors import clip
 from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import Tool
+from agentflow.core.ports import PromptRunner, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.service_port import ServicePort
 from agentflow.lib.terminal import escape
@@ -37,7 +37,7 @@ class Registry(Protocol):
 class Connected:
     """A ``server`` and its tools.
 
-    Parameters: ``tools`` the registry; ``services``, ``secret`` and ``roots`` as for :class:`Connection`; ``news`` is told of
+    Parameters: ``tools`` the registry; ``services``, ``prompts``, ``secret`` and ``roots`` as for :class:`Connection`; ``news`` is told of
     tools that changed and of those that are left out.
     """
 
@@ -46,6 +46,7 @@ class Connected:
         server: McpServer,
         tools: Registry,
         services: ServicePort,
+        prompts: PromptRunner,
         *,
         secret: Callable[[str], None],
         roots: tuple[str, ...],
@@ -59,7 +60,7 @@ class Connected:
         self._registered: dict[str, Tool] = {}
         self._refused: set[str] = set()
         self.connection = Connection(
-            server, services, secret=secret, roots=roots, listed=self._list, refuse=self._refuse
+            server, services, prompts, secret=secret, roots=roots, listed=self._list, refuse=self._refuse
         )
 
     async def open(self) -> None:

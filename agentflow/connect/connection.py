@@ -21,6 +21,7 @@ from agentflow.connect.live import CLOSED, Live
 from agentflow.connect.servers import McpServer
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.own_task import outlast
+from agentflow.core.ports import PromptRunner
 from agentflow.core.service_port import ServicePort
 from agentflow.lib.terminal import escape
 
@@ -45,7 +46,7 @@ class ServerDown(ConfigurationError):
 class Connection:
     """The connection to ``server``.
 
-    Parameters: ``services`` starts programs; ``secret`` is told what must not be shown; ``roots`` are the directories that
+    Parameters: ``services`` starts programs; ``prompts`` asks the model, for a server that may; ``secret`` is told what must not be shown; ``roots`` are the directories that
     a program is told of when it asks; ``listed`` is told the tools of each new connection and after each change;
     ``refuse`` the name of a tool that is left out, and why.
     """
@@ -54,6 +55,7 @@ class Connection:
         self,
         server: McpServer,
         services: ServicePort,
+        prompts: PromptRunner,
         *,
         secret: Callable[[str], None],
         roots: tuple[str, ...],
@@ -61,6 +63,7 @@ class Connection:
         refuse: Callable[[str, str], None],
     ) -> None:
         self.server = server
+        self.prompts = prompts
         self._services = services
         self._secret = secret
         self._roots = roots

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.connect.servers import McpServer, check_names
 from agentflow.core.errors import AgentflowError, ConfigurationError
-from agentflow.core.ports import Tool
+from agentflow.core.ports import PromptRunner, Tool
 from agentflow.core.service_port import ServicePort
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MAX_NEWS = 100
 class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
-    Parameters: ``tools`` is the registry; ``services`` starts programs; ``secret`` is told what must not be shown; ``roots``
+    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model, for servers that may; ``secret`` is told what must not be shown; ``roots``
     are the flow's. ``failed`` has the errors of those that are absent, by name. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
     ``mcp/missing-extra`` without the SDK.
     """
@@ -36,6 +36,7 @@ class McpConnections:
         servers: Sequence[McpServer],
         tools: Registry,
         services: ServicePort,
+        prompts: PromptRunner,
         *,
         secret: Callable[[str], None],
         roots: tuple[str, ...],
@@ -50,6 +51,7 @@ class McpConnections:
         self.servers = tuple(servers)
         self._tools = tools
         self._services = services
+        self._prompts = prompts
         self._secret = secret
         self._roots = roots
         self._open: list[Connected] = []
@@ -68,7 +70,13 @@ class McpConnections:
         module: Any = await asyncio.to_thread(import_module, "agentflow.connect.connected")
         every: list[Connected] = [
             module.Connected(
-                server, self._tools, self._services, secret=self._secret, roots=self._roots, news=self._tell
+                server,
+                self._tools,
+                self._services,
+                self._prompts,
+                secret=self._secret,
+                roots=self._roots,
+                news=self._tell,
             )
             for server in self.servers
         ]

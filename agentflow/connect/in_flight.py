@@ -9,22 +9,32 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
+    CreateMessageRequestParams,
+    CreateMessageResult,
     ElicitRequestFormParams,
     ElicitRequestParams,
     ElicitResult,
+    ErrorData,
     LoggingMessageNotificationParams,
 )
 
-from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LOGS, MAX_ROUNDS
+from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LOGS, MAX_ROUNDS, MAX_SAMPLES
+from agentflow.connect.sampling import sample
+from agentflow.connect.servers import McpServer
 from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError, clip
+from agentflow.core.ports import PromptRunner
 from agentflow.core.values import to_json
 from agentflow.lib.terminal import clean, escape
 
 T = TypeVar("T")
+Asked: TypeAlias = ElicitRequestParams | CreateMessageRequestParams
+Answer: TypeAlias = ElicitResult | CreateMessageResult | ErrorData
 
 _LEVELS = {"debug": "debug", "info": "info", "notice": "info", "warning": "warning"}
 DECLINED = ElicitResult(action="decline")
@@ -35,15 +45,20 @@ class TimeIsUp(Exception):
 
 
 class InFlight:
-    """A request of ``call`` to the server called ``server``, which may take ``timeout_s`` seconds without those of answers."""
+    """A request of ``call`` to ``server``, which may take the server's ``timeout_s`` without the seconds of answers.
 
-    def __init__(self, call: CallContext, server: str, timeout_s: float) -> None:
+    ``prompts`` asks the model, for a server that may.
+    """
+
+    def __init__(self, call: CallContext, server: McpServer, prompts: PromptRunner) -> None:
         self.call = call
         self._server = server
-        self._left = timeout_s
-        self._questions: deque[tuple[ElicitRequestParams, asyncio.Future[ElicitResult]]] = deque()
+        self._prompts = prompts
+        self._left = server.timeout_s
+        self._questions: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
         self._wake = asyncio.Event()
         self._asked = 0
+        self._sampled = 0
         self._logs = 0
 
     async def run(self, request: Coroutine[Any, Any, T]) -> T:
@@ -85,45 +100,62 @@ class InFlight:
         self._wake.clear()
         while self._questions:
             params, reply = self._questions.popleft()
-            answer = await self.ask(params)
+            try:
+                answer = await self.answer(params)
+            except MCPError as error:
+                answer = error.error
             if not reply.done():
                 reply.set_result(answer)
 
-    async def asked(self, params: ElicitRequestParams) -> ElicitResult:
-        """Have the task of the call answer a question, and give the answer. For the SDK's tasks."""
-        reply: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()
+    async def asked(self, params: Asked) -> Answer:
+        """Have the task of the call answer what the server asks, and give the answer. For the SDK's tasks."""
+        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._questions.append((params, reply))
         self._wake.set()
         return await reply
 
-    async def ask(self, params: ElicitRequestParams) -> ElicitResult:
-        """Ask whoever answers the run's questions; nobody's answer, and ``none``, is a no. For the task of the call.
+    async def answer(self, params: Asked) -> ElicitResult | CreateMessageResult:
+        """Answer what the server asks of the user, or of the model. For the task of the call.
 
-        Raises what asking raises in a run that ends or is suspended meanwhile.
+        Raises MCPError for what is refused, and what asking raises in a run that ends or is suspended meanwhile.
         """
+        if isinstance(params, CreateMessageRequestParams):
+            return await self._sample(params)
+        return await self._ask(params)
+
+    async def _sample(self, params: CreateMessageRequestParams) -> CreateMessageResult:
+        if not self._server.sampling:
+            raise MCPError(INVALID_PARAMS, "this server may not ask the model: sampling is off")
+        self._sampled += 1
+        if self._sampled > MAX_SAMPLES:
+            raise MCPError(INVALID_PARAMS, f"the model was asked more than {MAX_SAMPLES} times")
+        return await sample(params, self._server, self._prompts, self.call)
+
+    async def _ask(self, params: ElicitRequestParams) -> ElicitResult:
+        """Ask whoever answers the run's questions; nobody's answer, and ``none``, is a no."""
         self._asked += 1
         if self._asked > MAX_ROUNDS:
             if self._asked == MAX_ROUNDS + 1:
-                said = f"the MCP server '{self._server}' asked more than {MAX_ROUNDS} times"
+                said = f"the MCP server '{self._server.name}' asked more than {MAX_ROUNDS} times"
                 self.call.warn("mcp/asks-too-much", said)
             return DECLINED
         text = escape(clip(params.message, MAX_DESCRIPTION), lines=True)
         try:
             if isinstance(params, ElicitRequestFormParams):
                 schema = {"anyOf": [params.requested_schema, {"type": "null"}]}
-                answer = await self.call.ask_human(f"The MCP server '{self._server}' asks: {text}", schema)
+                answer = await self.call.ask_human(f"The MCP server '{self._server.name}' asks: {text}", schema)
                 if answer is None:
                     return DECLINED
                 return ElicitResult(action="accept", content={**_defaults(params.requested_schema), **answer})
             address = escape(clip(params.url, 2_000))
-            question = f"The MCP server '{self._server}' asks you to open {address} yourself: {text}\nHave you?"
+            question = f"The MCP server '{self._server.name}' asks you to open {address} yourself: {text}\nHave you?"
             agreed = await self.call.ask_human(question, {"type": "boolean"})
             return ElicitResult(action="accept" if agreed is True else "decline")
         except SexpEvaluationError as error:
             if error.code not in ("question/unanswered", "question/schema"):
                 raise
             self.call.warn(
-                "mcp/declined", f"a question of the MCP server '{self._server}' was declined: {error.message}"
+                "mcp/declined", f"a question of the MCP server '{self._server.name}' was declined: {error.message}"
             )
             return DECLINED
 
@@ -138,7 +170,9 @@ class InFlight:
             text = params.data if isinstance(params.data, str) else to_json(params.data)
             self.call.log(clean(clip(text, 2_000)), _LEVELS.get(params.level, "error"))
         elif self._logs == MAX_LOGS + 1:
-            self.call.warn("mcp/logs-too-much", f"the MCP server '{self._server}' logged more than {MAX_LOGS} lines")
+            self.call.warn(
+                "mcp/logs-too-much", f"the MCP server '{self._server.name}' logged more than {MAX_LOGS} lines"
+            )
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,16 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from mcp import Client
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp_types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
     ElicitRequestParams,
     ElicitResult,
+    ErrorData,
     Implementation,
     ListRootsResult,
     LoggingMessageNotificationParams,
@@ -27,6 +30,7 @@ from agentflow.connect.http import http_streams
 from agentflow.connect.in_flight import DECLINED, InFlight
 from agentflow.connect.incoming import with_result_types
 from agentflow.connect.listing import ListedTool
+from agentflow.connect.sampling import REJECTED
 from agentflow.connect.secrets import filled
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.stdio import ENDED, stdio_streams
@@ -86,7 +90,7 @@ class Live:
         """Connect to ``server`` around a block. Parameters: as for :class:`~agentflow.connect.connection.Connection`."""
         if not isinstance(server, McpStdio):
             headers = filled(server.headers, os.environ, secret, server.name)
-            async with self._build(http_streams(server.url, headers), ()) as self._client:
+            async with self._build(http_streams(server.url, headers), server, ()) as self._client:
                 yield
             return
         self.process = await services.start(
@@ -99,17 +103,29 @@ class Live:
             )
         )
         try:
-            async with self._build(stdio_streams(self.process, self.end), roots) as self._client:
+            async with self._build(stdio_streams(self.process, self.end), server, roots) as self._client:
                 yield
         finally:
             ending = await self.process.stop(STOP_S if self.ending == CLOSED else LOST_S)
             if self.ending == ENDED:
                 self.ending = ending
 
-    def _build(self, streams: Any, roots: tuple[str, ...]) -> Client:
-        async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+    def _build(self, streams: Any, server: McpServer, roots: tuple[str, ...]) -> Client:
+        def asking() -> InFlight | None:
             # a request of the server says not which call it belongs to
-            return await next(iter(self.in_flight)).asked(params) if len(self.in_flight) == 1 else DECLINED
+            return next(iter(self.in_flight)) if len(self.in_flight) == 1 else None
+
+        async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+            request = asking()
+            return DECLINED if request is None else cast("ElicitResult | ErrorData", await request.asked(params))
+
+        async def sample(
+            context: ClientRequestContext, params: CreateMessageRequestParams
+        ) -> CreateMessageResult | ErrorData:
+            request = asking()
+            if request is None:
+                return ErrorData(code=REJECTED, message="it is not known which of several calls asks")
+            return cast("CreateMessageResult | ErrorData", await request.asked(params))
 
         async def tell_roots(context: ClientRequestContext) -> ListRootsResult:
             return ListRootsResult(roots=[Root(uri=FileUrl(f"file://{path}")) for path in roots])
@@ -129,6 +145,7 @@ class Live:
             with_result_types(streams, untyped_is_complete),
             client_info=Implementation(name="agentflow", version=version("agentflow")),
             elicitation_callback=elicit,
+            sampling_callback=sample if server.sampling else None,
             list_roots_callback=tell_roots if roots else None,
             logging_callback=log,
             log_level="info",

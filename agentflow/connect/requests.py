@@ -17,6 +17,7 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    CreateMessageRequest,
     ElicitRequest,
     InputRequiredResult,
     InputResponse,
@@ -100,7 +101,7 @@ async def requested(
         except AgentflowError as error:
             return TaskResult.from_error(error)
         try:
-            request = InFlight(call, server.name, server.timeout_s)
+            request = InFlight(call, server, connection.prompts)
             live.in_flight.add(request)
             try:
                 answer = await _rounds(live, request, make(request))
@@ -161,11 +162,11 @@ async def _rounds(live: Live, request: InFlight, ask: Ask[R]) -> R:
 
 async def _answered(asked: object, request: InFlight) -> InputResponse:
     """The answer to one thing that a server needs before it goes on. Raises MCPError for what is not given."""
-    if isinstance(asked, ElicitRequest):
-        return await request.ask(asked.params)
+    if isinstance(asked, ElicitRequest | CreateMessageRequest):
+        return await request.answer(asked.params)
     if isinstance(asked, ListRootsRequest):
         return ListRootsResult(roots=[])
-    raise MCPError(INVALID_PARAMS, "the server asked for what it is not given: sampling is off")
+    raise MCPError(INVALID_PARAMS, "the server asked for what there is not")
 
 
 def _refused(error: MCPError) -> TaskResult:

@@ -27,7 +27,7 @@ class McpStdio:
     ``$NAME`` in a value is that variable of this process, which counts as a secret. Without ``network`` it has none.
     ``writable`` are directories it may write in, ``readable`` what it may read besides the roots and the system; relative
     ones start at the first root. ``approve`` says which calls of models wait for a yes. A server that is ``optional`` may be
-    absent. ``timeout_s`` seconds bound one request, ``connect_s`` the start (a program that is downloaded first takes longer).
+    absent. With ``sampling`` it may ask the run's model. ``timeout_s`` seconds bound one request, ``connect_s`` the start (a program that is downloaded first takes longer).
 
     Raises ConfigurationError (``mcp/server``).
     """
@@ -41,6 +41,7 @@ class McpStdio:
     readable: Sequence[str] = field(default=(), kw_only=True)
     approve: Approve = field(default="writes", kw_only=True)
     optional: bool = field(default=False, kw_only=True)
+    sampling: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
 
@@ -67,6 +68,7 @@ class McpHttp:
     allow: Sequence[str] | None = field(default=None, kw_only=True)
     approve: Approve = field(default="writes", kw_only=True)
     optional: bool = field(default=False, kw_only=True)
+    sampling: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
 
@@ -84,7 +86,7 @@ McpServer: TypeAlias = McpStdio | McpHttp
 
 _TEXTS = ("command", "allow", "writable", "readable")
 _TABLES = ("env", "headers")
-_SWITCHES = ("network", "optional")
+_SWITCHES = ("network", "optional", "sampling")
 
 
 def _check(server: McpServer) -> None:

@@ -232,7 +232,7 @@ class Prompt:
     partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
     provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
     ``provider_tools`` are tools of the provider, in its own form, offered beside ours. ``schema_text`` is said after the
-    parts to a model whose server does not take a schema by itself.
+    parts to a model whose server does not take a schema by itself. Without ``base_system`` the turn loop's own system text is left out.
     """
 
     parts: tuple[Part, ...]
@@ -253,6 +253,7 @@ class Prompt:
     effort: Effort | None = None
     provider_tools: tuple[dict[str, Any], ...] = ()
     schema_text: str = ""
+    base_system: bool = True
 
 
 @frozen(kw_only=True)

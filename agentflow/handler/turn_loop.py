@@ -87,7 +87,7 @@ class TurnLoop:
         path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
         inner = call.at(path)
         inner.grants = file_grants(call.grants).union([spec.name for spec in offered]) if offered else NO_TOOLS
-        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt.system), offered)
+        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), offered)
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
@@ -157,9 +157,10 @@ class TurnLoop:
             )
         return tool.spec
 
-    def _system(self, own: str) -> str:
+    def _system(self, prompt: Prompt) -> str:
         """The system prompt: the handler's own text, then the prompt's."""
-        return f"{self.base_system}\n\n{own}" if self.base_system and own else own or self.base_system
+        base, own = self.base_system if prompt.base_system else "", prompt.system
+        return f"{base}\n\n{own}" if base and own else own or base
 
     def model_name(self, model: str | None) -> str:
         """``model`` as ``dialect:name``; None for the flow's model. Needs no key."""

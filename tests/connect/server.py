@@ -49,6 +49,7 @@ def tools() -> list[dict[str, Any]]:
         tool("slow", "Takes long.", {"seconds": {"type": "number"}}, annotations=READS),
         tool("progress", "Says how far it is.", annotations=READS),
         tool("ask", "Asks the user.", {"url": TEXT}),
+        tool("sample", "Asks the model.", {"text": TEXT, "times": {"type": "integer"}}, annotations=READS),
         tool("log", "Logs.", {"times": {"type": "integer"}}, annotations=READS),
         tool("grow", "Has other tools from now on.", annotations=READS),
         tool("die", "Ends the process.", {"once": TEXT}, annotations=READS),
@@ -97,6 +98,23 @@ def elicited(params: dict[str, Any], form: dict[str, Any]) -> dict[str, Any]:
     return texts(json.dumps(responses["question"]))
 
 
+def sampled(params: dict[str, Any], times: int, text: str) -> dict[str, Any]:
+    """What the client's model answered, each time."""
+    said = [
+        {"role": role, "content": {"type": "text", "text": each}}
+        for role, each in (("user", "Hi."), ("assistant", "Hello."), ("user", text))
+    ]
+    request = {"messages": said, "systemPrompt": "Be brief.", "maxTokens": 100_000}
+    if OLD:
+        replies = [ask("sampling/createMessage", request) for _ in range(times)]
+        return texts(*[json.dumps(reply.get("result", reply.get("error"))) for reply in replies])
+    responses = params.get("inputResponses")
+    if responses is None:
+        asked = {f"q{at}": {"method": "sampling/createMessage", "params": request} for at in range(times)}
+        return {"resultType": "input_required", "inputRequests": asked}
+    return texts(*[json.dumps(reply) for reply in responses.values()])
+
+
 def call(number: Any, params: dict[str, Any]) -> dict[str, Any]:
     name, arguments = params["name"], params.get("arguments") or {}
     STATE["calls"] += 1
@@ -132,6 +150,8 @@ def call(number: Any, params: dict[str, Any]) -> dict[str, Any]:
         case "ask":
             url = {"mode": "url", "message": "Sign in.", "url": arguments.get("url")}
             return elicited(params, url if arguments.get("url") else FORM)
+        case "sample":
+            return sampled(params, arguments.get("times", 1), arguments.get("text", "Well?"))
         case "log":
             for index in range(arguments.get("times", 1)):
                 send({"method": "notifications/message", "params": {"level": "warning", "data": f"line {index}"}})
