@@ -21,7 +21,7 @@ _COLUMNS = "kind, name, value, turns, usage, cost, at, sum"
 class SqliteResults:
     """The :class:`~agentflow.core.store_ports.ResultStore` beside the runs that ``writer`` stores."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer[sqlite3.Connection]) -> None:
         self._writer = writer
 
     async def find(self, content: bytes, since: float) -> StoredResult | None:

@@ -25,7 +25,7 @@ _SCHEMA = (
 class SqliteSessions:
     """The :class:`~agentflow.core.store_ports.SessionStore` beside the runs that ``writer`` stores, with their ``locks``."""
 
-    def __init__(self, writer: Writer, locks: OwnerLocks) -> None:
+    def __init__(self, writer: Writer[sqlite3.Connection], locks: OwnerLocks) -> None:
         self._writer = writer
         self._locks = locks
 

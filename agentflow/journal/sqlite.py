@@ -10,9 +10,8 @@ import time
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from agentflow.core.errors import JournalError
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
     ENDED,
@@ -26,36 +25,24 @@ from agentflow.core.journal import (
 )
 from agentflow.journal import openings, results, sessions
 from agentflow.journal.cleaning import collect
+from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import (
     CREATE,
     EFFECT,
-    EVENT_TABLES,
-    PUT,
     RUN,
-    SCHEMA,
-    VERSION,
     Blobs,
     change_run,
-    corrupt,
     dump,
     effect_checksum,
     effect_of,
-    effect_values,
     keep_blobs,
     parse,
     run_of,
     run_values,
 )
-from agentflow.journal.writer import Put, Unavailable, Writer, is_locked
-from agentflow.lib.private_files import make_private_file
-
-CHECKED_BYTES = 64 * 1024 * 1024
-"""Size up to which a database is checked as a whole when it is opened; damage in a larger one is found when it is read."""
-_BUSY_S = 1.0
-
-Sync = Literal["normal", "full"]
-"""What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""
+from agentflow.journal.sqlite_file import SqliteFile, Sync
+from agentflow.journal.writer import Put, Writer
 
 
 class SqliteJournal:
@@ -66,9 +53,9 @@ class SqliteJournal:
     """
 
     def __init__(self, path: Path, *, sync: Sync = "normal") -> None:
-        self._file = _File(path, sync)
+        self._file = SqliteFile(path, sync)
         self._locks = OwnerLocks(path.with_name(f"{path.name}.owners"))
-        self._writer = Writer(self._file, f"durable runs in {path}")
+        self._writer: Writer[sqlite3.Connection] = Writer(self._file, f"durable runs in {path}")
         self.sessions = sessions.SqliteSessions(self._writer, self._locks)
         self.results = results.SqliteResults(self._writer)
 
@@ -119,7 +106,7 @@ class SqliteJournal:
 
         await self._writer.do(lambda db: _row(db, run))
         if not await asyncio.to_thread(self._locks.take, run):
-            raise _owned(run)
+            raise owned_run(run)
         try:
             return await self._writer.do(work)
         except BaseException:  # the lock is given back, even when cancelled
@@ -232,132 +219,14 @@ class SqliteJournal:
     def _owned(self, db: sqlite3.Connection, run: str, epoch: int) -> RunRow:
         row = _row(db, run)
         if row.epoch != epoch:
-            raise _owned(run)
+            raise owned_run(run)
         return row
-
-
-class _File:
-    """The file and its connection; see :class:`~agentflow.journal.writer.Database`."""
-
-    def __init__(self, path: Path, sync: Sync) -> None:
-        self._path = path
-        self._name = str(path)
-        self._sync = sync
-        self._db: sqlite3.Connection | None = None
-        self._seen: os.stat_result | None = None
-
-    def connection(self) -> sqlite3.Connection:
-        if self._db is not None and self._seen is not None:
-            try:
-                if os.path.samestat(self._seen, os.stat(self._name)):
-                    return self._db
-            except OSError as error:
-                raise Unavailable(f"the file is gone ({error.strerror})") from None
-            self.close()  # the file was replaced
-        return self._open()
-
-    def _open(self) -> sqlite3.Connection:
-        first = self._seen is None
-        try:
-            if first:
-                make_private_file(self._path)
-            db = sqlite3.connect(str(self._path), isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(self._path, error) from error
-        try:
-            db.execute("pragma journal_mode = wal")
-            db.execute(f"pragma synchronous = {'full' if self._sync == 'full' else 'normal'}")
-            self._prepare(db)
-        except sqlite3.OperationalError as error:
-            db.close()
-            if first and not is_locked(error):
-                raise _unusable(self._path, error) from error
-            raise
-        except sqlite3.DatabaseError as error:
-            db.close()
-            raise corrupt(str(error)) from error
-        except BaseException:  # the connection is closed, and the error raised again
-            db.close()
-            raise
-        self._db, self._seen = db, self._path.stat()
-        return db
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        """Create the tables in an empty database; check one that has them."""
-        db.execute("begin immediate")
-        tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")} - EVENT_TABLES
-        if not tables:
-            for statement in SCHEMA.split(";")[:-1]:
-                db.execute(statement)
-            db.execute("insert into af_meta values ('version', ?)", (str(VERSION),))
-            sessions.make_tables(db)
-            results.make_tables(db)
-            openings.make_tables(db)
-        db.execute("commit")
-        if not tables:
-            return
-        if "af_meta" not in tables:
-            raise JournalError(
-                f"{self._path} is a database of something else",
-                code="durable/database",
-                hint="name another file: durable='sqlite:///runs.db'",
-            )
-        row = db.execute("select value from af_meta where key = 'version'").fetchone()
-        version = row[0] if row else ""
-        if not str(version).isdecimal():
-            raise corrupt("it has no version")
-        if int(version) > VERSION:
-            raise JournalError(
-                f"{self._path} is of version {version}, and this agentflow reads version {VERSION}",
-                code="durable/version",
-                hint="use the agentflow that wrote it, or a later one; nothing was run",
-            )
-        if "af_session" not in tables:
-            sessions.make_tables(db)
-        if "af_result" not in tables:
-            results.make_tables(db)
-        if "af_opening" not in tables:
-            openings.make_tables(db)
-        if self._path.stat().st_size <= CHECKED_BYTES:
-            (said,) = db.execute("pragma quick_check(1)").fetchone()
-            if said != "ok":
-                raise corrupt(str(said)[:200])
-
-    def put(self, db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
-        if not jobs:
-            return
-        epochs: dict[str, int | None] = {}
-        values: list[tuple[Any, ...]] = []
-        blobs: Blobs = {}
-        for job in jobs:
-            if job.run not in epochs:
-                row = db.execute("select epoch from af_run where run = ?", (job.run,)).fetchone()
-                epochs[job.run] = row[0] if row is not None else None
-            if epochs[job.run] != job.epoch:
-                job.error = _unknown(job.run) if epochs[job.run] is None else _owned(job.run)
-                continue
-            try:
-                values += [effect_values(job.run, row, blobs) for row in job.rows]
-            except (TypeError, ValueError, RecursionError) as error:  # no JSON data: the others' rows are not to blame
-                job.error = error
-                continue
-            if job.drop:  # in the order of the calls: a record may be stored and forgotten in one batch
-                db.executemany(PUT, values)
-                values = []
-                db.executemany("delete from af_effect where run = ? and key = ?", [(job.run, key) for key in job.drop])
-        keep_blobs(db, blobs)
-        db.executemany(PUT, values)
-
-    def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
 
 
 def _row(db: sqlite3.Connection, run: str) -> RunRow:
     fields = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
     if fields is None:
-        raise _unknown(run)
+        raise unknown_run(run)
     return run_of(fields, db)
 
 
@@ -383,30 +252,6 @@ def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
     costs = [cost for _, cost in rows]
     usage = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # an older version had fewer counts
     return {"usage": tuple(usage), "cost": None if None in costs else sum(costs, 0.0)}
-
-
-def _unusable(path: Path, error: Exception) -> JournalError:
-    return JournalError(
-        f"the database of durable runs at {path} cannot be opened: {error}",
-        code="durable/database",
-        hint="name a file that can be written to: durable='sqlite:///runs.db'",
-    )
-
-
-def _unknown(run: str) -> JournalError:
-    return JournalError(
-        f"there is no durable run '{run}'",
-        code="durable/unknown-run",
-        hint="agentflow runs --durable lists those there are",
-    )
-
-
-def _owned(run: str) -> JournalError:
-    return JournalError(
-        f"the run '{run}' belongs to another process that works on it",
-        code="durable/owned",
-        hint="wait for it, or end that process; the run can be gone on with then",
-    )
 
 
 __all__ = ["SqliteJournal", "Sync"]

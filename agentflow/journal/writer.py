@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.core.journal import EffectRow
@@ -27,35 +26,10 @@ MAX_BATCH = 2_000
 GATHER_ITERATIONS = 8
 """Maximum number of iterations of an event loop for which its first job waits for others."""
 
-_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-_AWAY = frozenset(
-    {
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-    }
-)
-
 _log = logging.getLogger(__name__)
 
 
-def is_locked(error: sqlite3.Error) -> bool:
-    """Whether the database can be used once another process is done with it."""
-    return _primary(error) in _LOCKED
-
-
-def may_pass(error: sqlite3.Error) -> bool:
-    """Whether the database may be usable later; any other error concerns its content."""
-    return _primary(error) in _LOCKED | _AWAY
-
-
-def _primary(error: sqlite3.Error) -> int:
-    return (
-        getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    )  # an error about text that is not UTF-8 has no code
+C = TypeVar("C")
 
 
 class Unavailable(Exception):
@@ -63,14 +37,14 @@ class Unavailable(Exception):
 
 
 class Database(Protocol):
-    """What the thread works on."""
+    """What the thread works on. Its methods are called on that thread alone."""
 
-    def connection(self) -> sqlite3.Connection:
-        """The open connection. Raises Unavailable, and JournalError for a database that can never be used."""
-        ...
+    def transact(self, jobs: Sequence[Job]) -> None:
+        """Do jobs in order, commit, and give each its ``result`` or ``error``.
 
-    def put(self, db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
-        """Store the records of ``jobs`` within a transaction. A job that must not be stored gets its ``error``."""
+        Raises Unavailable when the database may be usable later: whatever is not ``done`` is tried again then. Any other
+        error is that of all jobs.
+        """
         ...
 
     def close(self) -> None:
@@ -80,12 +54,16 @@ class Database(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Work for a transaction; ``work`` may be called again if the transaction could not be committed."""
+    """Work for a transaction; ``work`` may be called again if the transaction could not be committed.
+
+    ``done`` says that it was committed, though others of its batch were not.
+    """
 
     future: asyncio.Future[Any]
-    work: Callable[[sqlite3.Connection], Any] | None = None
+    work: Callable[[Any], Any] | None = None
     result: Any = None
     error: BaseException | None = None
+    done: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -102,11 +80,11 @@ _Stop: TypeAlias = None
 _Batch: TypeAlias = list[Job]
 
 
-class Writer:
+class Writer(Generic[C]):
     """A thread that does jobs in order, many in one transaction, and settles their futures when it is committed.
 
     A transaction that cannot be committed because the database is locked, full or missing is retried until it can:
-    nothing is dropped. The thread starts with the first job.
+    nothing is dropped. The thread starts with the first job. ``C`` is what work is given: a connection.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -146,7 +124,7 @@ class Writer:
         if jobs:
             self._batches.put(jobs)
 
-    async def do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+    async def do(self, work: Callable[[C], Any]) -> Any:
         """Do ``work`` in a transaction, after all queued jobs, and return its result. Raises what it raises."""
         job = Job(asyncio.get_running_loop().create_future(), work)
         self.submit(job)
@@ -192,12 +170,12 @@ class Writer:
         told = False
         while True:
             try:
-                self._transact(jobs)
+                self._database.transact(jobs)
                 if told:
                     _log.warning("%s: it can be written to again; nothing was lost", self._name)
                 return
-            except (Unavailable, sqlite3.OperationalError) as error:
-                if self._closing.is_set() or not (isinstance(error, Unavailable) or may_pass(error)):
+            except Unavailable as error:
+                if self._closing.is_set():
                     _fail(jobs, error)
                     return
                 if not told and wait > 0.3:
@@ -209,38 +187,13 @@ class Writer:
             self._closing.wait(wait)
             wait = min(LONGEST_WAIT_S, wait * 2)
 
-    def _transact(self, jobs: list[Job]) -> None:
-        db = self._database.connection()
-        db.execute("begin immediate")
-        try:
-            puts: list[Put] = []
-            for job in jobs:
-                job.error = None
-                if isinstance(job, Put):
-                    puts.append(job)
-                    continue
-                self._database.put(db, puts)
-                puts = []
-                assert job.work is not None
-                try:
-                    job.result = job.work(db)
-                except AgentflowError as error:
-                    job.error = error
-            self._database.put(db, puts)
-            db.execute("commit")
-        except BaseException:  # nothing half-written stays
-            if db.in_transaction:
-                db.execute("rollback")
-            raise
-
 
 def _fail(jobs: list[Job], error: BaseException) -> None:
     if not isinstance(error, AgentflowError):
-        damaged = isinstance(error, sqlite3.DatabaseError) and not may_pass(error)
-        code = "durable/corrupt" if damaged else "durable/database"
-        error = JournalError(f"the database of durable runs cannot be used: {error}", code=code)
+        error = JournalError(f"the database of durable runs cannot be used: {error}", code="durable/database")
     for job in jobs:
-        job.error = error
+        if not job.done:
+            job.error = error
 
 
 def _tell(jobs: list[Job]) -> None:
