@@ -36,6 +36,11 @@ class TaskFacts:
         return self.template.name
 
     @property
+    def checked(self) -> bool:
+        """Whether what it answers with keeps to ``returns``: a model's answer does, that of a program in its place need not."""
+        return not (self.reason or self.template.is_function)
+
+    @property
     def turns(self) -> int | None:
         """How many turns it declares, None for the run's."""
         return self.template.max_turns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,8 @@ TYPES: Mapping[type, str] = MappingProxyType(
 """The JSON type names of parsed JSON values, by Python type."""
 _LONGEST = 200
 """Maximum length of a type name, which also bounds its nesting."""
+_LISTED = re.compile(r"(.*)\[(?:<=\s*(\d{1,9}))?\]", re.DOTALL)
+_LONGEST_LIST = re.compile(r"<=\s*(\d{1,9})")
 _SIMPLE: dict[str, dict[str, Any]] = {
     "any": {},
     "string": {"type": "string"},
@@ -49,8 +52,8 @@ def simple_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a simple type name.
 
     ``string integer number boolean object array null any`` (and Python's names for them), with ``[]`` for a list of
-    them (``string[]``, ``integer[][]``), ``?`` for "or null", and ``a|b`` for either. Raises ConfigurationError for an
-    unknown name.
+    them (``string[]``, ``integer[][]``) or ``[<=8]`` for one of at most eight, ``?`` for "or null", and ``a|b`` for either.
+    Raises ConfigurationError for an unknown name.
     """
     text = name.strip()
     if len(text) > _LONGEST:
@@ -59,17 +62,26 @@ def simple_schema(name: str) -> dict[str, Any]:
         return {"anyOf": [simple_schema(part) for part in text.split("|")]}
     if text.endswith("?"):
         return {"anyOf": [simple_schema(text[:-1]), {"type": "null"}]}
-    if text.endswith("[]"):
-        return {"type": "array", "items": simple_schema(text[:-2])}
+    listed = _LISTED.fullmatch(text)
+    if listed is not None:
+        longest = {} if listed[2] is None else {"maxItems": int(listed[2])}
+        return {"type": "array", "items": simple_schema(listed[1]), **longest}
     schema = _SIMPLE.get(text.lower())
     if schema is None:
         raise ConfigurationError(
             f"'{clip(name, 100)}' is no type name",
             code="schema/unknown-type",
             hint=did_you_mean(text.lower(), _SIMPLE)
-            or "write string, integer, number, boolean, object, array, null or any, with [] for a list of them",
+            or "write string, integer, number, boolean, object, array, null or any, with [] for a list of them, [<=8] for one "
+            "of at most eight",
         )
     return dict(schema)
+
+
+def longest_list(bound: object) -> int | None:
+    """The number of ``"<=8"``, which says how long a list may be; None for anything else."""
+    match = _LONGEST_LIST.fullmatch(bound) if isinstance(bound, str) else None
+    return None if match is None else int(match[1])
 
 
 def type_name(value: object) -> str:

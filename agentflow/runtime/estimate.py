@@ -138,7 +138,7 @@ class ProgramEstimator:
             analyzer, tree = analysed()
         weights = _Weights(self, granted, defined)
         named = known - (bindings or {}).keys()
-        found = analyse_bounds(analyzer, tree, weights.of, bindings=bindings, sources=named)
+        found = analyse_bounds(analyzer, tree, weights.of, bindings=bindings, sources=named, shapes=weights.shape)
         return _bounds(found, weights)
 
     async def ready(self) -> None:
@@ -203,6 +203,16 @@ class _Weights:
             return f"workflow '{name}' has bounds of its own, which are not counted here"
         return {}
 
+    def shape(self, name: str, own: Sequence[Any]) -> Mapping[str, Any] | None:
+        """The JSON Schema that the answers of a task are checked against; None where a task has several, or none."""
+        tasks = self._called_by(name, own)
+        return tasks[0].returns if len(tasks) == 1 and tasks[0].checked else None
+
+    def _called_by(self, name: str, own: Sequence[Any]) -> list[TaskFacts]:
+        """The tasks that a name may mean: those that the program defines, and one that there is before it does."""
+        outer = self._facts.task(name, self._defined, self._grants)
+        return [*[self._facts.own_task(each, self._grants) for each in own], *([] if outer is None else [outer])]
+
     def _tool(self, name: str) -> Mapping[str, float] | str:
         facts = self._facts.tool(name)
         if facts is not None and facts.calls_models:
@@ -210,14 +220,13 @@ class _Weights:
         return {_TOOL: 1}
 
     def _tasks(self, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
-        tasks = [self._facts.own_task(each, self._grants) for each in own]
-        most: Mapping[str, float] = {}
-        for task in tasks or [self._facts.task(name, self._defined, self._grants)]:
-            weights = f"nothing is known of task '{name}'" if task is None else self._task(task, 0)
+        most: Mapping[str, float] | None = None
+        for task in self._called_by(name, own):
+            weights = self._task(task, 0)
             if isinstance(weights, str):
                 return weights
-            most = _greater(most, weights)
-        return most
+            most = weights if most is None else _greater(most, weights)
+        return f"nothing is known of task '{name}'" if most is None else most
 
     def _task(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
         template = task.template

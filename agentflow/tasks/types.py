@@ -15,9 +15,9 @@ from pydantic import BaseModel
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol, pairs_to_dict, plain
+from agentflow.core.values import Symbol, name_of, pairs_to_dict, plain
 from agentflow.lib.json_schema import check
-from agentflow.lib.json_types import simple_schema
+from agentflow.lib.json_types import longest_list, simple_schema
 
 MAX_NAME = 100
 """Maximum length of a type name, which also bounds the nesting of ``[]``."""
@@ -36,7 +36,7 @@ def parse_type(name: str) -> dict[str, Any]:
 def schema_of(declared: object) -> dict[str, Any]:
     """The JSON Schema of a declared output: a simple name, a JSON Schema, or a dict of field names to either.
 
-    A dict counts as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict
+    A list of one is a list of such; with ``"<=8"`` beside it, of at most eight. A dict counts as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict
     is an object whose fields are required unless their name ends in ``?``. Raises ValueError.
     """
     if isinstance(declared, str):
@@ -55,10 +55,16 @@ def schema_of(declared: object) -> dict[str, Any]:
     pairs = pairs_to_dict(cast(object, declared)) if isinstance(declared, list) else None
     if pairs:
         return schema_of(pairs)
-    if isinstance(declared, list) and len(cast(list[object], declared)) == 1:
-        return {"type": "array", "items": schema_of(cast(list[object], declared)[0])}
+    if isinstance(declared, list):
+        items = cast(list[object], declared)
+        if len(items) == 1:
+            return {"type": "array", "items": schema_of(items[0])}
+        longest = longest_list(name_of(items[1]) or items[1]) if len(items) == 2 else None
+        if longest is not None:
+            return {"type": "array", "items": schema_of(items[0]), "maxItems": longest}
     raise ValueError(
-        f"{declared!r} is no schema; write a simple name such as 'string[]', a dict of fields, or a JSON Schema"
+        f"{declared!r} is no schema; write a simple name such as 'string[]', a dict of fields, a list of a schema and perhaps "
+        "'<=8', or a JSON Schema"
     )
 
 
@@ -104,6 +110,9 @@ def _convert(value: object, schema: Mapping[str, Any]) -> Any:
     result = _SCALARS[kind](value)
     items = schema.get("items")
     if items is not None:
+        longest = schema.get("maxItems")
+        if longest is not None and len(result) > longest:
+            raise ValueError(f"a list of at most {longest} is wanted, not one of {len(result):,}")
         for index, item in enumerate(result):
             try:
                 result[index] = _convert(item, items)

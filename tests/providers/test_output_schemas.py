@@ -68,6 +68,19 @@ async def test_a_wrong_answer_goes_back_once(dialect: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_length_is_told_and_an_answer_past_it_goes_back(dialect: str, tmp_path: Path) -> None:
+    """A server that refuses ``maxItems`` reads it in the description; what is longer is sent back."""
+    replies = ['{"value": ["a", "b", "c"]}', '{"value": ["a", "b"]}']
+    async with ModelServer(replies) as server, flow(dialect, server, tmp_path) as it:
+        output = {"output_format": {"schema": "string[<=2]"}}
+        it.task_system.register_template({"name": "t", "params": "", "instructions": "go", **output})
+        result = await it.task_system.execute_subtask_directly({"name": "t"})
+        sent = json.dumps(server.requests[0].body.get("output_config", server.requests[0].body))
+    assert result.parsed_content == ["a", "b"] and len(server.requests) == 2
+    assert '"maxItems": 2' in sent or (dialect == "anthropic" and "{maxItems: 2}" in sent)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_partial_values_are_those_of_the_list(dialect: str, tmp_path: Path) -> None:
     """While it streams, a list is shown as far as it has come, without the object around it."""
     partial: list[Any] = []

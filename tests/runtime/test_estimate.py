@@ -53,6 +53,50 @@ async def test_a_registered_task_and_those_its_texts_call_count() -> None:
         assert str((await flow.bounds("(map (lambda (x) (sum (x x))) xs)")).model_calls) == "2*len(xs)"
 
 
+PLAN = (
+    '(defatom plan (params (x string)) (instructions "Plan {{x}}") (tools) (output_format (type json) (schema %s)))'
+    '(defatom step (params (s string)) (instructions "Do {{s}}") (tools))'
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "use", "bound"),
+    [
+        ('"string[<=8]"', "(value-of (plan (x 1)))", "10"),
+        ('"string[<=8]?"', "(value-of (plan (x 1)))", "10"),
+        ('{"steps" "string[<=8]"}', '(get-field (value-of (plan (x 1))) "steps")', "10"),
+        ('{"steps" "string[<=8]"}', '(get (get (plan (x 1)) \'parsedContent) "steps")', "10"),
+        ('({"path" "string"} "<=5")', "(value-of (plan (x 1)))", "7"),
+        ('{"steps" "string[]"}', '(get-field (value-of (plan (x 1))) "steps")', "2 + len(plan.steps)"),
+        ('"string[<=8]"', "(range (length (value-of (plan (x 1)))))", "2 + len(plan)"),
+        ('"string[<=4][<=3]"', "(apply append (value-of (plan (x 1))))", "no bound"),
+        ('"string[<=4][<=3]"', "(first (value-of (plan (x 1))))", "6"),
+    ],
+)
+async def test_a_length_in_a_schema_is_a_bound(schema: str, use: str, bound: str) -> None:
+    """A list that a schema bounds counts as that many; a text in place of it may be longer, so its length has a name."""
+    async with AgentFlow("offline") as flow:
+        found = await flow.bounds(f"{PLAN % schema} (map (lambda (s) (step (s s))) {use})")
+        assert str(found.model_calls) == bound
+
+
+async def test_a_list_longer_than_its_schema_is_no_answer() -> None:
+    """The model is told the length, and an answer past it is FAILED: nothing runs over more than was said."""
+    model = ScriptedProvider(lambda request: '["a", "b", "c"]')
+    async with AgentFlow(provider=model) as flow:
+        defined = PLAN % '"string[<=2]"'
+        result = await flow.run(f"{defined} (plan (x 1))")
+        assert result.value.status == "FAILED" and "2" in result.value.content
+        assert model.requests[0].output_schema == {"type": "array", "items": {"type": "string"}, "maxItems": 2}
+
+
+async def test_a_task_of_the_name_before_its_definition_counts() -> None:
+    """A program may call the registered task first and define one of that name then: the dearer of both counts."""
+    async with AgentFlow("offline", tools=[look]) as flow:
+        await flow.define('(defatom ask (params (x string)) (instructions "{{x}}") (max-turns 3))')
+        assert str((await flow.bounds(f"(ask (x 1)) {TASK}")).model_calls) == "3"
+
+
 async def test_sizes_are_filled_in_and_bindings_are_counted() -> None:
     """Sizes have the names of bindings; a binding that is there is as long as it is."""
     text = f"{REVIEW} (pmap (lambda (f) (review (f f))) files 8)"

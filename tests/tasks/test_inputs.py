@@ -81,6 +81,7 @@ def test_undeclared_inputs_are_reported_not_used() -> None:
         ("[1, 2]", "array", [1, 2]),
         ('["a"]', "string[]", ["a"]),
         ([["1"]], "integer[][]", [[1]]),
+        ([["1"], []], "integer[<=1][<= 2]", [[1], []]),
         ("x", "integer|string", "x"),
         (None, "string?", None),
         ((1, 2), "list", [1, 2]),
@@ -105,6 +106,8 @@ def test_conversions_lose_nothing(given: object, declared: str, expected: object
         ("[1]", "object"),
         ("{", "object"),
         (["a", 1.5], "integer[]"),
+        (["a", "b", "c"], "string[<=2]"),
+        ("[[1, 2]]", "integer[<=1][]"),
         (None, "string"),
         ("[" * 100_000, "array"),
     ],
@@ -127,6 +130,11 @@ def test_schemas_from_simple_names() -> None:
     assert schema_of({"type": "object", "properties": {}}) == {"type": "object", "properties": {}}
     assert schema_of({"type": "string", "name": "string"})["required"] == ["type", "name"]
     assert schema_of(["number"]) == {"type": "array", "items": {"type": "number"}}
+    bounded = {"type": "array", "items": {"type": "number"}, "maxItems": 8}
+    assert schema_of("number[<=8]") == bounded == schema_of(["number", "<=8"])
+    for wrong in ("string[<8]", "string[8]", "string[<=-1]", ["number", "8"], ["number", "<=8", "<=9"]):
+        with pytest.raises(ValueError, match=r"no (schema|type name)"):
+            schema_of(wrong)
     with pytest.raises(ValueError, match="did you mean"):
         schema_of("strng")
     with pytest.raises(ValueError, match="at most"):

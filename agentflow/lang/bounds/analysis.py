@@ -22,6 +22,8 @@ Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | s
 Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask`` and ``any``, which is a call of a name that is data. The keys
 of the answer are the caller's own; a text says why nothing bounds what it does.
 """
+Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
+"""The JSON Schema that the answers of a task keep to, by its name and the templates that the program gives that name."""
 
 
 @frozen
@@ -55,10 +57,12 @@ def analyse_bounds(
     *,
     bindings: Mapping[str, Any] | None = None,
     sources: Iterable[str] = (),
+    shapes: Shapes = lambda name, templates: None,
     visits: int = MOST_VISITS,
 ) -> Analysis:
     """Follow an analysed program. ``bindings`` are values that it is given, ``sources`` names of bindings whose value is
-    not known: their sizes are named after them. Any other variable may be anything."""
+    not known: their sizes are named after them. Any other variable may be anything. ``shapes`` gives the JSON Schema that
+    the answers of a task keep to."""
     defined: dict[str, int] = {}
     templates: dict[str, list[Any]] = {}
     top = set(map(id, tree.items))
@@ -84,6 +88,7 @@ def analyse_bounds(
         rules=RULES,
         operations=OPERATIONS,
         higher=HIGHER,
+        shape=lambda name: shapes(name, templates.get(name, ())),
         visits=visits,
     )
     reach = interpreter.reach

@@ -13,12 +13,8 @@ from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Frame, Recursion, parameter_values
-from agentflow.lang.bounds.values import (
-    DATA,
-    FOREIGN,
-    NEVER,
-    Value,
-)
+from agentflow.lang.bounds.shapes import Shape
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.stack import on_fresh_stack
@@ -142,7 +138,8 @@ class Interpreter:
     """One analysis of one program.
 
     ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
-    is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets;
+    is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
+    ``shape`` the JSON Schema that the answers of a task keep to;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
 
@@ -156,6 +153,7 @@ class Interpreter:
         rules: Mapping[type[Any], Rule],
         operations: Mapping[str, Operator],
         higher: Mapping[str, Higher],
+        shape: Callable[[str], Mapping[str, Any] | None],
         visits: int = MOST_VISITS,
     ) -> None:
         self.operations = operations
@@ -167,6 +165,7 @@ class Interpreter:
         self._weigh = weigh
         self._kind = kind
         self._fixed = fixed
+        self._shape = shape
         self._globals = dict(variables)
         self._visits = visits
         self._level = 0
@@ -232,7 +231,9 @@ class Interpreter:
         self.reach.effects.add((kind, name))
         weights = self._weigh(kind, name)
         source = f"{name}" if kind != "context" else "context"
-        value = Value(foreign=kind not in ("task", "context"), texts=None, source=source)
+        schema = self._shape(name) if kind == "task" else None
+        shape = None if schema is None else Shape(schema, schema)
+        value = Value(foreign=kind not in ("task", "context"), texts=None, source=source, shape=shape)
         if isinstance(weights, str):
             return value, self.loose(at, weights, _UNSEEN)
         counts = {f"{kind}:{name}": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}

@@ -41,7 +41,7 @@ def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     if listed.never or procedure.never:
         return NEVER, cost
     value, more = i.each(procedure, [listed.element()], count, node.at, wide if wide is not None else ONE)
-    return like(listed, listed.length, value), cost.then(more)
+    return like(listed, listed.elements, value), cost.then(more)
 
 
 def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
@@ -121,7 +121,7 @@ def _for_each(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
 def _filter(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
     procedure, listed = arguments
     cost = i.each(procedure, [listed.element()], shortest([listed]), at)[1]
-    return like(listed, listed.length, joined([]) if listed.size == ZERO else listed.element()), cost
+    return like(listed, listed.elements, joined([]) if listed.size == ZERO else listed.element()), cost
 
 
 def _reduce(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
@@ -186,7 +186,7 @@ def _arity(procedure: Any) -> tuple[int, int | None]:
 
 def _sort(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
     listed = arguments[0]
-    result = like(listed, listed.length, joined([]) if listed.size == ZERO else listed.element())
+    result = like(listed, listed.elements, joined([]) if listed.size == ZERO else listed.element())
     if len(arguments) == 1:
         return result, FREE
     length = shortest([listed])

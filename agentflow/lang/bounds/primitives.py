@@ -38,7 +38,7 @@ def given(word: str, arguments: list[Value]) -> Value:
 
 def shortest(lists: list[Value]) -> Bound | None:
     """The most elements of the shortest of ``lists``: of the first whose length is a number, or is known at all."""
-    lengths = [each.length for each in lists]
+    lengths = [each.elements for each in lists]
     known = [each for each in lengths if each is not None and each.terms is not None]
     numbers = [each.number for each in known if each.number is not None]
     return Bound.of(min(numbers)) if numbers else known[0] if known else None
@@ -63,7 +63,7 @@ def _list(arguments: list[Value]) -> Value:
 
 def _cons(arguments: list[Value]) -> Value:
     first, rest = arguments
-    size = rest.length
+    size = rest.elements
     return sequence(None if size is None else size + ONE, first.join(_elements(rest)))
 
 
@@ -87,12 +87,12 @@ def _dropped(value: Value, count: int) -> Value:
 def _append(arguments: list[Value]) -> Value:
     total: Bound | None = ZERO
     for each in arguments:
-        total = total + each.length if total is not None and each.length is not None else None
+        total = total + each.elements if total is not None and each.elements is not None else None
     return sequence(total, joined(map(_elements, arguments)))
 
 
 def _same_length(arguments: list[Value]) -> Value:
-    return like(arguments[0], arguments[0].length, _elements(arguments[0]))
+    return like(arguments[0], arguments[0].elements, _elements(arguments[0]))
 
 
 def _range(arguments: list[Value]) -> Value:
@@ -161,7 +161,7 @@ def _get(arguments: list[Value]) -> Value:
     if name is None:
         value = record.element()
     elif name in _CONTENT and record.fields is None and record.item is None:
-        value = record.unmarked()
+        value = record.opened("data")
     else:
         value = record.part(name)
     return joined([value, *(default or [NIL])])
@@ -272,7 +272,7 @@ def _content(arguments: list[Value]) -> Value:
 
 def _value(arguments: list[Value]) -> Value:
     value = arguments[0]
-    return value.unmarked() if value.fields is None and value.item is None else DATA.join(value.plain())
+    return value.opened("value") if value.fields is None and value.item is None else DATA.join(value.plain())
 
 
 def _same(arguments: list[Value]) -> Value:
@@ -288,7 +288,7 @@ def _found(arguments: list[Value]) -> Value:
 
 
 def _from_found(arguments: list[Value]) -> Value:
-    return joined([PLAIN, like(arguments[1], arguments[1].length, _elements(arguments[1]))])
+    return joined([PLAIN, like(arguments[1], arguments[1].elements, _elements(arguments[1]))])
 
 
 def _status(arguments: list[Value]) -> Value:

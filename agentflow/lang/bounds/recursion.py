@@ -291,7 +291,7 @@ class Recursion:
         if len(known) < len(marks):
             return None
         if all(mark.drop >= 1 for mark in known):
-            length = initial.length
+            length = initial.elements
             if length is None or length.terms is None:
                 return None
             return Rounds(length, sure=all(_has_elements(call, parameter) for call in calls))

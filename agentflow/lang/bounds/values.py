@@ -11,6 +11,7 @@ from agentflow.core.records import is_dict
 from agentflow.core.shared_list import as_list
 from agentflow.core.values import Symbol
 from agentflow.lang.bounds.polynomial import ZERO, Bound
+from agentflow.lang.bounds.shapes import Shape, Stage
 
 Parameter: TypeAlias = tuple[int, int]
 """A parameter of a procedure that is being followed: the number of the call, and its position."""
@@ -36,7 +37,7 @@ class Value:
     are the strings and symbols that it may be, None for any. ``size`` is the most elements of a list, None if unknown;
     ``item`` what its elements may be; ``fields`` those of a dict whose keys are constants. A number is from ``low`` to
     ``high``, and has no fraction if it is ``whole``; ``exactly`` is an integer that is written out. ``source`` names data that comes from outside, after which the
-    sizes of its parts are called. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
+    sizes of its parts are called, and ``shape`` is what its schema says. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
     """
 
     procedures: frozenset[Any] = frozenset()
@@ -50,16 +51,31 @@ class Value:
     whole: bool = False
     exactly: int | None = None
     source: str | None = None
+    shape: Shape | None = None
     marks: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
     length_of: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
     never: bool = False
 
     @property
     def length(self) -> Bound | None:
-        """The most elements it has, by the name of where it comes from if need be."""
+        """How long it is at most, if it is a text too; by the name of where it comes from if need be."""
         if self.size is not None or self.source is None:
             return self.size
+        if self.shape is not None and self.shape.stage == "data" and (longest := self.shape.longest) is not None:
+            return Bound.of(longest)
         return Bound.size(f"len({self.source})")
+
+    @property
+    def elements(self) -> Bound | None:
+        """The most elements it has where it is a list."""
+        longest = self.shape.longest if self.shape is not None and self.size is None else None
+        return self.length if longest is None else Bound.of(longest)
+
+    @property
+    def is_nil(self) -> bool:
+        """Whether it can only be nil, or an empty list or dict."""
+        empty = self.size == ZERO and self.item is None and not self.fields
+        return empty and not (self.procedures or self.foreign or self.texts or self.texts is None or self.high)
 
     @property
     def holds_procedures(self) -> bool:
@@ -75,7 +91,8 @@ class Value:
         if within:
             return joined(within)
         source = f"{self.source}.*" if self.source is not None else None
-        return Value(foreign=self.foreign, texts=None, source=source)
+        shape = None if self.shape is None else self.shape.element()
+        return Value(foreign=self.foreign, texts=None, source=source, shape=shape)
 
     def part(self, key: str) -> Value:
         """What the value of ``key`` may be; nil if it may be missing."""
@@ -84,7 +101,13 @@ class Value:
         if self.item is not None:
             return self.item.join(NIL)
         source = f"{self.source}.{key}" if self.source is not None else None
-        return Value(foreign=self.foreign, texts=None, source=source)
+        shape = None if self.shape is None else self.shape.part(key)
+        return Value(foreign=self.foreign, texts=None, source=source, shape=shape)
+
+    def opened(self, stage: Stage) -> Value:
+        """What a result holds, without where it came from."""
+        value = self.unmarked()
+        return value if value.shape is None else replace(value, shape=value.shape.at(stage))
 
     def plain(self) -> Value:
         """The same without what is said of its form: only which procedures and texts are in it."""
@@ -105,6 +128,9 @@ class Value:
             return self
         if self.never:
             return other
+        for one, more in ((self, other), (other, self)):
+            if one.is_nil and more.source is not None and more.size is None:
+                return more.unmarked()  # nothing is a list without elements: what is said of any length holds of it
         procedures = self.procedures | other.procedures
         foreign = self.foreign or other.foreign
         if len(procedures) > _MOST_PROCEDURES or (depth > _DEEPEST and _any_procedures(self, other)):
@@ -128,6 +154,7 @@ class Value:
             whole=self.whole and other.whole,
             exactly=self.exactly if self.exactly == other.exactly else None,
             source=self.source if self.source == other.source else None,
+            shape=self.shape if self.source == other.source and self.shape == other.shape else None,
             marks=_common(self.marks, other.marks),
             length_of=_common(self.length_of, other.length_of),
         )
