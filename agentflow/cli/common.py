@@ -1,4 +1,4 @@
-"""Shared by the commands: exit codes, showing errors, printing values, running the event loop."""
+"""Shared by the commands: exit codes, showing errors, reading programs, running the event loop."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentflow.cli.layout import in_lines
 from agentflow.core.errors import (
     AgentflowError,
     ConfigurationError,
@@ -24,10 +23,7 @@ from agentflow.core.errors import (
     SexpEvaluationError,
     SexpSyntaxError,
 )
-from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import SharedList
 from agentflow.core.source import is_file_name
-from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
 
 if TYPE_CHECKING:
@@ -51,7 +47,7 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
-_PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configuration_error"}
+PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configuration_error"}
 _DIRECTORY_CODES = {"memory/root", "tasks/unreadable-file"}
 _MODEL_CODES = {"config/no-key", "config/no-model", "config/unknown-provider"}
 
@@ -82,41 +78,9 @@ def exit_code(error: BaseException) -> Exit:
         return Exit.PROVIDER
     if isinstance(error, ConfigurationError):
         return Exit.PROVIDER if error.code in _MODEL_CODES or error.code.startswith("provider/") else Exit.USAGE
-    if isinstance(error, AgentflowError) and error.reason in _PROVIDER_REASONS:
+    if isinstance(error, AgentflowError) and error.reason in PROVIDER_REASONS:
         return Exit.PROVIDER
     return Exit.FAILED
-
-
-def problems(value: object) -> list[BaseException]:
-    """The errors of FAILED results, and of failed parts of results, in a program's value, in order."""
-    errors: list[BaseException] = []
-    for result in results_in(value):
-        error = result.error if result.failed else result.problem() if result.failed_parts else None
-        if error is not None:
-            errors.append(error)
-    return errors
-
-
-def results_in(value: object) -> Iterator[TaskResult]:
-    """The results that a value is or holds, in order; each container is looked into once."""
-    seen: set[int] = set()
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, TaskResult):
-            yield item
-        elif isinstance(item, list | tuple | dict | SharedList) and id(cast(object, item)) not in seen:
-            seen.add(id(cast(object, item)))
-            parts = cast(Iterable[object], item.values() if isinstance(item, dict) else item)
-            stack.extend(reversed(list(parts)))
-
-
-def result_exit_code(errors: Sequence[BaseException]) -> Exit:
-    """The exit code of a value with these :func:`problems`: a failed part makes a failed workflow."""
-    if not errors:
-        return Exit.OK
-    reasons = {error.reason for error in errors if isinstance(error, AgentflowError)}
-    return Exit.PROVIDER if reasons & _PROVIDER_REASONS else Exit.FAILED
 
 
 def show_error(error: BaseException, *, as_json: bool = False, colours: bool = True) -> None:
@@ -126,6 +90,8 @@ def show_error(error: BaseException, *, as_json: bool = False, colours: bool = T
     """
     inner = error.error if isinstance(error, CompileFailed) else error
     if as_json:
+        from agentflow.core.values import plain
+
         body = (
             inner.to_dict()
             if isinstance(inner, AgentflowError)
@@ -155,34 +121,6 @@ def write_out(text: str) -> None:
 def write_json(data: object) -> None:
     """Write ``data`` to standard output as one line of JSON."""
     write_out(json.dumps(data, ensure_ascii=False) + "\n")
-
-
-def show_value(value: object) -> str:
-    """The text the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
-    program text, on several lines where one would be long.
-    """
-    if isinstance(value, str | TaskResult):
-        return clean(_text_of(value))
-    items = cast(Sequence[object], value) if isinstance(value, list | tuple | SharedList) else ()
-    if any([isinstance(item, TaskResult) for item in items]) and all([isinstance(i, str | TaskResult) for i in items]):
-        return clean("\n\n".join([_text_of(cast("str | TaskResult", item)).strip() for item in items]))
-    return clean(in_lines(cast(object, value), print_data))
-
-
-def print_data(value: object, *, limit: int | None = None) -> str:
-    """``value`` in program notation, with the results in it as their texts."""
-    from agentflow.lang.printer import print_atom, print_value
-
-    def atom(item: Any) -> str:
-        return print_atom(_text_of(item) if isinstance(item, TaskResult) else item)
-
-    return print_value(value, limit=limit, atom=atom)
-
-
-def _text_of(value: str | TaskResult) -> str:
-    if isinstance(value, str):
-        return value
-    return f"failed: {value.content}" if value.failed else value.content
 
 
 def parse_bindings(bindings: list[str]) -> dict[str, Any]:

@@ -15,16 +15,14 @@ from agentflow.cli.common import (
     exit_code,
     is_compile_error,
     parse_bindings,
-    problems,
-    result_exit_code,
     show_error,
-    show_value,
     write_json,
     write_out,
 )
 from agentflow.cli.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.progress import Answer, Progress
 from agentflow.cli.terminal import same_screen
+from agentflow.cli.values import problems, result_exit_code, show_value
 from agentflow.core.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult

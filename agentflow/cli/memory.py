@@ -14,7 +14,6 @@ import typer
 from agentflow.cli.common import Exit, UsageError, run_async, write_json, write_out
 from agentflow.cli.options import AsJson, Database, Root
 from agentflow.cli.state import state_directory
-from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ async def show_notes(query: str | None, scope: str | None, db: str | None, *, as
     async with _book(db) as book:
         notes = await (book.notes(scope) if query is None else book.search(scope, query, 100))
     if as_json:
+        from agentflow.core.values import plain
+
         write_json({"ok": True, "notes": plain(notes)})
         return Exit.OK
     for note in notes:
@@ -123,6 +124,8 @@ def edit(
 
 def _said(note: Note, as_json: bool) -> None:
     if as_json:
+        from agentflow.core.values import plain
+
         write_json({"ok": True, "note": plain(note)})
     else:
         write_out(_line(note))

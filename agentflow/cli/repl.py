@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentflow.cli.common import print_data
+from agentflow.cli.values import print_data
 from agentflow.core.errors import AgentflowError
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source

@@ -12,7 +12,6 @@ import typer
 from agentflow.cli.common import Exit, run_async, write_json, write_out
 from agentflow.cli.options import AsJson, Database
 from agentflow.cli.state import database
-from agentflow.core.values import plain
 from agentflow.lib.terminal import clean
 
 sessions = typer.Typer(invoke_without_command=True, help="List or delete conversations that last.")
@@ -37,6 +36,8 @@ async def list_sessions(db: str | None, *, limit: int, as_json: bool) -> int:
     async with AgentFlow(durable=database(db)) as flow:
         stored = await flow.sessions(limit)
     if as_json:
+        from agentflow.core.values import plain
+
         write_json(plain(stored))
         return Exit.OK
     for each in stored:

@@ -90,3 +90,21 @@ def test_the_mcp_sdk_is_loaded_for_a_server_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_help_of_the_command_loads_what_it_shows() -> None:
+    """`agentflow --help` loads neither the models that check data nor the library's parts: half its time was theirs."""
+    code = (
+        "import sys\n"
+        "from agentflow.cli import main as command\n"
+        "try:\n"
+        "    sys.argv = ['agentflow', '--help']\n"
+        "    command()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "rooms = {'lang', 'tasks', 'memory', 'handler', 'providers', 'executors', 'observe', 'runtime', 'app'}\n"
+        "heavy = ({'pydantic', 'rich', 'aiohttp'} | {f'agentflow.{room}' for room in rooms}) & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

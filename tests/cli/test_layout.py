@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.cli.common import print_data
 from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
+from agentflow.cli.values import print_data
 from agentflow.core.source import Source
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import datum

@@ -1,0 +1,73 @@
+"""The value of a program on the terminal, and the exit code for the results in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from agentflow.cli.common import PROVIDER_REASONS, Exit
+from agentflow.cli.layout import in_lines
+from agentflow.core.errors import AgentflowError
+from agentflow.core.results import TaskResult
+from agentflow.core.shared_list import SharedList
+from agentflow.lang.printer import print_atom, print_value
+from agentflow.lib.terminal import clean
+
+
+def problems(value: object) -> list[BaseException]:
+    """The errors of FAILED results, and of failed parts of results, in a program's value, in order."""
+    errors: list[BaseException] = []
+    for result in results_in(value):
+        error = result.error if result.failed else result.problem() if result.failed_parts else None
+        if error is not None:
+            errors.append(error)
+    return errors
+
+
+def results_in(value: object) -> Iterator[TaskResult]:
+    """The results that a value is or holds, in order; each container is looked into once."""
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, TaskResult):
+            yield item
+        elif isinstance(item, list | tuple | dict | SharedList) and id(cast(object, item)) not in seen:
+            seen.add(id(cast(object, item)))
+            parts = cast(Iterable[object], item.values() if isinstance(item, dict) else item)
+            stack.extend(reversed(list(parts)))
+
+
+def result_exit_code(errors: Sequence[BaseException]) -> Exit:
+    """The exit code of a value with these :func:`problems`: a failed part makes a failed workflow."""
+    if not errors:
+        return Exit.OK
+    reasons = {error.reason for error in errors if isinstance(error, AgentflowError)}
+    return Exit.PROVIDER if reasons & PROVIDER_REASONS else Exit.FAILED
+
+
+def show_value(value: object) -> str:
+    """The text the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
+    program text, on several lines where one would be long.
+    """
+    if isinstance(value, str | TaskResult):
+        return clean(_text_of(value))
+    items = cast(Sequence[object], value) if isinstance(value, list | tuple | SharedList) else ()
+    if any([isinstance(item, TaskResult) for item in items]) and all([isinstance(i, str | TaskResult) for i in items]):
+        return clean("\n\n".join([_text_of(cast("str | TaskResult", item)).strip() for item in items]))
+    return clean(in_lines(cast(object, value), print_data))
+
+
+def print_data(value: object, *, limit: int | None = None) -> str:
+    """``value`` in program notation, with the results in it as their texts."""
+
+    def atom(item: Any) -> str:
+        return print_atom(_text_of(item) if isinstance(item, TaskResult) else item)
+
+    return print_value(value, limit=limit, atom=atom)
+
+
+def _text_of(value: str | TaskResult) -> str:
+    if isinstance(value, str):
+        return value
+    return f"failed: {value.content}" if value.failed else value.content
