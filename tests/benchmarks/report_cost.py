@@ -1,6 +1,6 @@
 """What a report costs: ``python tests/benchmarks/report_cost.py [--events 50000]``.
 
-Writes the report of a run of so many events, opens it in chromium and scrolls through it: seconds of processor time to make it, bytes,
+Writes the report of a run of so many events and of a program of 250 KB, opens it in chromium and scrolls through both: seconds of processor time to make it, bytes,
 seconds until it is ready in the browser, elements, and the longest task of the browser while it scrolls: by the clock, as a person would
 notice it, and its processor time by the browser's own trace, which says what it would be on a machine that does nothing else.
 """
@@ -16,18 +16,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agentflow import AgentFlow, ScriptedProvider
+from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.observe.report.build import report_html
 
-PROGRAM = """(defatom t (params (x)) (instructions "Describe {{x}} in one line, please."))
+LINES = 4_000
+PROGRAM = """(defatom t (params (x)) (instructions "Describe {{x}} in one line, please.") (history_config (use_session_history false)))
 (pmap (lambda (n) (value-of (t (x (format "item {}" n))))) (range n) 50)"""
 SCROLL = """async () => {
   const long = [];
   new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
-  for (let at = 0; at <= 200; at += 1) {
-    report.timeline.list.scrollTop = (report.timeline.list.scrollHeight * at) / 200;
-    await new Promise(requestAnimationFrame);
-  }
+  for (const list of [report.timeline.list, report.program.scroll])
+    for (let at = 0; at <= 200; at += 1) {
+      list.scrollTop = (list.scrollHeight * at) / 200;
+      await new Promise(requestAnimationFrame);
+    }
   await new Promise((resolve) => setTimeout(resolve, 100));
   return Math.max(0, ...long);
 }"""
@@ -36,9 +38,12 @@ SCROLL = """async () => {
 async def events_of(count: int) -> list[dict[str, Any]]:
     """The records of a run of at least ``count`` events."""
     events: list[dict[str, Any]] = []
+    calls = "\n".join(f'(t (x "number {line}")) ; one of many lines of a long program' for line in range(LINES // 8))
+    rest = "\n".join(f"(define (double-{line} x) (* {line} (+ x x))) ; it is not called" for line in range(LINES))
+    program = f"{PROGRAM}\n{calls}\n{rest}"
     async with AgentFlow(provider=ScriptedProvider(lambda request: f"It is {request.messages[-1].text}")) as flow:
         flow.subscribe(lambda event: events.append(event.to_dict()))
-        await flow.run(PROGRAM, bindings={"n": count // 17 + 1})
+        await flow.run(program, bindings={"n": count // 17 + 1}, limits=Limits(nodes=20 * LINES))
     return events
 
 

@@ -92,7 +92,15 @@ async def test_the_program_is_coloured_by_what_its_forms_did(
     assert ["(broken)", "site failed"] in states and ["(look (at x))", "site ok"] in states
     assert ['(review (path "ünïcode 🐝"))', "site ok"] in states
     await shown.page.click(".site:text-is('(look (at x))')")
-    assert await shown.count("select[aria-label=occurrence] option") == 30
+    assert re.fullmatch(r"of 30, pmap \[\d+\]: ok", await shown.text(".occurrence .soft"))
+    await shown.page.click("button[title='the time before']")
+    assert await shown.page.input_value("[aria-label=occurrence]") == "1"
+    await shown.page.fill("[aria-label=occurrence]", "7")
+    await shown.page.keyboard.press("Enter")
+    await shown.page.click("button[title='the next time']")
+    assert await shown.page.input_value("[aria-label=occurrence]") == "8"
+    branch = await shown.page.evaluate("report.chosen.parent.label")
+    assert branch in await shown.text(".occurrence .soft")
     for colour in ("time", "cost"):
         await shown.page.select_option("select[aria-label='colour by']", colour)
         assert await shown.count(".program.heat .site") == len(states)
@@ -111,9 +119,9 @@ async def test_the_timeline_folds_filters_and_zooms(browser: Any, events: list[d
     assert any("broken" in label for label in labels) and not any("look" in label for label in labels)
     await shown.page.click("[data-chip=failed]")
     assert await shown.page.evaluate("report.timeline.rows.length") == before
-    await shown.page.fill("input[type=search]", "f29.py")
+    await shown.page.fill("input[aria-label=filter]", "f29.py")
     assert "pmap [29]" in await shown.text(".rows") and "pmap [28]" not in await shown.text(".rows")
-    await shown.page.fill("input[type=search]", "")
+    await shown.page.fill("input[aria-label=filter]", "")
     await shown.page.focus(".rows")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowDown", "Enter"):
         await shown.page.keyboard.press(key)

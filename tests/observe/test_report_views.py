@@ -120,6 +120,48 @@ async def test_a_live_page_folds_the_same_events_one_at_a_time(browser: Any, tmp
 
 
 @pytest.mark.browser
+async def test_who_loses_a_race_is_well(browser: Any, tmp_path: Path) -> None:
+    """A race that has a winner is coloured by it, and its end waited for the winner, though the loser ended last; one in which all were
+    cancelled was stopped.
+    """
+    told = [
+        event("run_started", 1, 0.0, None, name="p"),
+        event("program_loaded", 2, 0.0, 1, name="p.sexp", text=TEXT, digest="d", language="sexp"),
+        event("branch_started", 3, 0.0, 1, form="race", index=0, count=2, span=SITE),
+        event("branch_started", 4, 0.0, 1, form="race", index=1, count=2, span=SITE),
+        ended("branch_finished", 5, 4.0, 3),
+        ended("branch_finished", 6, 4.1, 4, outcome="cancelled"),
+        ended("run_finished", 7, 4.1, 1),
+    ]
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
+    assert await shown.page.get_attribute(".site", "class") == "site ok"
+    critical = await shown.page.evaluate("[...report.run.nodes.values()].filter(n => n.critical).map(n => n.label)")
+    assert critical == ["p", "race [0]"]
+    await shown.close()
+    told[4]["outcome"] = "cancelled"
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
+    assert await shown.page.get_attribute(".site", "class") == "site stopped"
+    await shown.close()
+
+
+@pytest.mark.browser
+async def test_of_a_long_conversation_the_end_is_shown(browser: Any, tmp_path: Path) -> None:
+    """The last messages and the answer of a call stand open, those before them are folded until somebody wants them."""
+    messages = [{"role": "user", "parts": [{"type": "text", "text": f"message {at}"}]} for at in range(500)]
+    told = [
+        event("run_started", 1, 0.0, None, name="p"),
+        event("model_started", 2, 0.0, 1, model="m", request={"messages": messages}),
+        ended("model_finished", 3, 1.0, 2, response={"parts": [{"type": "text", "text": "the answer"}]}),
+    ]
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
+    await shown.page.evaluate("report.choose(report.run.nodes.get(2), true)")
+    assert await shown.count("aside .message") == 7 and "the answer" in await shown.text("aside")
+    await shown.page.click("aside summary")
+    assert "message 493" in await shown.text("aside details") and await shown.count("*") < 1_000
+    await shown.close()
+
+
+@pytest.mark.browser
 async def test_what_a_model_is_writing_is_shown_as_it_comes(browser: Any, tmp_path: Path) -> None:
     """Pieces of an answer that is not whole yet stand in the step's conversation."""
     told = [
@@ -161,7 +203,7 @@ async def test_empty_pages_say_so(browser: Any, tmp_path: Path) -> None:
     """A run without text, one that has only begun and a filter that nothing fits are not blank."""
     shown = await Page.open(browser, tmp_path / "r.html", report_html([event("run_started", 1, 0.0, None, name="p")]))
     assert "not in the recording" in await shown.text(".program") and "not ended" in await shown.text("header")
-    await shown.page.fill("input[type=search]", "nothing is called so")
+    await shown.page.fill("input[aria-label=filter]", "nothing is called so")
     assert "No step fits" in await shown.text(".chart .empty")
     await shown.page.click(".chart .empty button")
     assert await shown.count(".row:not([hidden])") == 1
@@ -189,6 +231,63 @@ async def test_any_text_is_coloured_by_its_spans(browser: Any, tmp_path: Path) -
     assert await shown.page.evaluate("CSS.highlights.get('word').size") >= 4
     await shown.page.hover(".site")
     assert "1 time, 1 failed" in await shown.text(".tip")
+    await shown.close()
+
+
+def long_text() -> tuple[str, list[dict[str, Any]]]:
+    """A text of 250 KB, and a run of it in which every second line was a call; the last one failed."""
+    lines = [f'(list (call "number {at}") {at}) ; {"it is one of many lines " * 7}' for at in range(1_200)]
+    told = [
+        event("run_started", 1, 0.0, None, name="p"),
+        event("program_loaded", 2, 0.0, 1, name="p.sexp", text="\n".join(lines), digest="d", language="sexp"),
+    ]
+    for at in range(0, len(lines), 2):
+        line, until = at + 1, len(f'(list (call "number {at}")') + 1
+        site = {"source": "p.sexp", "line": line, "column": 7, "end_line": line, "end_column": until}
+        told.append(event("tool_started", 3 + at, at / 1000, 1, name="call", arguments={}, span=site))
+        outcome = "ok" if at + 2 < len(lines) else "failed"
+        told.append(ended("tool_finished", 4 + at, (at + 1) / 1000, 3 + at, outcome=outcome))
+    return "\n".join(lines), [*told, ended("run_finished", 9_000, 9.0, 1)]
+
+
+@pytest.mark.browser
+async def test_of_a_long_text_the_lines_in_view_are_elements(browser: Any, tmp_path: Path) -> None:
+    """A text of 250 KB keeps the page below 1,000 elements wherever one reads, with each line at its number; a step's place, the search
+    and the keyboard reach every line, and on paper the text is whole.
+    """
+    text, told = long_text()
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
+    for share in (0, 0.4, 1):
+        await shown.page.evaluate(
+            "s => { const pane = report.program.scroll; pane.scrollTop = s * pane.scrollHeight }", share
+        )
+        await shown.page.evaluate("new Promise(requestAnimationFrame)")
+        seen = await shown.page.evaluate(
+            "() => { const pane = report.program.scroll.getBoundingClientRect();"
+            " const box = [...document.querySelectorAll('.site')].find((each) => each.getBoundingClientRect().top > pane.top + 40);"
+            " return [box.textContent, Math.round((box.getBoundingClientRect().top - pane.top + report.program.scroll.scrollTop - 12) / 20)] }"
+        )
+        assert seen[0] == f'(call "number {seen[1]}")' and await shown.count("*") < 1_000
+    assert await shown.count(".site.failed") == 1 and "number 1198" in await shown.text(".program")
+    await shown.page.fill("[aria-label='find in the program']", "NUMBER 60")
+    await shown.page.keyboard.press("Enter")
+    assert await shown.text(".find [role=status]") == "2 of 11" and 'number 600"' in await shown.text(".program")
+    assert await shown.page.evaluate("report.program.gutter.textContent.split('\\n').includes('601')")
+    await shown.page.evaluate("report.choose(report.run.nodes.get(3 + 400), true)")
+    await shown.page.click("aside button:text-is('show in the program')")
+    assert await shown.text(".site.shown") == '(call "number 400")'
+    await shown.page.focus(".site.shown")
+    last = int(
+        await shown.page.evaluate("[...document.querySelectorAll('.site')].at(-1).textContent.match(/[0-9]+/)[0]")
+    )
+    await shown.page.evaluate("[...document.querySelectorAll('.site')].at(-1).focus()")
+    await shown.page.evaluate("new Promise(requestAnimationFrame)")
+    await shown.page.keyboard.press("Tab")
+    assert await shown.page.evaluate("document.activeElement.textContent") == f'(call "number {last + 2}")'
+    await shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert await shown.text(".program") == text
+    await shown.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert await shown.count("*") < 1_000
     await shown.close()
 
 

@@ -1,6 +1,8 @@
 // The drawer: everything that is known of one step, or of the difference of two runs.
 "use strict";
 
+const LAST_MESSAGES = 6, MAX_MESSAGES = 60;
+
 class Drawer {
   constructor(view) {
     this.view = view; this.run = view.run;
@@ -43,14 +45,14 @@ class Drawer {
     const answer = () => (response ? message("answer", response.parts) : node.streamed ? message("answer so far", [{ type: "text", text: node.streamed }]) : null);
     const tools = request.tools && request.tools.length ? element("p", { class: "soft" }, visible(`may call ${request.tools.map((tool) => tool.name || tool).join(", ")}`)) : null;
     const views = {
-      messages: () => [request.system ? message("system", [{ type: "text", text: request.system }]) : null, tools, ...(request.messages || []).map((each) => message(each.role, each.parts)), answer()],
+      messages: () => [request.system ? message("system", [{ type: "text", text: request.system }]) : null, tools, ...conversation(request.messages || []), answer()],
       JSON: () => [element("h3", {}, "request"), json(request), element("h3", {}, "response"), json(response)],
     };
     if (before) views["since the last turn"] = () => {
       const known = (before.start.request || {}).messages || [], now = request.messages || [];
       let same = 0;
       while (same < known.length && same < now.length && JSON.stringify(known[same]) === JSON.stringify(now[same])) same += 1;
-      return [element("p", { class: "soft" }, `${plural(same, "message")} as before, ${now.length - same} new`), ...now.slice(same).map((each) => message(each.role, each.parts)), answer()];
+      return [element("p", { class: "soft" }, `${plural(same, "message")} as before, ${now.length - same} new`), ...conversation(now.slice(same)), answer()];
     };
     const pick = (name) => {
       for (const button of buttons.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === name));
@@ -143,6 +145,15 @@ function json(value) { return element("pre", { class: "json" }, visible(value ==
 function result(given) {
   return section("result", element("div", { class: "message" }, element("div", {}, markdown(String(given.content || "")))),
     given.parsedContent !== null && given.parsedContent !== undefined ? json(given.parsedContent) : null);
+}
+
+// The last messages, and those before them folded: of a long conversation a reader wants the end, and elements are few.
+function conversation(messages) {
+  const shown = (each) => message(each.role, each.parts), first = Math.max(0, messages.length - LAST_MESSAGES);
+  if (!first) return messages.map(shown);
+  const fold = element("details", { ontoggle: () => { if (fold.open && fold.children.length === 1) fold.append(...messages.slice(Math.max(0, first - MAX_MESSAGES), first).map(shown)); } },
+    element("summary", {}, plural(first, "message"), " before", element("small", {}, first > MAX_MESSAGES ? `; the last ${MAX_MESSAGES} of them, all are in the JSON` : "")));
+  return [fold, ...messages.slice(first).map(shown)];
 }
 
 function message(role, parts) {

@@ -127,7 +127,10 @@ function costOf(node) {
   return any ? sum : null;
 }
 
-// Mark what the end waited for: walking back, of the children the one that ended last.
+// A branch that another one has beaten: it is cancelled and nothing is wrong with it.
+function lost(node) { return node.state === "stopped" && node.kind === "branch" && node.start.form === "race"; }
+
+// Mark what the end waited for: walking back, of the children the one that ended last; losers are not waited for.
 function markCritical(run) {
   for (const node of run.nodes.values()) node.critical = false;
   const pending = run.roots.slice();
@@ -137,7 +140,7 @@ function markCritical(run) {
     let limit = node.until === null ? Infinity : node.until + 1e-6;
     const children = node.children.slice().sort((a, b) => endOf(b) - endOf(a));
     for (const child of children) {
-      if (endOf(child) > limit) continue;
+      if (endOf(child) > limit || lost(child)) continue;
       pending.push(child);
       limit = child.begin + 1e-6;
     }
@@ -146,9 +149,11 @@ function markCritical(run) {
 
 function endOf(node) { return node.until === null ? Infinity : node.until; }
 
-// The state of a form that ran many times: the worst, a form that still runs before one that has ended.
+// The state of a form that ran many times: the worst, a form that still runs before one that has ended. Those that lost a race are well.
 function stateOf(nodes) {
-  const states = new Set(nodes.map((node) => node.state));
+  const states = new Set();
+  for (const node of nodes) states.add(lost(node) ? "lost" : node.state);
+  if (states.has("lost") && !states.has("ok")) states.add("stopped");
   for (const state of ["failed", "running", "waiting", "stopped"]) if (states.has(state)) return state;
   return "ok";
 }

@@ -1,50 +1,76 @@
 // The program's text, each expression coloured by what its calls did. Any text will do whose places are spans of lines and columns.
 "use strict";
 
-const TOKENS = {
-  sexp: /(?<comment>;[^\n]*)|(?<string>"(?:\\[\s\S]|[^"\\])*")|(?<word>(?<=\()[^\s()"';]+)/g,
-  python: /(?<comment>#[^\n]*)|(?<string>[rbfu]{0,2}(?:"""[\s\S]*?"""|'''[\s\S]*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))|(?<word>\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|match|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False)\b)/gi,
-};
 const HEATS = [["state", "by state"], ["time", "by share of time"], ["cost", "by share of cost"]];
 
 class ProgramPane {
   constructor(view) {
     this.view = view; this.run = view.run;
-    this.heat = "state"; this.site = null; this.boxes = new Map();
+    this.heat = "state"; this.site = null; this.shown = null; this.boxes = new Map();
+    this.source = null; this.sites = []; this.first = 0; this.until = 0; this.pending = false;
     this.colour = element("select", { "aria-label": "colour by", onchange: () => { this.heat = this.colour.value; this.draw(); } },
       HEATS.map(([value, text]) => element("option", { value }, text)));
     this.tabs = element("select", { "aria-label": "program", onchange: () => this.draw() });
-    this.times = element("select", { "aria-label": "occurrence", hidden: true,
-      onchange: () => this.view.choose(this.site.nodes[Number(this.times.value)], false) });
+    this.times = new Occurrences((node) => this.view.choose(node, false));
+    this.find = new Finder(this);
     this.gutter = element("pre", { class: "gutter", "aria-hidden": "true" });
     this.text = element("pre", { class: "program", "aria-label": "program",
       onmouseover: (event) => this.hint(event.target.closest(".site")), onmouseleave: () => this.hint(null),
       onfocusin: (event) => this.hint(event.target.closest(".site")), onfocusout: () => this.hint(null) });
-    this.scroll = element("div", { class: "scroll", tabindex: "0" }, this.gutter, this.text);
+    this.scroll = element("div", { class: "scroll", tabindex: "0", onscroll: () => this.later() }, this.find.band, this.gutter, this.text);
     this.tip = element("div", { class: "tip", hidden: true, role: "tooltip" });
     this.box = element("section", { class: "program-pane" },
-      element("div", { class: "bar" }, this.tabs, this.colour, this.times), this.scroll, this.tip);
+      element("div", { class: "bar" }, this.tabs, this.colour, this.find.box, this.times.box), this.scroll, this.tip);
+    addEventListener("resize", () => this.look(), { signal: view.left.signal });
   }
 
+  // Show what the run holds now.
   draw() {
     const names = [...this.run.programs.keys()];
     if (this.tabs.options.length !== names.length) this.tabs.replaceChildren(...names.map((name) => element("option", { value: name }, visible(name))));
     this.tabs.hidden = !names.length;
-    const { text, language } = this.run.programs.get(this.tabs.value) || { text: "", language: "sexp" };
-    this.gutter.hidden = !text;
-    if (!text) { this.text.replaceChildren(element("p", { class: "empty" }, "The text of the program is not in the recording.")); return; }
-    this.gutter.textContent = text.split("\n").map((_, at) => at + 1).join("\n");
+    const program = this.run.programs.get(this.tabs.value);
+    this.gutter.hidden = this.colour.hidden = !program;
+    if (!program) { this.text.replaceChildren(element("p", { class: "empty" }, "The text of the program is not in the recording.")); return; }
+    if (!this.source || this.source.program !== program) { this.source = new ProgramText(program); this.find.clear(); }
+    this.sites = this.source.placed([...this.run.sites.values()].filter((site) => site.at.source === this.tabs.value));
     this.text.classList.toggle("heat", this.heat !== "state");
-    this.write(text, placed(this.run, this.tabs.value, text), [...text.matchAll(TOKENS[language] || TOKENS.python)]);
+    this.text.style.height = `${this.source.lines * LINE + 2 * MARGIN}px`;
+    this.text.style.minWidth = `${this.source.widest + 4}ch`;
+    this.until = 0;
+    this.look();
+    this.find.box.hidden = this.first === 0 && this.until === this.source.lines;
   }
 
-  // The text with a box around each expression that did something; `sites` and `tokens` are in order.
-  write(text, sites, tokens) {
+  later() {
+    if (this.pending) return;
+    this.pending = true;
+    requestAnimationFrame(() => { this.pending = false; this.look(); });
+  }
+
+  // Draw the lines in view, and as many around them as there is room for: of most programs that is every line.
+  look() {
+    if (!this.source || this.printing) return;
+    const lines = this.source.lines, top = Math.floor((this.scroll.scrollTop - MARGIN) / LINE);
+    const first = Math.max(0, Math.min(lines - 1, top)), until = Math.min(lines, first + Math.ceil(this.scroll.clientHeight / LINE) + 1);
+    if (first >= this.first && until <= this.until) return;
+    [this.first, this.until] = this.source.around(first, until, this.sites);
+    this.write();
+  }
+
+  // The lines from `first` to `until`, with a box around each expression that did something.
+  write() {
+    const { text, starts } = this.source, from = starts[this.first], to = Math.min(text.length, starts[this.until] - 1);
+    const lines = this.until - this.first, focused = document.activeElement && document.activeElement.site;
+    this.gutter.style.paddingTop = this.text.style.paddingTop = `${this.first * LINE + MARGIN}px`;
+    this.gutter.textContent = Array.from({ length: lines }, (_, at) => this.first + at + 1).join("\n");
+    this.gutter.style.minWidth = `${String(this.source.lines).length + 4}ch`;
     this.boxes.clear();
     const whole = this.heat === "time" ? this.run.end - this.run.begin : (this.run.finish && this.run.finish.cost_usd) || 0;
     const paints = { comment: [], string: [], word: [], ok: [], failed: [], stopped: [], waiting: [], running: [] };
-    const stack = [{ box: document.createDocumentFragment(), end: text.length, state: null }];
-    let at = 0, next = 0;
+    const stack = [{ box: document.createDocumentFragment(), end: to, state: null }];
+    const tokens = this.source.tokens(from, to, this.printing ? Infinity : MAX_WORDS);
+    let at = from, next = 0;
     const put = (until, kind) => {
       if (until <= at) return;
       const { box, state } = stack[stack.length - 1];
@@ -60,33 +86,35 @@ class ProgramPane {
     };
     const say = (until) => {
       for (; next < tokens.length && tokens[next].index < until; next += 1) {
-        const token = tokens[next], end = token.index + token[0].length;
-        const kind = Object.keys(token.groups).find((name) => token.groups[name] !== undefined);
-        put(token.index);
+        const { index, end, kind } = tokens[next];
+        put(index);
         put(Math.min(end, until), kind);
         if (end > until) return;
       }
       put(until);
     };
     const close = (until) => { while (stack.length > 1 && stack[stack.length - 1].end <= until) { say(stack[stack.length - 1].end); stack.pop(); } };
-    for (const { site, start, end } of sites) {
+    const sites = this.sites.filter((each) => each.end > from && each.start < to);
+    for (const { site, start, end } of this.printing ? sites : sites.slice(0, MAX_SITES)) {
       close(start);
-      if (end > stack[stack.length - 1].end) continue;
-      say(start);
-      const state = stateOf(site.nodes);
-      const box = element("span", { class: `site ${state}${this.site === site ? " chosen" : ""}`, tabindex: "0", role: "button",
+      if (Math.min(end, to) > stack[stack.length - 1].end) continue;
+      say(Math.max(start, from));
+      const state = stateOf(site.nodes), shown = this.shown && sameSpan(site.at, this.shown);
+      const box = element("span", { class: `site ${state}${this.site === site ? " chosen" : ""}${shown ? " shown" : ""}`, tabindex: "0", role: "button",
         onclick: (event) => { event.stopPropagation(); this.pick(site); },
         onkeydown: (event) => { if (event.key === "Enter" && event.target === box) this.pick(site); } });
       box.site = site;
       if (this.heat !== "state") box.style.setProperty("--heat", String(share(site.nodes, this.heat, whole, this.run)));
       this.boxes.set(site, box);
       stack[stack.length - 1].box.append(box);
-      stack.push({ box, end, state });
+      stack.push({ box, end: Math.min(end, to), state });
     }
-    close(text.length);
-    say(text.length);
+    close(to);
+    say(to);
     this.text.replaceChildren(stack[0].box);
     paint(paints);
+    // what is drawn anew keeps the keyboard: on the same expression, or else on the text
+    if (focused) (this.boxes.get(focused) || this.scroll).focus({ preventScroll: true });
   }
 
   hint(box) {
@@ -98,19 +126,16 @@ class ProgramPane {
     this.tip.style.top = `${place.top > tip.height + 12 ? place.top - tip.height - 6 : place.bottom + 6}px`;
   }
 
-  // Show what one expression did, and that alone in the timeline; the same again shows everything.
+  // Show what one expression did, the first that failed before others, and that alone in the timeline; the same again shows everything.
   pick(site) {
-    const before = this.boxes.get(this.site);
+    const before = this.boxes.get(this.site), nodes = this.site === site ? [] : site.nodes;
     this.site = this.site === site ? null : site;
     if (before) before.classList.remove("chosen");
-    const nodes = this.site ? this.site.nodes : [];
-    if (this.site) this.boxes.get(this.site).classList.add("chosen");
-    this.times.hidden = nodes.length < 2;
-    this.times.replaceChildren(...nodes.slice(0, 2000).map((node, at) =>
-      element("option", { value: String(at) }, visible(`${at + 1} of ${nodes.length}: ${node.path} ${node.state}`))));
+    if (this.boxes.has(this.site)) this.boxes.get(this.site).classList.add("chosen");
+    const failed = nodes.findIndex((node) => node.state === "failed");
+    this.times.show(nodes, Math.max(0, failed));
     this.view.timeline.filter();
-    if (nodes.length) this.view.choose(nodes[0], false); else this.view.close();
-    if (this.site) this.boxes.get(this.site).scrollIntoView({ block: "nearest" });
+    if (nodes.length) this.view.choose(nodes[Math.max(0, failed)], false); else this.view.close();
   }
 
   unpick() { if (this.site) this.pick(this.site); }
@@ -118,27 +143,28 @@ class ProgramPane {
   // Scroll to the expression that a step belongs to.
   reveal(span) {
     if (!this.run.programs.has(span.source)) return;
+    this.shown = span;
     if (this.tabs.value !== span.source) { this.tabs.value = span.source; this.draw(); }
-    for (const [site, box] of this.boxes) {
-      const same = sameSpan(site.at, span);
-      box.classList.toggle("shown", same);
-      if (same) box.scrollIntoView({ block: "center" });
-    }
+    this.scrollTo(span.line);
+    this.write();
   }
-}
 
-// The sites of a text, as offsets into it, outer ones before those within them.
-function placed(run, name, text) {
-  const lines = text.split("\n"), starts = [0];
-  for (const line of lines) starts.push(starts[starts.length - 1] + line.length + 1);
-  const offset = (line, column) => {
-    const whole = lines[line - 1] || "";
-    // columns count characters, JavaScript counts UTF-16 units
-    return starts[line - 1] + (/^[\x00-\x7f]*$/.test(whole) ? column - 1 : [...whole].slice(0, column - 1).join("").length);
-  };
-  return [...run.sites.values()].filter((site) => site.at.source === name)
-    .map((site) => ({ site, start: offset(site.at.line, site.at.column), end: offset(site.at.end_line, site.at.end_column) }))
-    .filter((each) => each.end > each.start && each.end <= text.length).sort((a, b) => a.start - b.start || b.end - a.end);
+  // Bring a line, counted from 1, to the middle of the pane; `column` too.
+  scrollTo(line, column = 1) {
+    const wide = this.text.scrollWidth / (this.source.widest + 4);
+    this.scroll.scrollTo({ top: (line - 1) * LINE + MARGIN - this.scroll.clientHeight / 2, left: column * wide > this.scroll.clientWidth * 0.7 ? (column * wide) / 2 : 0 });
+    this.look();
+  }
+
+  // On paper there is nothing to scroll: the whole text.
+  print(begins) {
+    if (!this.source) return;
+    this.printing = begins;
+    if (!begins) { this.draw(); return; }
+    [this.first, this.until] = [0, this.source.lines];
+    this.write();
+    this.text.style.height = this.text.style.minWidth = "";
+  }
 }
 
 // The share of the run's cost that an expression had, or of its time in which it ran, however often at once.

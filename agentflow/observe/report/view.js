@@ -109,6 +109,7 @@ class View {
     timeline.list.style.height = begins ? `${Math.min(timeline.rows.length, MAX_PRINTED) * ROW}px` : "";
     if (begins) timeline.list.scrollTop = 0;
     timeline.redraw();
+    this.program.print(begins);
   }
 }
 
