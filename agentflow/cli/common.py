@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -107,6 +108,17 @@ def show_error(error: BaseException, *, as_json: bool = False, colours: bool = T
     from agentflow.cli.terminal import error_text, print_text, screen
 
     print_text(screen(sys.stderr), error_text(clean(text)))
+
+
+def check_packages(*packages: str, extra: str) -> None:
+    """Raise UsageError (``cli/extra``) where a package of the extra called ``extra`` is missing."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the command needs packages that are not installed: {', '.join(missing)}",
+            code="cli/extra",
+            hint=f"pip install 'agentflow[cli,{extra}]'",
+        )
 
 
 def write_out(text: str) -> None:

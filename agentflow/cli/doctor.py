@@ -79,6 +79,14 @@ def _language_server() -> str:
     return "usable: agentflow lsp" if _package("pygls") is not None else "not usable: install agentflow[lsp]"
 
 
+def _mcp_server() -> str:
+    """Whether MCP clients can start ``agentflow mcp serve``, and ask ``/mcp``."""
+    missing = [name for name in ("mcp", "starlette") if _package(name) is None]
+    return (
+        "not usable: install agentflow[mcp]" if missing else "usable: agentflow mcp serve, and /mcp of agentflow serve"
+    )
+
+
 def _mcp() -> str:
     """Whether tools of MCP servers can be had, and how many servers the settings name."""
     number = _package("mcp")
@@ -116,6 +124,7 @@ async def doctor(as_json: bool) -> int:
         "serve": _serving(),
         "lsp": _language_server(),
         "mcp": _mcp(),
+        "mcp_server": _mcp_server(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
@@ -137,6 +146,7 @@ async def doctor(as_json: bool) -> int:
         write_out(f"{'serve':<20}{report['serve']}\n")
         write_out(f"{'language server':<20}{report['lsp']}\n")
         write_out(f"{'mcp':<20}{report['mcp']}\n")
+        write_out(f"{'mcp server':<20}{report['mcp_server']}\n")
         for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")
         for problem in problems:

@@ -26,12 +26,12 @@ from agentflow.cli.options import (
     ResumeOptions,
     Root,
     RunOptions,
-    ServeOptions,
     Tasks,
     open_flow,
     takes_options,
 )
 from agentflow.cli.runs import runs
+from agentflow.cli.serve_options import ServeOptions
 from agentflow.cli.sessions import sessions
 
 _EPILOG = """\b

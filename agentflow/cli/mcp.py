@@ -10,11 +10,12 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from agentflow.cli.common import Exit, UsageError, guarded, run_async, write_json, write_out
-from agentflow.cli.options import AsJson, FlowOptions, takes_options
+from agentflow.cli.common import Exit, UsageError, check_packages, guarded, run_async, write_json, write_out
+from agentflow.cli.options import AsJson, FlowOptions, approver, open_flow, takes_options
+from agentflow.cli.serve_options import McpServeOptions
 from agentflow.lib.terminal import clean
 
-mcp = typer.Typer(no_args_is_help=True, help="List the tools of MCP servers, or trust a directory's settings.")
+mcp = typer.Typer(no_args_is_help=True, help="Be an MCP server; list the tools of others; trust a directory's.")
 
 
 @mcp.command("list")
@@ -83,6 +84,41 @@ def _print(rows: list[dict[str, Any]], news: list[str]) -> None:
             write_out(f"  {tool['name']:<32}{', '.join(marks):<16}{clean(first)}\n")
     for text in news:
         write_out(f"{clean(text)}\n")
+
+
+@mcp.command("serve")
+@takes_options
+def serve_client(
+    options: McpServeOptions,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE|DIR...", help="Programs, each a tool under its file's name.")
+    ] = None,
+) -> None:
+    """Be an MCP server on standard input and output, whose tools are programs, tasks and tools of a flow.
+
+    Programs of FILE and DIR, the saved workflows of --workflows, and what --export names. An MCP client starts this command.
+    """
+    sys.exit(run_async(lambda: serve_on_stdio(paths or [], options)))
+
+
+async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
+    """Serve the client that started this process until it leaves. Returns the exit code. Raises UsageError."""
+    check_packages("starlette", "mcp", extra="mcp")
+    from agentflow.serve.exports import exports_of, offers_of
+    from agentflow.serve.mcp.stdio import serve_stdio
+    from agentflow.serve.service import Service
+
+    every = [*paths, *([options.workflows] if options.workflows is not None else ())]
+    exports = exports_of(every, options.export or ())
+    if not exports and not options.run_program:
+        raise UsageError(
+            "there is nothing to serve", hint="name programs, --workflows DIR, --export TASK or --run-program"
+        )
+    asked = None if options.approve == "ask" else approver(options.approve)
+    async with open_flow(options, approve=asked, answer=None) as flow:
+        grants = frozenset(options.allow or ()) if options.run_program else None
+        await serve_stdio(Service(flow, offers_of(flow, exports), grants))
+    return Exit.OK
 
 
 @mcp.command("trust")

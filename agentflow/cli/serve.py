@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-from agentflow.cli.common import Exit, UsageError, write_out
-from agentflow.cli.options import ServeOptions, approver, open_flow
+from agentflow.cli.common import Exit, UsageError, check_packages, write_out
+from agentflow.cli.options import approver, open_flow
+from agentflow.cli.serve_options import ServeOptions
 
 _PACKAGES = ("starlette", "uvicorn")
 KEYS = "AGENTFLOW_SERVE_KEYS"
 """The variable that names the file of the keys."""
 
 
-def check_extra() -> None:
-    """Raise UsageError (``cli/extra``) where the packages of the extra ``serve`` are missing."""
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"serving needs packages that are not installed: {', '.join(missing)}",
-            code="cli/extra",
-            hint="pip install 'agentflow[cli,serve]'",
-        )
-
-
 def print_new_key(name: str) -> int:
     """Make a key: its table goes to standard output, the key itself to standard error, once. Returns the exit code."""
-    check_extra()
+    check_packages(*_PACKAGES, extra="serve")
     from agentflow.serve.keys import new_key
 
     token, table = new_key(name)
@@ -40,9 +27,9 @@ def print_new_key(name: str) -> int:
 
 async def serve_flow(paths: list[str], options: ServeOptions) -> int:
     """Serve until the process is asked to stop. Returns the exit code. Raises UsageError, and ConfigurationError."""
-    check_extra()
+    check_packages(*_PACKAGES, extra="serve")
     from agentflow.serve import FlowServer
-    from agentflow.serve.exports import files_in
+    from agentflow.serve.exports import exports_of
     from agentflow.serve.listening import is_local, listen, open_socket
     from agentflow.serve.requests import LOCAL
 
@@ -53,9 +40,7 @@ async def serve_flow(paths: list[str], options: ServeOptions) -> int:
             code="serve/open",
             hint="agentflow serve --new-key NAME >> keys.toml, then --keys keys.toml",
         )
-    exports: list[Any] = [*(options.export or ())]
-    for path in paths:
-        exports += files_in(Path(path))
+    exports = exports_of(paths, options.export or ())
     if not exports and not options.programs:
         raise UsageError("there is nothing to serve", hint="name programs, a directory of them, or --export TASK")
     if options.on_disconnect not in ("cancel", "continue"):

@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from agentflow.connect.bounds import MAX_MESSAGE, is_too_large
-from agentflow.core.service_port import ServiceProcess
+from agentflow.core.service_port import Pipes
 
 _log = logging.getLogger(__name__)
 Incoming = SessionMessage | Exception
@@ -25,7 +25,7 @@ TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE:,} bytes, or of too ma
 
 @asynccontextmanager
 async def stdio_streams(
-    process: ServiceProcess, over: Callable[[str], None]
+    process: Pipes, over: Callable[[str], None]
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
     """The two streams of messages from and to ``process``, as the SDK's client takes them.
 
@@ -40,9 +40,7 @@ async def stdio_streams(
         group.cancel_scope.cancel()
 
 
-async def _read(
-    process: ServiceProcess, received: MemoryObjectSendStream[Incoming], over: Callable[[str], None]
-) -> None:
+async def _read(process: Pipes, received: MemoryObjectSendStream[Incoming], over: Callable[[str], None]) -> None:
     """Pass on what the program says, a message a line, until its end or a message that is too large."""
     async with received:
         try:
@@ -81,9 +79,7 @@ async def _pass_on(line: bytes, received: MemoryObjectSendStream[Incoming]) -> N
     await received.send(SessionMessage(message))
 
 
-async def _write(
-    process: ServiceProcess, sent: MemoryObjectReceiveStream[SessionMessage], over: Callable[[str], None]
-) -> None:
+async def _write(process: Pipes, sent: MemoryObjectReceiveStream[SessionMessage], over: Callable[[str], None]) -> None:
     async with sent:
         try:
             async for each in sent:

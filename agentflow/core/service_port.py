@@ -24,8 +24,8 @@ class ServiceCommand:
     readable: tuple[str, ...] = ()
 
 
-class ServiceProcess(Protocol):
-    """A started program."""
+class Pipes(Protocol):
+    """The input and the output of a program."""
 
     async def read(self) -> bytes:
         """The next bytes of its output, empty at the end. What nobody reads keeps it waiting."""
@@ -34,6 +34,10 @@ class ServiceProcess(Protocol):
     async def write(self, data: bytes) -> None:
         """Give it input. Raises OSError when it takes no more."""
         ...
+
+
+class ServiceProcess(Pipes, Protocol):
+    """A started program."""
 
     def said(self) -> str:
         """The last 64 KiB of its standard error."""
@@ -52,4 +56,4 @@ class ServicePort(Protocol):
         ...
 
 
-__all__ = ["ServiceCommand", "ServicePort", "ServiceProcess"]
+__all__ = ["Pipes", "ServiceCommand", "ServicePort", "ServiceProcess"]

@@ -21,6 +21,8 @@ MAX_BYTES = 32 * 2**20
 """Bytes of a run's events that are kept."""
 AT_ONCE = 256 * 1024
 """Bytes that a reader is given at once."""
+MAX_LINES = 2**20
+"""Bytes of them that are given as lines."""
 _PARTS = 16
 _place = attrgetter("place")
 
@@ -93,6 +95,18 @@ class EventLog:
             size += len(self._entries[end].frame)
             end += 1
         return self._entries[start:end]
+
+    def lines(self, limit: int = MAX_LINES) -> str:
+        """The kept events, deltas left out, as JSON, a line each: the last of them, at most ``limit`` bytes."""
+        lines: list[bytes] = []
+        for entry in reversed(self._entries):
+            if entry.piece_of is None:
+                lines.append(entry.frame.partition(b"data: ")[2].rstrip())
+                limit -= len(lines[-1]) + 1
+                if limit < 0:
+                    lines.pop()
+                    break
+        return b"".join([line + b"\n" for line in reversed(lines)]).decode()
 
     def close(self) -> None:
         """Note that no event follows."""

@@ -14,6 +14,7 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import Parameter
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.program import Program, answer_spans
+from agentflow.lib.json_types import simple_schema
 from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.functions import TaskFunction, WorkflowFunction
 from agentflow.runtime.program_files import ProgramLike, source_of
@@ -85,6 +86,24 @@ class Offer:
         named = {name: value for name, value in values.items() if name in given}
         return self.call(named), named
 
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the values that :meth:`work` takes."""
+        definitions: dict[str, Any] = {}
+        properties: dict[str, Any] = {}
+        for name, each in self.parameters.items():
+            schema = simple_schema(each.type) if each.json_schema is None else dict(each.json_schema)
+            for defs in ("$defs", "definitions"):  # what references point to stands at the root
+                definitions.setdefault(defs, {}).update(schema.pop(defs, {}))
+            if each.description:
+                schema.setdefault("description", each.description)
+            properties[name] = schema
+        needed = [name for name, each in self.parameters.items() if required(each)]
+        shared = {name: value for name, value in definitions.items() if value}
+        return {
+            "type": "object", "properties": properties, "required": needed, "additionalProperties": False, **shared,
+        }  # fmt: skip
+
     def call(self, named: Iterable[str]) -> Source:
         """The text that calls the task or tool with variables of these names."""
         return Source(self.name, f"{_VALUE}({' '.join([str(self.callee), *[f'({each} {each})' for each in named]])}))")
@@ -124,6 +143,11 @@ def files_in(path: Path) -> list[Path]:
             raise _wrong(f"there is no .sexp file in {path}", "each program of the directory is an export")
         return files
     return [path]
+
+
+def exports_of(paths: Iterable[str], names: Iterable[str]) -> list[Exportable]:
+    """What a command line names: the programs of ``paths``, and tasks, tools and workflows by ``names``. Blocking."""
+    return [*names, *[file for path in paths for file in files_in(Path(path))]]
 
 
 def _own_name(export: Exportable) -> str:
@@ -201,7 +225,7 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
         )
     return Offer(
         name=name,
-        description=export.description,
+        description=export.description or _purpose(flow, callee),
         parameters=parameters,
         message=_message(name, export, parameters),
         program=None,
@@ -211,6 +235,15 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
         limits=export.limits,
         answering=frozenset(),
     )
+
+
+def _purpose(flow: AgentFlow, callee: str) -> str:
+    """What a task or tool says that it is for."""
+    compiled = flow.engine.tasks.find_compiled(callee)
+    if compiled is not None:
+        return compiled.template.description
+    tool = flow.engine.tools.find(callee)
+    return "" if tool is None else tool.spec.description
 
 
 def _parameter(name: str, key: str, value: Parameter | Mapping[str, Any] | str) -> Parameter:
@@ -244,4 +277,4 @@ def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
     return ConfigurationError(message, code="serve/export", hint=hint)
 
 
-__all__ = ["Export", "Exportable", "Offer", "files_in", "offers_of"]
+__all__ = ["Export", "Exportable", "Offer", "exports_of", "files_in", "offers_of"]

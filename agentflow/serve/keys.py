@@ -25,6 +25,8 @@ from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.tenant import Tenant
 from agentflow.serve.faults import RequestError
 
+APPROVAL_TTL = 900.0
+"""Seconds for which a run waits for an answer before it is denied."""
 _DAY_S = 86_400
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
@@ -64,7 +66,10 @@ class Admission:
 
 
 class Key:
-    """A key in use: ``active`` is the number of its runs. ``rules`` None is whoever can reach a server without keys."""
+    """A key in use: ``active`` is the number of its runs. ``rules`` None is whoever can reach a server without keys.
+
+    Questions of its runs stay open for ``approval_ttl`` seconds; None is as long as the flow says.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,7 @@ class Key:
         self.rules = rules
         self.active = 0
         self._clock = clock
-        self._approval_ttl = approval_ttl
+        self.approval_ttl = approval_ttl
         pace = rules.runs_per_min if rules is not None else None
         self._bucket = None if pace is None else Bucket(Rate(requests_per_min=pace))
         self._day = -1
@@ -131,7 +136,7 @@ class Key:
                 )
             self._bucket.take(now, 0)
         self.active += 1
-        return Admission(self, Tenant(purse, self._approval_ttl))
+        return Admission(self, Tenant(purse, self.approval_ttl))
 
     def spent_today(self, error: LimitExceeded) -> RequestError:
         """The refusal that says when a day's tokens or money are there again."""
@@ -235,4 +240,4 @@ def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
     return ConfigurationError(message, code="serve/keys", hint=hint)
 
 
-__all__ = ["Admission", "Key", "KeyRules", "Keys", "digest_of", "new_key", "read_keys"]
+__all__ = ["APPROVAL_TTL", "Admission", "Key", "KeyRules", "Keys", "digest_of", "new_key", "read_keys"]

@@ -21,9 +21,6 @@ from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streaming import EventStream
 
-PROGRAM = "program"
-"""What a run of a sent program is called."""
-
 
 async def begin_run(service: Service, request: Request, key: Key) -> Response:
     """``POST /runs``: begin a run of an ``export`` with ``bindings``, or of a ``program``. Gives it as it is, 201.
@@ -35,7 +32,9 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
     labels = _labels(dict_field(body, "labels"))
     bindings = dict_field(body, "bindings")
     if program is not None:
-        run = await _run_program(service, key, program, bindings, body.get("allow"), run_id, labels)
+        run = await service.start_program(
+            program, bindings, key, allow=_names(body), run_id=run_id, labels=labels, lasting=True
+        )
     else:
         offer = service.offer(body.get("export"), key, "export")
         message = text_field(body, "message")
@@ -47,31 +46,13 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
     return await json_response(run_data(service, run), 201, headers)
 
 
-async def _run_program(
-    service: Service,
-    key: Key,
-    program: str,
-    bindings: Mapping[str, Any],
-    allow: object,
-    run_id: str | None,
-    labels: Mapping[str, str],
-) -> ServedRun:
-    """A run of a program that was sent, which is never trusted: it may call what the server grants, or less."""
-    if service.programs is None or not key.may_send_programs:
-        raise RequestError(
-            "this server runs no programs that are sent to it",
-            code="serve/programs",
-            status=403,
-            hint="name one of its exports; a server that does is started with --programs",
-        )
-    grants = service.programs
-    if allow is not None:
-        if not isinstance(allow, list) or not all([isinstance(each, str) for each in cast("list[Any]", allow)]):
-            raise RequestError("'allow' is a list of names", code="serve/field", param="allow")
-        grants = grants & frozenset(cast("list[str]", allow))
-    return await service.runs.start(
-        program, bindings, PROGRAM, key, allow=grants, run_id=run_id, labels=labels, lasting=True
-    )
+def _names(body: Mapping[str, Any]) -> list[str] | None:
+    allow = body.get("allow")
+    if allow is None:
+        return None
+    if not isinstance(allow, list) or not all([isinstance(each, str) for each in cast("list[Any]", allow)]):
+        raise RequestError("'allow' is a list of names", code="serve/field", param="allow")
+    return cast("list[str]", allow)
 
 
 def _labels(labels: Mapping[str, Any]) -> dict[str, str]:

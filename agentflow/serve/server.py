@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError, ConfigurationError
@@ -24,16 +24,24 @@ from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, run_api
 from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
-from agentflow.serve.keys import Key, Keys, read_keys
+from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
+from agentflow.serve.mcp.endpoint import McpEndpoint
 from agentflow.serve.requests import LOCAL, Door
 from agentflow.serve.service import OnDisconnect, Service
 
 _log = logging.getLogger(__name__)
 
-APPROVAL_TTL = 900.0
-"""Seconds for which a run waits for an answer before it is denied."""
-
 Handler = Callable[[Service, Request, Key], Awaitable[Response]]
+
+
+class _Raw:
+    """An ASGI application as an endpoint: Starlette takes a function for a handler of requests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
 
 class FlowServer:
@@ -67,9 +75,16 @@ class FlowServer:
         )
         if keys is not None and not isinstance(keys, Keys):
             keys = read_keys(Path(keys), approval_ttl=approval_ttl)
-        self._door = Door(Key("anyone", approval_ttl=approval_ttl), keys, hosts, allowed)
+        anyone = Key("anyone", approval_ttl=approval_ttl)
+        self._door = Door(anyone, keys, hosts, allowed)
+        self._mcp = McpEndpoint(self.service, anyone)
         cors = Middleware(
-            CORSMiddleware, allow_origins=allowed, allow_methods=["GET", "POST"], allow_headers=["*"], max_age=600
+            CORSMiddleware,
+            allow_origins=allowed,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "mcp-session-id"],
+            max_age=600,
         )
         self._app = Starlette(
             routes=[
@@ -85,6 +100,7 @@ class FlowServer:
                 self._route("/runs/{run}/events", run_api.read_events),
                 self._route("/runs/{run}/cancel", run_api.cancel_run, "POST"),
                 self._route("/runs/{run}/answers/{key}", run_api.answer_run, "POST"),
+                Route("/mcp", _Raw(self._answer_mcp)),
             ],
             middleware=[cors] if allowed else [],
             lifespan=self._lifespan,
@@ -108,6 +124,7 @@ class FlowServer:
     async def aclose(self) -> None:
         """Cancel the runs at work and wait until they have cleaned up. No other is begun."""
         await self.service.runs.aclose()
+        await self._mcp.aclose()
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
@@ -127,6 +144,15 @@ class FlowServer:
         except Exception as error:  # noqa: BLE001 - the answer says that the server failed, its log why
             _log.exception("%s %s failed", request.method, request.url.path)
             return error_response(error)
+
+    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``/mcp``, where the SDK answers requests that are let in."""
+        request = Request(scope)
+        try:
+            self._door.check_site(request)
+            await self._mcp.serve(scope, receive, send, self._door.key_of(request))
+        except AgentflowError as error:
+            await error_response(error)(scope, receive, send)
 
     async def _page(self, request: Request) -> Response:
         """``GET /``: the live page. It holds no data of a run; those it asks for with the key that is typed into it."""
@@ -160,4 +186,4 @@ class FlowServer:
         return JSONResponse(body, 200 if ready else 503)
 
 
-__all__ = ["APPROVAL_TTL", "FlowServer"]
+__all__ = ["FlowServer"]

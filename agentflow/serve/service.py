@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
@@ -21,6 +21,8 @@ from agentflow.serve.streaming import disconnected, leave
 
 T = TypeVar("T")
 OnDisconnect: TypeAlias = Literal["cancel", "continue"]
+PROGRAM = "program"
+"""What a run of a sent program is called."""
 
 
 class Service:
@@ -84,6 +86,37 @@ class Service:
             run_id=run_id,
             labels=labels,
             lasting=lasting,
+        )
+
+    def takes_programs(self, key: Key) -> bool:
+        """Whether programs of ``key`` are run."""
+        return self.programs is not None and key.may_send_programs
+
+    async def start_program(
+        self,
+        program: str,
+        bindings: Mapping[str, Any],
+        key: Key,
+        *,
+        allow: Iterable[str] | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        lasting: bool = False,
+    ) -> ServedRun:
+        """Begin a run of a program that was sent, which is never trusted: it may call what the server grants, or less.
+
+        Raises RequestError (403, ``serve/programs``) where none are taken.
+        """
+        if self.programs is None or not self.takes_programs(key):
+            raise RequestError(
+                "this server runs no programs that are sent to it",
+                code="serve/programs",
+                status=403,
+                hint="name one of its exports; a server that does is started with --programs",
+            )
+        grants = self.programs if allow is None else self.programs & frozenset(allow)
+        return await self.runs.start(
+            program, bindings, PROGRAM, key, allow=grants, run_id=run_id, labels=labels, lasting=lasting
         )
 
     @contextlib.asynccontextmanager

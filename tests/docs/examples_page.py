@@ -94,6 +94,7 @@ LISTED = (
     Example("chat.py", "A chat that is kept between restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
     Example("mcp_tools.py", "Tools of an MCP server"),
+    Example("mcp_server.py", "A program as a tool for MCP clients"),
     Example("write_code.py", "Write code until its tests pass"),
     Example("saved_workflow.py", "A workflow that a model wrote, kept and used again"),
     Example("untrusted.py", "A program that nobody trusts"),

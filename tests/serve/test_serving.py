@@ -21,8 +21,8 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.routing import Mount
 
 from agentflow import AgentFlow, ScriptedProvider, tool
-from agentflow.cli.options import ServeOptions
 from agentflow.cli.serve import serve_flow
+from agentflow.cli.serve_options import ServeOptions
 from agentflow.core.errors import AgentflowError
 from agentflow.serve import FlowServer
 from agentflow.serve.keys import new_key

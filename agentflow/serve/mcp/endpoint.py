@@ -1,0 +1,85 @@
+"""``/mcp``: the server over streamable HTTP. Its first request imports the SDK, beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentflow.serve.faults import RequestError
+from agentflow.serve.keys import Key
+from agentflow.serve.service import Service
+
+KEY = "agentflow.key"
+"""Where the scope of a request has its key."""
+
+
+class McpEndpoint:
+    """The ASGI application behind ``/mcp``, for requests that were let in. Its sessions end with :meth:`aclose`."""
+
+    def __init__(self, service: Service, anyone: Key) -> None:
+        self._service = service
+        self._anyone = anyone
+        self._serving: ASGIApp | None = None
+        self._opening: asyncio.Lock | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, key: Key) -> None:
+        """Answer a request of ``key``. Raises RequestError: 501 without the extra, 503 once it is closed."""
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            serving = self._serving or await self._open()
+        if self._stop.is_set():
+            raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
+        scope = {**scope, KEY: key, "user": _user(key)}
+        await serving(scope, receive, send)
+
+    async def _open(self) -> ASGIApp:
+        if find_spec("mcp") is None:
+            raise RequestError(
+                "this server speaks no MCP: a package is missing",
+                code="serve/no-mcp",
+                status=501,
+                hint="pip install 'agentflow[mcp]' where it runs",
+            )
+        # in a thread, since it takes more than a second
+        server_module: Any = await asyncio.to_thread(import_module, "agentflow.serve.mcp.server")
+        managers: Any = await asyncio.to_thread(import_module, "mcp.server.streamable_http_manager")
+        server = server_module.FlowMcp(self._service, self._anyone).server()
+        manager = managers.StreamableHTTPSessionManager(server)  # whom it lets in is checked before
+        opened = asyncio.Event()
+        # sessions outlive the request that opens them, and are no part of its context
+        self._owner = asyncio.create_task(
+            self._own(manager, opened), name="mcp sessions", context=contextvars.Context()
+        )
+        await opened.wait()
+        self._serving = manager.handle_request
+        return manager.handle_request
+
+    async def _own(self, manager: Any, opened: asyncio.Event) -> None:
+        """Hold the task group of the sessions open, in the one task that may."""
+        async with manager.run():
+            opened.set()
+            await self._stop.wait()
+
+    async def aclose(self) -> None:
+        """End all sessions. Idempotent."""
+        self._stop.set()
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+
+
+def _user(key: Key) -> Any:
+    """Whose a session is, as the SDK compares it: a session is served to the key that opened it alone."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    return AuthenticatedUser(AccessToken(token="-", client_id=key.name, scopes=[]))
+
+
+__all__ = ["KEY", "McpEndpoint"]

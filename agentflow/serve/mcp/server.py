@@ -1,0 +1,176 @@
+"""The handlers of the protocol: exports as tools, runs and the language card as resources, a prompt that asks for a program."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from agentflow.core.errors import AgentflowError
+from agentflow.lang.card import language_card
+from agentflow.serve.faults import RequestError, dict_field, text_field
+from agentflow.serve.keys import APPROVAL_TTL, Key
+from agentflow.serve.mcp.calls import ToolCall
+from agentflow.serve.mcp.endpoint import KEY
+from agentflow.serve.mcp.tools import RUN_PROGRAM, failed, offers_by_tool, tools_of
+from agentflow.serve.service import Service
+from agentflow.serve.waiting_runs import WaitingRuns
+
+LANGUAGE = "agentflow://language"
+RUNS = "agentflow://runs/"
+PROMPT = "write_workflow"
+_RESOURCE_NOT_FOUND = -32002  # the code of the older revision
+_PAGE = 100
+
+Context = ServerRequestContext[Any, Any]
+
+
+class FlowMcp:
+    """What a served flow offers to MCP clients; ``key`` is whose the calls are that came over no HTTP request."""
+
+    def __init__(self, service: Service, key: Key) -> None:
+        self._service = service
+        self._key = key
+        self._waiting: WaitingRuns[ToolCall] = WaitingRuns()
+
+    def server(self) -> Server[Any]:
+        """The SDK's server with our handlers."""
+        server: Server[Any] = Server(
+            "agentflow",
+            version=version("agentflow"),
+            instructions="Tools are workflows; each call is a run, whose events are the resource agentflow://runs/ID.",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        ttl = APPROVAL_TTL if self._key.approval_ttl is None else self._key.approval_ttl
+        security = RequestStateSecurity.ephemeral(ttl=max(1.0, ttl))
+        server.middleware.append(RequestStateBoundary(security, default_audience="agentflow"))
+        return server
+
+    def _key_of(self, context: Context) -> Key:
+        return self._key if context.request is None else context.request.scope[KEY]
+
+    async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools_of(self._service, self._key_of(context)))
+
+    async def _call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        key = self._key_of(context)
+        try:
+            if params.request_state is not None:
+                call = self._waiting.take(params.request_state, key)
+                await call.take_answers(params.input_responses or {})
+            else:
+                call = await self._begin(key, params.name, params.arguments or {})
+        except AgentflowError as error:
+            return failed(self._service, error)
+        return await call.follow(context)
+
+    async def _begin(self, key: Key, tool: str, arguments: dict[str, Any]) -> ToolCall:
+        """Begin the run of a call. Raises MCPError for a tool that is none, AgentflowError for arguments that do not fit."""
+        service = self._service
+        offer = offers_by_tool(service, key).get(tool)
+        if offer is not None:
+            run = await service.start(offer, arguments, key)
+        elif tool == RUN_PROGRAM and service.takes_programs(key):
+            program = text_field(arguments, "program")
+            if program is None or not arguments.keys() <= {"program", "bindings"}:
+                raise RequestError(f"{RUN_PROGRAM} takes 'program', and 'bindings'", code="serve/bindings")
+            run = await service.start_program(program, dict_field(arguments, "bindings"), key)
+        else:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {tool[:100]}")
+        return ToolCall(service, run, self._waiting)
+
+    async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
+        key = self._key_of(context)
+        runs = [run for run in self._service.runs if run.key is key]
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=LANGUAGE,
+                    name="language",
+                    description="How a workflow is written.",
+                    mime_type="text/markdown",
+                ),
+                *[
+                    types.Resource(
+                        uri=f"{RUNS}{run.run_id}",
+                        name=f"run {run.run_id}",
+                        description=f"The events of a run of '{run.export}', which is {run.status}.",
+                        mime_type="application/x-ndjson",
+                    )
+                    for run in runs[: -_PAGE - 1 : -1]
+                ],
+            ]
+        )
+
+    async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(
+            uri_template=f"{RUNS}{{id}}",
+            name="run",
+            description="The events of a run so far, a JSON object a line, the last part of many.",
+            mime_type="application/x-ndjson",
+        )
+        return types.ListResourceTemplatesResult(resource_templates=[template])
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = params.uri
+        if uri == LANGUAGE:
+            text, kind = language_card(), "text/markdown"
+        elif uri.startswith(RUNS):
+            try:
+                run = self._service.runs.find(uri.removeprefix(RUNS), self._key_of(context))
+            except RequestError:
+                raise _no_resource(context, uri) from None
+            text, kind = run.log.lines(), "application/x-ndjson"
+        else:
+            raise _no_resource(context, uri)
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
+
+    async def _list_prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
+        prompt = types.Prompt(
+            name=PROMPT,
+            description="Write a workflow for a goal.",
+            arguments=[types.PromptArgument(name="goal", description="What the workflow is to do.", required=True)],
+        )
+        return types.ListPromptsResult(prompts=[prompt])
+
+    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        goal = (params.arguments or {}).get("goal")
+        if params.name != PROMPT or not goal:
+            raise MCPError(types.INVALID_PARAMS, f"there is one prompt, {PROMPT}, and it takes a goal")
+        tools = [
+            f"- {offer.name} {json.dumps(offer.input_schema['properties'])}: {offer.description}"
+            for offer in self._service.offers.values()
+            if offer.callee is not None and self._key_of(context).may_call(offer.name)
+        ]
+        callable_names = "\n".join(tools) or "None."
+        text = f"{language_card()}\n\nTasks and tools:\n{callable_names}\n\nWrite a program for this goal, and nothing else:\n{goal}"
+        return types.GetPromptResult(
+            description="Write a workflow for a goal.",
+            messages=[types.PromptMessage(role="user", content=types.TextContent(text=text))],
+        )
+
+
+def _no_resource(context: Context, uri: str) -> MCPError:
+    modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    code = types.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND
+    return MCPError(code, "Resource not found", {"uri": uri[:500]})
+
+
+__all__ = ["FlowMcp"]

@@ -1,0 +1,111 @@
+"""The tools that a key is offered, and what their runs give."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mcp_types import CallToolResult, TextContent, Tool
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.json_parse import parsed
+from agentflow.core.work import in_slices
+from agentflow.serve.answer import text_of
+from agentflow.serve.exports import Offer
+from agentflow.serve.faults import body_of
+from agentflow.serve.json_body import json_bytes
+from agentflow.serve.keys import Key
+from agentflow.serve.run_api import run_data
+from agentflow.serve.runs import ServedRun
+from agentflow.serve.service import Service
+
+RUN_PROGRAM = "run_program"
+"""The tool that runs a program of the client's."""
+_MAX_NAME = 128
+_OUTPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "value": {"description": "What the run gave."},
+        "run_id": {"type": "string"},
+        "usage": {"type": ["object", "null"], "description": "Tokens, and requests to models."},
+        "cost_usd": {"type": ["number", "null"], "description": "null where a price is not known."},
+    },
+    "required": ["value", "run_id", "usage", "cost_usd"],
+}
+_RUN_PROGRAM = Tool(
+    name=RUN_PROGRAM,
+    description="Run a program in the workflow language; the resource agentflow://language says how one is written."
+    " What is wrong with it is said with its line.",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "program": {"type": "string", "description": "The text of the program."},
+            "bindings": {"type": "object", "description": "Its variables by name."},
+        },
+        "required": ["program"],
+        "additionalProperties": False,
+    },
+    output_schema=_OUTPUT,
+)
+
+
+def offers_by_tool(service: Service, key: Key) -> dict[str, Offer]:
+    """The exports that ``key`` may call, by the names of their tools: letters, digits and ``_ . / -`` only."""
+    named: dict[str, Offer] = {}
+    for name, offer in service.offers.items():
+        if not key.may_call(name):
+            continue
+        tool = fitting = re.sub(r"[^A-Za-z0-9_./-]", "_", name)[:_MAX_NAME] or "_"
+        count = 1
+        while tool in named or (tool == RUN_PROGRAM and service.takes_programs(key)):
+            count += 1
+            tool = f"{fitting[: _MAX_NAME - 6]}_{count}"
+        named[tool] = offer
+    return named
+
+
+def tools_of(service: Service, key: Key) -> list[Tool]:
+    """The tools that ``key`` may call."""
+    tools = [
+        Tool(
+            name=tool,
+            description=offer.description or f"Runs the workflow '{offer.name}'.",
+            input_schema=offer.input_schema,
+            output_schema=_OUTPUT,
+        )
+        for tool, offer in offers_by_tool(service, key).items()
+    ]
+    return [*tools, *([_RUN_PROGRAM] if service.takes_programs(key) else [])]
+
+
+async def result_of(service: Service, run: ServedRun) -> CallToolResult:
+    """What a run that has ended gave: text, and data with the run's id and what it cost; or why it failed."""
+    if run.failure is not None:
+        return failed(service, run.failure)
+    assert run.result is not None
+    data = run_data(service, run)
+    wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
+    structured = await in_slices(parsed((await json_bytes(wanted)).decode()))
+    text = service.redact(text_of(run.result.value))
+    return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
+
+
+def failed(service: Service, error: BaseException) -> CallToolResult:
+    """The result that says what failed, where in the program, and what to write instead: a model can read it."""
+    told = body_of(error)["error"]
+    span = error.span if isinstance(error, AgentflowError) else None
+    where = f" (line {span.line}, column {span.column})" if span is not None else ""
+    return refusal(service.redact(f"{told['code']}{where}: {told['message']}"))
+
+
+def refusal(text: str) -> CallToolResult:
+    """A result that says that the call failed, and why."""
+    return CallToolResult(content=[TextContent(text=sendable(text))], is_error=True)
+
+
+def sendable(text: str) -> str:
+    """``text`` with an escape for each half of a character, which UTF-8 has no bytes for."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+__all__ = ["RUN_PROGRAM", "failed", "offers_by_tool", "refusal", "result_of", "sendable", "tools_of"]
