@@ -33,6 +33,8 @@ from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import CodeInfo, show_lines, stamp
 
 A = TypeVar("A", bound=Analyzer)
+Pass = Callable[[Source, Seq], object]
+"""Called with an analysed program before code is written for it; may change it in place."""
 EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules whose functions write code for the nodes of a program; importing them is what declares them."""
 _TEXT = "<string>"
@@ -205,13 +207,15 @@ def compile_program(
     cache: ProgramCache | None = None,
     revision: object = None,
     allowance: Allowance | None = None,
+    passes: Sequence[Pass] = (),
 ) -> Program:
     """Read, check and compile a program.
 
     ``names`` says what a free name is (None: nothing is known of any), and makes the templates of the tasks that the
     program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
     an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing
-    its names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``).
+    its names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``). ``passes`` change
+    the program before code is written for it; then it is not for ``cache``.
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
@@ -233,6 +237,7 @@ def compile_program(
             names,
             strict=granted is not None,
             allowance=allowance,
+            passes=passes,
         )
     if cache is not None:
         cache.add(key, program)
@@ -303,8 +308,11 @@ def _compile(
     *,
     strict: bool = False,
     allowance: Allowance | None = None,
+    passes: Sequence[Pass] = (),
 ) -> Program:
-    program = assemble(source, forms, describe, limits, allow, port=port, strict=strict, allowance=allowance)
+    program = assemble(
+        source, forms, describe, limits, allow, port=port, strict=strict, allowance=allowance, passes=passes
+    )
     show_lines(program, filename=program.filename, text=program.text)
     return program
 
@@ -320,6 +328,7 @@ def assemble(
     *,
     strict: bool = False,
     allowance: Allowance | None = None,
+    passes: Sequence[Pass] = (),
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already.
 
@@ -334,6 +343,8 @@ def assemble(
         first = errors[0]
         first.others = errors[1:]  # type: ignore[attr-defined]
         raise first
+    for change in passes:
+        change(source, tree)
     filename = f"<agentflow {source.digest[:12]}>/{source.name}"
     trees = split(tree)
     if len(trees) == 1:

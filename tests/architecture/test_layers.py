@@ -19,6 +19,7 @@ LEVELS = {
     "journal": 1,
     "connect": 1,
     "runtime": 2,
+    "exploration": 3,
     "spec": 3,
     "settings": 4,
     "arguments": 4,

@@ -1,0 +1,141 @@
+"""What stands in for models, tools, files and people in a rehearsal: each of their answers, and who decides which it is."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from agentflow.exploration.outcomes import Values
+
+AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late"]
+"""How something answers: with a value, by failing, with text where JSON was asked for, or after any time-out is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: of whom (the ``name`` of a task or tool, ``ask-human``, ``get_context``, ``file a.md`` ...), and its ``value``.
+
+    ``branch`` says in which branch of ``parallel``, ``pmap`` or ``race`` it was given: the indices of the branches around it, from the
+    outside in, ``"2"`` or ``"0.1"``; empty outside of any.
+    """
+
+    name: str
+    value: Any = None
+    kind: AnswerKind = "value"
+    branch: str = ""
+
+
+class Shape(NamedTuple):
+    """What is asked for: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail."""
+
+    schema: Mapping[str, Any] | None = None
+    json: bool = False
+    fails: bool = True
+
+
+class Answers(Protocol):
+    """Decides what is answered in one run."""
+
+    def answer(self, name: str, branch: str, shape: Shape) -> Answer:
+        """The next answer of ``name`` in ``branch``."""
+        ...
+
+
+class Point(NamedTuple):
+    """A choice of a run: at a place in the ``number``th answer (from 0) of somebody in a branch; in all of them if None."""
+
+    name: str
+    at: str
+    branch: str = ""
+    number: int | None = None
+
+    @property
+    def for_good(self) -> Point:
+        """The same choice in every answer of that name."""
+        return Point(self.name, self.at)
+
+
+class Choice(NamedTuple):
+    """A choice that was made: the index of what was taken, of so many options."""
+
+    point: Point
+    taken: int
+    options: int
+
+
+Script: TypeAlias = Mapping[Point, int]
+"""The choices that are not the plainest. The rest follows from the program."""
+
+
+@dataclass(slots=True)
+class ChosenAnswers:
+    """Answers by a script of choices, which keeps what was chosen and answered; ``plain`` says of each answer whether it was all plain.
+
+    ``deadlines`` lets answers be late.
+    """
+
+    script: Script
+    values: Values
+    deadlines: bool = False
+    choices: list[Choice] = field(default_factory=list[Choice])
+    answers: list[Answer] = field(default_factory=list[Answer])
+    plain: list[bool] = field(default_factory=list[bool])
+    _counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+
+    def answer(self, name: str, branch: str, shape: Shape) -> Answer:
+        """The next answer of ``name`` in ``branch``."""
+        number = self._counts[name, branch]
+        self._counts[name, branch] += 1
+        is_plain = True
+
+        def choose(at: str, options: int) -> int:
+            nonlocal is_plain
+            point = Point(name, at, branch, number)
+            taken = self.script.get(point)
+            if taken is None:
+                taken = self.script.get(point.for_good, 0)
+            taken = taken if taken < options else 0
+            is_plain = is_plain and taken == 0
+            self.choices.append(Choice(point, taken, options))
+            return taken
+
+        kinds: list[AnswerKind] = ["value"]
+        if shape.fails:
+            kinds.append("fails")
+        if shape.json:
+            kinds.append("no-json")
+        if self.deadlines and shape.fails:
+            kinds.append("late")
+        kind = kinds[choose("", len(kinds))] if len(kinds) > 1 else "value"
+        value: Any = None
+        if kind in ("value", "late"):
+            value = self.values.text("=", choose) if shape.schema is None else self.values.value(shape.schema, "=", choose)
+        answer = Answer(name, value, kind, branch)
+        self.answers.append(answer)
+        self.plain.append(is_plain)
+        return answer
+
+
+class GivenAnswers:
+    """Answers by name and branch, in order; who has none left gives the plainest."""
+
+    def __init__(self, answers: Iterable[Answer], values: Values) -> None:
+        self._left: defaultdict[tuple[str, str], deque[Answer]] = defaultdict(deque)
+        for answer in answers:
+            self._left[answer.name, answer.branch].append(answer)
+        self._plain = ChosenAnswers({}, values)
+
+    def answer(self, name: str, branch: str, shape: Shape) -> Answer:
+        """The next answer of ``name`` in ``branch``."""
+        left = self._left.get((name, branch))
+        return left.popleft() if left else self._plain.answer(name, branch, shape)
+
+
+def branch_of(path: str) -> str:
+    """The branches around an effect, from its path in the run: ``0/4.2/1.0`` is in branch 2."""
+    return ".".join([part.rpartition(".")[2] for part in path.split("/")[1:-1]])
+
+
+__all__ = ["Answer", "AnswerKind", "Answers", "Choice", "ChosenAnswers", "GivenAnswers", "Point", "Script", "Shape", "branch_of"]

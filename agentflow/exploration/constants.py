@@ -1,0 +1,74 @@
+"""The constants of a program: what its tests compare with is what answers must be near to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentflow.core.values import name_of
+from agentflow.lang import ir
+from agentflow.lang.checks import children
+
+_COMPARES = frozenset({"equal?", "eq?", "string=?", "member", "assoc", "string-contains?", "string<?", "string>?"})
+_READS = frozenset({"get", "get-field"})
+_PARSES = frozenset({"parse-json"})
+_LONGEST_WORD = 60
+_LARGEST = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What a program names: ``numbers``; ``words`` it compares with or looks up, those compared first; ``keys`` it reads from
+    data; whether it ``parses`` JSON, and whether it has ``deadlines``: forms that somebody who is late can lose."""
+
+    numbers: tuple[int | float, ...] = ()
+    words: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    parses: bool = False
+    deadlines: bool = False
+
+
+def constants_of(tree: ir.IR) -> Constants:
+    """The constants of an analysed program, in the order of its text."""
+    numbers: dict[int | float, None] = {}
+    compared: dict[str, None] = {}
+    others: dict[str, None] = {}
+    keys: dict[str, None] = {}
+    parses = deadlines = False
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        pending.extend(reversed(children(node)))
+        match node:
+            case ir.Const(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < _LARGEST:
+                numbers[number] = None
+            case ir.Const() | ir.Quote():
+                others.update(dict.fromkeys(_words(node.value)))
+            case ir.MakeDict():
+                others.update(dict.fromkeys(_words(list(node.keys))))
+            case ir.PrimCall() if node.primitive.canonical in _COMPARES:
+                for each in node.args:
+                    compared.update(dict.fromkeys(_words(getattr(each, "value", None))))
+            case ir.PrimCall() if node.primitive.canonical in _READS:
+                keys.update(dict.fromkeys(_words([getattr(each, "value", None) for each in node.args[1:2]])))
+            case ir.PrimCall() if node.primitive.canonical in _PARSES:
+                parses = True
+            case ir.RuntimeCall(op="timeout" | "race"):
+                deadlines = True
+            case _:
+                pass
+    words = [*compared, *(word for word in others if word not in compared and word not in keys)]
+    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, deadlines)
+
+
+def _words(value: Any) -> list[str]:
+    """The texts in quoted data that an answer might be."""
+    if isinstance(value, list | tuple):
+        return [word for each in cast("list[Any]", value) for word in _words(each)]
+    text = name_of(value)
+    if text is None or not text or len(text) > _LONGEST_WORD or "{" in text or "\n" in text or not text.strip():
+        return []
+    return [text]
+
+
+__all__ = ["Constants", "constants_of"]

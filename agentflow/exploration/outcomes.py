@@ -1,0 +1,159 @@
+"""Values that a JSON Schema allows, in a fixed order: the plainest first, then those near the constants of the program.
+
+A value is a tree of choices, each by its place in the value (``.steps#`` is the length of a list, ``.steps[0]`` its first element),
+so that a search can change one of them and leave the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from agentflow.exploration.constants import Constants
+
+Choose: TypeAlias = Callable[[str, int], int]
+"""Asked which of so many options is taken at a place in a value; gives its index."""
+
+PLAIN_TEXT = "text"
+_LONG = 200
+_DEEPEST = 4
+_MOST_ELEMENTS = 9
+_KEYS = 8
+"""Keys of the program that data without a schema is given."""
+_ANY: Mapping[str, Any] = {}
+_JSON_TEXTS = ("{}", "[]", "3", '["text"]')
+_NUMBERS = (0, 2, -1, 10, 100)
+
+
+class Values:
+    """Makes values for schemas. ``constants`` are those of the program."""
+
+    def __init__(self, constants: Constants) -> None:
+        numbers = [number for number in constants.numbers if number == int(number)]
+        near = [int(number) + step for number in numbers for step in (0, -1, 1)]
+        self._integers = list(dict.fromkeys([1, *near, *_NUMBERS]))
+        fractions = [number + step for number in constants.numbers for step in (0, -0.5, 0.5)]
+        self._floats = list(dict.fromkeys([1.0, *map(float, fractions), 0.0, -1.0, 0.5, 100.0]))
+        counts = [int(number) + step for number in numbers for step in (0, 1) if 0 <= number < _MOST_ELEMENTS]
+        self._lengths = list(dict.fromkeys([1, 0, 2, 3, *counts]))
+        longest = max([_LONG, *(2 * int(number) for number in numbers if number < 5_000)])
+        json_texts = _JSON_TEXTS if constants.parses else ()
+        texts = [PLAIN_TEXT, *constants.words, "", *json_texts, *map(str, self._integers[1:6])]
+        self._texts = list(dict.fromkeys([*texts, ("long text " * (longest // 10 + 1)).strip(), "Text, and more.\nA line."]))
+        self._keys = constants.keys[:_KEYS]
+
+    def text(self, at: str, choose: Choose) -> str:
+        """A text."""
+        return self._texts[choose(at, len(self._texts))]
+
+    def value(self, schema: Mapping[str, Any], at: str, choose: Choose) -> Any:
+        """A value that ``schema`` allows, as far as its common keywords say; ``at`` is its place in the answer."""
+        return self._value(schema, at, choose, schema, 0)
+
+    def _value(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
+        schema = _resolved(schema, root)
+        if "const" in schema:
+            return schema["const"]
+        if schema.get("enum"):
+            return _pick(cast("list[Any]", schema["enum"]), at, choose)
+        for several in ("anyOf", "oneOf"):
+            if schema.get(several):
+                taken = _pick(cast("list[Any]", schema[several]), f"{at}|", choose)
+                rest = {key: value for key, value in schema.items() if key != several}
+                return self._value({**rest, **taken}, at, choose, root, depth)
+        kind: Any = schema.get("type")
+        if isinstance(kind, list):
+            kind = _pick(cast("list[Any]", kind), f"{at}|", choose)
+        if kind is None:
+            kind = "object" if "properties" in schema else "array" if "items" in schema else None
+        match kind:
+            case "boolean":
+                return _pick([True, False], at, choose)
+            case "integer":
+                return _pick(_within(self._integers, schema), at, choose)
+            case "number":
+                return _pick(_within(self._floats, schema), at, choose)
+            case "string":
+                return _pick(self._fitting(schema), at, choose)
+            case "null":
+                return None
+            case "array":
+                return self._array(schema, at, choose, root, depth)
+            case "object":
+                return self._object(schema, at, choose, root, depth)
+            case _:
+                return self._any(at, choose, depth)
+
+    def _fitting(self, schema: Mapping[str, Any]) -> list[str]:
+        least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+        stretched = [text.ljust(least, ".")[:most] for text in self._texts]
+        return list(dict.fromkeys(stretched))
+
+    def _array(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
+        least, most = int(schema.get("minItems", 0)), schema.get("maxItems")
+        lengths = [n for n in self._lengths if n >= least and (most is None or n <= most)] or [least]
+        first: Sequence[Any] = schema.get("prefixItems") or ()
+        length = max(_pick(lengths, f"{at}#", choose) if depth < _DEEPEST else least, min(len(first), most or 99))
+        each = cast("Mapping[str, Any]", schema.get("items") or _ANY)
+        schemas = [*first, *[each] * max(0, length - len(first))][:length]
+        return [self._value(one, f"{at}[{n}]", choose, root, depth + 1) for n, one in enumerate(schemas)]
+
+    def _object(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
+        properties = cast("Mapping[str, Mapping[str, Any]]", schema.get("properties") or _ANY)
+        if not properties:
+            more: object = schema.get("additionalProperties")
+            each = cast("Mapping[str, Any]", more) if isinstance(more, Mapping) else _ANY
+            properties = dict.fromkeys(self._keys if depth < 2 else (), each)
+        required = frozenset(cast("list[str]", schema.get("required") or ()))
+        value: dict[str, Any] = {}
+        for name, each in properties.items():
+            if name in required or choose(f"{at}.{name}?", 2) == 0:
+                value[name] = self._value(each, f"{at}.{name}", choose, root, depth + 1)
+        return value
+
+    def _any(self, at: str, choose: Choose, depth: int) -> Any:
+        """Data of no schema: an object with the keys that the program reads, or something else."""
+        kinds = ["string", "integer", "array", "null", "boolean"] if depth < 2 else ["string", "integer", "null"]
+        if depth < 2:
+            kinds = ["object", *kinds] if self._keys and depth == 0 else [*kinds, "object"]
+        return self._value({"type": _pick(kinds, f"{at}|", choose)}, at, choose, _ANY, depth + 1)
+
+
+def _pick(options: Sequence[Any], at: str, choose: Choose) -> Any:
+    return options[choose(at, len(options))] if len(options) > 1 else options[0]
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema with its reference followed and its parts joined."""
+    found = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else _ANY
+    for _ in range(20):
+        reference: object = found.get("$ref")
+        if not isinstance(reference, str):
+            break
+        target: Any = root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            target = cast("Mapping[str, Any]", target).get(step, _ANY) if isinstance(target, Mapping) else _ANY
+        found = cast("Mapping[str, Any]", target)
+    for part in cast("list[Any]", found.get("allOf") or ()):
+        found = {**found, **_resolved(part, root)}
+    return found
+
+
+def _within(numbers: Sequence[Any], schema: Mapping[str, Any]) -> list[Any]:
+    """The numbers that a schema allows, and its own boundaries."""
+    least, most = schema.get("minimum"), schema.get("maximum")
+    above, below, step = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"), schema.get("multipleOf")
+    bounds = [bound for bound in (least, most) if bound is not None]
+    allowed = [
+        number
+        for number in dict.fromkeys([*numbers, *bounds])
+        if (least is None or number >= least)
+        and (most is None or number <= most)
+        and (above is None or number > above)
+        and (below is None or number < below)
+        and (step is None or number % step == 0)
+    ]
+    return allowed or [numbers[0]]
+
+
+__all__ = ["PLAIN_TEXT", "Choose", "Values"]

@@ -1,0 +1,215 @@
+"""The ports of a rehearsal: models, files, commands and memory that give what was decided, and touch nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.errors import FileFailure, TaskError
+from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
+from agentflow.core.ports import CommandResult, FileText, FoundFiles, Prompt, PromptOutcome
+from agentflow.core.provider_errors import ServerError
+from agentflow.core.values import to_json
+from agentflow.exploration.answers import Answer, Answers, Shape
+
+LATE_S = 1e8
+"""Seconds after which somebody answers who is late: past every time-out that the language takes seriously."""
+NO_JSON = "That cannot be said in JSON."
+STRINGS: Mapping[str, Any] = {"type": "array", "items": {"type": "string"}}
+_MODEL = "rehearsal"
+
+
+class Stage:
+    """Whose answers count in the run that goes on now, and for whom something is asked: the effect that goes on."""
+
+    def __init__(self) -> None:
+        self.answers: Answers
+        self.asking: ContextVar[tuple[str, str]] = ContextVar("agentflow_rehearsal", default=("", ""))
+        self.files: dict[str, str | None] = {}
+
+    def begin(self, answers: Answers) -> None:
+        """Begin a run, in which nobody has read or written anything."""
+        self.answers = answers
+        self.files = {}
+
+    async def ask(self, shape: Shape, name: str | None = None) -> Answer:
+        """The next answer to the effect that goes on, or, in its branch, of ``name``; late if it is late."""
+        effect, branch = self.asking.get()
+        answer = self.answers.answer(name or effect, branch, shape)
+        if answer.kind == "late":
+            await asyncio.sleep(LATE_S)
+        return answer
+
+
+def failure(name: str) -> TaskError:
+    """The error of something that fails in a rehearsal."""
+    error = ServerError("it fails", provider=_MODEL, model=_MODEL)
+    error.details["rehearsed"] = name
+    return error
+
+
+class RehearsedPrompts:
+    """The :class:`~agentflow.core.ports.PromptRunner`: a model that answers as decided."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
+        """Answer a prompt. Raises ServerError where the answer is to fail."""
+        json = prompt.json_output or prompt.output_schema is not None
+        answer = await self._stage.ask(Shape((prompt.output_schema or {}) if json else None, json))
+        if answer.kind == "fails":
+            raise failure(answer.name)
+        if answer.kind == "no-json":
+            text, value, wrong = NO_JSON, None, "Expecting value: line 1 column 1 (char 0)"
+        else:
+            value, wrong = answer.value if json else None, None
+            text = to_json(answer.value) if json else str(answer.value)
+        response = ModelResponse((TextPart(text),), "end", Usage(), _MODEL, provider=_MODEL)
+        return PromptOutcome(
+            response=response,
+            turn=(Message("user", prompt.parts), response.message()),
+            usage=Usage(),
+            cost_usd=0.0,
+            turns=1,
+            value=value,
+            parse_error=wrong,
+            model=_MODEL,
+        )
+
+
+class RehearsedFiles:
+    """The :class:`~agentflow.core.ports.FilePort`: every path names a file, unless it is decided that there is none."""
+
+    roots = (Path("/"),)
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def absolute(self, path: str) -> str:
+        """The path below the one root that there is."""
+        return posixpath.normpath(posixpath.join("/", path))
+
+    def open_directory(self, path: str) -> int:
+        """Raises FileFailure: there are no directories."""
+        raise _no_file(path)
+
+    async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:
+        """The text of a file. Raises FileFailure if there is none."""
+        key = self.absolute(path)
+        if key not in self._stage.files:
+            answer = await self._stage.ask(Shape(), f"file {path}")
+            self._stage.files[key] = str(answer.value) if answer.kind == "value" else None
+        text = self._stage.files[key]
+        if text is None:
+            raise _no_file(path)
+        return FileText(path, text, len(text), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+    async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
+        """The bytes of a file. Raises FileFailure if there is none."""
+        return (await self.read(path)).text.encode()
+
+    async def write(
+        self, path: str, content: str | bytes, *, overwrite: bool = False, expected_digest: str | None = None
+    ) -> None:
+        """Keep a text for those who read it in this run. Raises FileFailure if the write is to fail."""
+        if (await self._stage.ask(Shape({"const": True}))).kind == "fails":
+            raise _no_file(path)
+        self._stage.files[self.absolute(path)] = content if isinstance(content, str) else content.decode("utf-8", "replace")
+
+    async def list(self, path: str) -> list[str]:
+        """Names. Raises FileFailure if there is no such directory."""
+        answer = await self._stage.ask(Shape(STRINGS), f"directory {path}")
+        if answer.kind == "fails":
+            raise _no_file(path)
+        return [f"{number}-{name}" for number, name in enumerate(answer.value, 1)]
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        try:
+            await self.read(path)
+        except FileFailure:
+            return False
+        return True
+
+
+def _no_file(path: str) -> FileFailure:
+    error = FileFailure(f"{path!r} cannot be read or written", code="files/failed")
+    error.details["rehearsed"] = f"file {path}"
+    return error
+
+
+class RehearsedCommands:
+    """The :class:`~agentflow.core.ports.CommandPort`: no command is run; each ends as decided."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def execute_command_safely(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> CommandResult:
+        """How the command ended."""
+        answer = await self._stage.ask(Shape())
+        if answer.kind == "fails":
+            wrong = "it ended with exit code 1"
+            return CommandResult(False, 1, "", "it fails", wrong, "tool_execution_error", code="commands/exit")
+        return CommandResult(True, 0, str(answer.value), "")
+
+    async def prepare(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: CallContext | None = None,
+    ) -> Callable[[], Awaitable[CommandResult]]:
+        """Every command is allowed."""
+
+        async def run() -> CommandResult:
+            return await self.execute_command_safely(command, cwd, timeout, call)
+
+        return run
+
+    def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
+        """The lines of the output."""
+        return output.splitlines()
+
+    async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
+        """Files by a command, as decided."""
+        answer = await self._stage.ask(Shape(STRINGS), "files of a command")
+        if answer.kind == "fails":
+            return FoundFiles((), "the command fails")
+        return FoundFiles(tuple(paths(len(answer.value))))
+
+
+class RehearsedMemory:
+    """The :class:`~agentflow.core.memory_ports.ContextFinder`: as many files as decided are about a question."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
+        """Files, or an error."""
+        answer = await self._stage.ask(Shape({"type": "integer", "minimum": 0, "maximum": 3}))
+        if answer.kind == "fails":
+            return AssociativeMatchResult(error="it fails")
+        matches = [MatchItem(path=path, content="text", score=0.5) for path in paths(int(answer.value))]
+        return AssociativeMatchResult(context_summary="files", matches=matches)
+
+
+def paths(count: int) -> list[str]:
+    """So many names of files."""
+    return [f"file-{number}.md" for number in range(1, count + 1)]
+
+
+__all__ = ["RehearsedCommands", "RehearsedFiles", "RehearsedMemory", "RehearsedPrompts", "Stage", "failure"]

@@ -1,0 +1,240 @@
+"""Runs a program once, all of it real but what stands behind the ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.messages import ToolSpec
+from agentflow.core.names import CompiledTask
+from agentflow.core.ports import Tool
+from agentflow.core.questions import Question
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
+from agentflow.core.values import to_json
+from agentflow.executors.system_tools import SystemTools
+from agentflow.exploration.answers import Answer, Answers, Shape, branch_of
+from agentflow.exploration.constants import Constants, constants_of
+from agentflow.exploration.outcomes import Values
+from agentflow.exploration.ports import (
+    RehearsedCommands,
+    RehearsedFiles,
+    RehearsedMemory,
+    RehearsedPrompts,
+    Stage,
+    failure,
+)
+from agentflow.handler.data_context import DataContexts
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.ir import Seq
+from agentflow.lang.passes.arms import Arm, mark_arms
+from agentflow.lang.program import compile_program
+from agentflow.lang.words import TOOL_FORMS, WORDS
+from agentflow.runtime.engine import Engine
+from agentflow.runtime.perform import EffectRunner
+from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.inputs import request_from_arguments
+from agentflow.tasks.service import TaskService
+
+STEPS = 20_000
+EFFECTS = 60
+_ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a program is rehearsed with.
+
+    ``bindings`` are its variables; ``templates`` the tasks that the flow has; ``tools`` its tools, which are never called, and
+    ``returns`` JSON Schemas of what they give, by name; ``grants`` the only names it may call (None: all).
+    """
+
+    bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    templates: tuple[CompiledTask, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    returns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    grants: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run: the arms it reached, with how often; how it ended; how many effects it had."""
+
+    reached: Mapping[int, int]
+    value: Any
+    error: AgentflowError | None
+    effects: int
+
+
+class Rehearsal:
+    """A program made ready to be run again and again. Raises the errors of its text.
+
+    ``arms`` are its arms, ``constants`` what it names, ``values`` makes answers for it.
+    """
+
+    def __init__(self, source: Source, setting: Setting) -> None:
+        self.source = source
+        self.setting = setting
+        self._stage = Stage()
+        tools = ToolRegistry(words=WORDS)
+        files, memory, commands = RehearsedFiles(self._stage), RehearsedMemory(self._stage), RehearsedCommands(self._stage)
+        tasks = TaskService(AtomicTaskExecutor(RehearsedPrompts(self._stage), files), memory, commands=commands, words=WORDS)
+        tasks.publish(setting.templates)  # pyright: ignore[reportArgumentType] - the task system's own
+        for tool in SystemTools(memory, files, commands, DataContexts(memory, files)).tools():
+            tools.add(replace(tool, approval=False))
+        for name in sorted(TOOL_FORMS):
+            tools.add(self._stand_in(Tool(spec=ToolSpec(name, "", dict(_ANY_ARGUMENTS)), call=_never, builtin=True)))
+        for tool in setting.tools:
+            tools.add(self._stand_in(tool))
+        self._engine = Engine(tasks, tools, memory, answerer=self._answered)
+        self._engine.effects = _RehearsedEffects(
+            tasks=tasks,
+            tools=tools,
+            memory=memory,
+            request_from_arguments=request_from_arguments,
+            stage=self._stage,
+        )
+        self.arms: list[Arm] = []
+        self.constants = Constants()
+        self._counts: list[int] = []
+        self._program = compile_program(
+            source,
+            names=self._engine.names(SexpEnvironment(dict(setting.bindings))),
+            limits=self._engine.limits,
+            allow=setting.grants,
+            passes=[self._prepare],
+        )
+        self.values = Values(self.constants)
+
+    async def run(self, answers: Answers, *, steps: int = STEPS, effects: int = EFFECTS) -> Trial:
+        """Run the program once, with these answers, at most so many steps and effects."""
+        self._stage.begin(answers)
+        self._counts[:] = [0] * len(self.arms)
+        limits = Limits(steps=steps, effects=effects)
+        value, error, used = None, None, 0
+        try:
+            async with self._engine.open(
+                self.source.name, limits=limits, grants=self.setting.grants, quiet=True
+            ) as (run, call):
+                try:
+                    environment = SexpEnvironment(dict(self.setting.bindings))
+                    value = await self._engine.evaluate(self._program, environment, call, fitted=True)
+                finally:
+                    used = run.budget.effects_used
+        except AgentflowError as raised:
+            error = raised
+        return Trial({arm: count for arm, count in enumerate(self._counts) if count}, value, error, used)
+
+    def _prepare(self, source: Source, tree: Seq) -> None:
+        self.constants = constants_of(tree)
+        self.arms = mark_arms(source, tree, self._reach)
+        self._counts = [0] * len(self.arms)
+
+    def _reach(self, arm: int) -> None:
+        self._counts[arm] += 1
+
+    def _stand_in(self, tool: Tool) -> Tool:
+        """A tool of the same arguments that gives what was decided."""
+        if tool.kind == "subtask":
+            return tool
+        schema = self.setting.returns.get(tool.name, {})
+
+        async def call(arguments: dict[str, Any], _: CallContext) -> Any:
+            return _result(await self._stage.ask(Shape(schema)))
+
+        return replace(
+            tool, call=call, validates=False, timeout_s=None, retries=0, approval=False, prepare=None, reuse=None
+        )
+
+    async def _answered(self, question: Question) -> Any:
+        """The answer of somebody whom the program asks."""
+        answer = await self._stage.ask(Shape(question.schema or {"type": "string"}))
+        if answer.kind == "fails":
+            raise SexpEvaluationError("nobody answers", code="question/unanswered", details={"rehearsed": answer.name})
+        return answer.value
+
+
+async def _never(arguments: dict[str, Any], call: CallContext) -> Any:
+    raise AssertionError("what stands in for a tool replaces this")
+
+
+def _result(answer: Answer) -> TaskResult:
+    """The result of a tool, or of a program that is written or saved."""
+    if answer.kind == "fails":
+        return TaskResult.from_error(failure(answer.name))
+    if isinstance(answer.value, str):
+        return TaskResult.complete(answer.value)
+    return TaskResult.complete(to_json(answer.value), answer.value)
+
+
+@dataclass(frozen=True)
+class _RehearsedEffects(EffectRunner):
+    """Carries out effects through ports that touch nothing, and itself those that have none."""
+
+    stage: Stage = field(default_factory=Stage)
+
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out one effect."""
+        token = self.stage.asking.set((_name(effect), branch_of(call.path)))
+        try:
+            match effect:
+                case HostCall() | Step():
+                    answer = await self.stage.ask(Shape({}))
+                    if answer.kind == "fails":
+                        raise failure(answer.name)
+                    return answer.value
+                case Solve() | CallWorkflow():
+                    return _result(await self.stage.ask(Shape({})))
+                case Draw():
+                    return await self._drawn(effect)
+                case _:
+                    return await super().perform(effect, call)
+        except AgentflowError as error:
+            error.at(call.span)
+            raise
+        finally:
+            self.stage.asking.reset(token)
+
+    async def _drawn(self, effect: Draw) -> Any:
+        asked = partial(self.stage.ask, name=effect.source)
+        match effect.source:
+            case "now":
+                return 1_700_000_000.0
+            case "uuid":
+                return "00000000-0000-4000-8000-000000000000"
+            case "random" if effect.below is None:
+                return (await asked(Shape({"enum": [0.5, 0.0, 0.999]}, fails=False))).value
+            case "random":
+                most = effect.below - 1
+                return (await asked(Shape({"enum": sorted({0, most // 2, most})}, fails=False))).value
+
+
+def _name(effect: Effect) -> str:
+    """Whom an effect asks."""
+    match effect:
+        case TaskCall() | ToolCall():
+            return effect.name
+        case CallWorkflow():
+            return f"workflow {effect.name}"
+        case HostCall() | Step():
+            return effect.name or getattr(effect.function, "__name__", "a function of the host")
+        case _:
+            return _FORMS.get(type(effect).__name__, type(effect).__name__)
+
+
+_FORMS: Mapping[str, str] = {"AskHuman": "ask-human", "GetContext": "get_context", "Solve": "solve", "Draw": "random"}
+
+
+def tools_of(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """The tools of a flow that are its host's own: those that are built in are rehearsed as they are."""
+    return tuple([tool for tool in tools if not tool.builtin])
+
+
+__all__ = ["EFFECTS", "STEPS", "Rehearsal", "Setting", "Trial", "tools_of"]

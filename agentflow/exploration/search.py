@@ -1,0 +1,219 @@
+"""The search: which answers to try next, and what their runs show.
+
+It begins with the plainest answers and changes one choice at a time, or one for good in all answers of a name. What is tried next
+is a change of a run that reached something new, in the order of how plain the change is. Nothing is random.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.source import Span
+from agentflow.exploration.answers import ChosenAnswers, Point, Script
+from agentflow.exploration.findings import Exploration, Finding, in_order
+from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial
+
+RUNS = 300
+_SURE_EFFECTS = 1_000
+_SURE_STEPS = 1_000_000
+"""What a run that does not end is given once more before it is said to have no end."""
+_EFFECTS_A_RUN = 20
+"""What runs may take on average: many that do not end tell no more than a few."""
+_DOUBTS = 5
+"""Loops that are looked at so."""
+_OWN = frozenset({"program/error", "program/raised"})
+"""Codes of what a program raises itself."""
+_FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
+"""Codes of failures that are no mistake of the program but for not being handled."""
+
+
+class _Key(NamedTuple):
+    """What tells findings apart."""
+
+    kind: str
+    code: str
+    start: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run that was made: its script, what was chosen in it, and what came of it."""
+
+    script: Script
+    chosen: ChosenAnswers
+    trial: Trial
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """The shortest run is the one with the fewest answers, then the fewest changes."""
+        return len(self.chosen.answers), len(self.script)
+
+
+async def explore(rehearsal: Rehearsal, runs: int = RUNS, stopped: Callable[[], bool] = lambda: False) -> Exploration:
+    """Explore a program in at most ``runs`` runs, and a few to shorten what is found. ``stopped`` is asked between them."""
+    return await _Search(rehearsal, stopped).explore(runs)
+
+
+class _Search:
+    def __init__(self, rehearsal: Rehearsal, stopped: Callable[[], bool]) -> None:
+        self._rehearsal = rehearsal
+        self._stopped = stopped
+        self._queue: list[tuple[tuple[int, int, int], int, Script]] = []
+        self._tried: set[frozenset[tuple[Point, int]]] = set()
+        self._reached: set[int] = set()
+        self._shortest: dict[_Key, _Run] = {}
+        self._places: dict[_Key, dict[Span, None]] = {}
+        self._ends: set[int] = set()
+        self._endless: set[int] = set()
+        self.runs = 0
+
+    async def explore(self, runs: int) -> Exploration:
+        self._push({}, (0, 0, 0))
+        effects = 0
+        while self._queue and self.runs < runs and effects < runs * _EFFECTS_A_RUN and not self._stopped():
+            _, _, script = heapq.heappop(self._queue)
+            run = await self._run(script)
+            effects += run.trial.effects
+            is_new = await self._learn(run)
+            if is_new or not isinstance(run.trial.error, LimitExceeded):
+                for change, rank in _changes(run):
+                    self._push(change, (0 if is_new else 1, rank, len(change)))
+            await asyncio.sleep(0)
+        found = [await self._finding(key, run) for key, run in self._shortest.items()]
+        arms = self._rehearsal.arms
+        shown = [arm for arm in arms if arm.kind != "round"]
+        missed = [arm for number, arm in enumerate(arms) if number not in self._reached and arm.kind != "round"]
+        return Exploration(in_order(found), tuple(shown), tuple(missed), self.runs)
+
+    def _push(self, script: Script, rank: tuple[int, int, int]) -> None:
+        key = frozenset(script.items())
+        if key not in self._tried:
+            self._tried.add(key)
+            heapq.heappush(self._queue, (rank, len(self._tried), script))
+
+    async def _run(self, script: Script, steps: int = STEPS, effects: int = EFFECTS) -> _Run:
+        self.runs += 1
+        chosen = ChosenAnswers(script, self._rehearsal.values, self._rehearsal.constants.deadlines)
+        return _Run(script, chosen, await self._rehearsal.run(chosen, steps=steps, effects=effects))
+
+    async def _learn(self, run: _Run) -> bool:
+        """Note what a run shows; whether any of it is new."""
+        before = len(self._reached), len(self._shortest)
+        self._reached.update(run.trial.reached)
+        key = await self._key(run)
+        if key is not None:
+            known = self._shortest.get(key)
+            if known is None or run.length < known.length:
+                self._shortest[key] = run
+            error = run.trial.error
+            if error is not None and error.span is not None:
+                self._places.setdefault(key, {})[error.span] = None
+        return (len(self._reached), len(self._shortest)) != before
+
+    async def _key(self, run: _Run) -> _Key | None:
+        """What a run comes to that is worth saying; None if nothing is."""
+        error = run.trial.error
+        if error is None:
+            return None
+        if isinstance(error, LimitExceeded) and error.limit in ("steps", "effects"):
+            loop = await self._endless_loop(run)
+            return None if loop is None else _Key("endless", "", self._rehearsal.arms[loop].span.start)
+        who = _who_failed(error)
+        if who is not None:
+            return _Key("unhandled", who, -1)
+        if error.code in _OWN:
+            return None
+        return _Key("error", error.code, error.span.start if error.span is not None else -1)
+
+    async def _endless_loop(self, run: _Run) -> int | None:
+        """The loop that does not end; None if it does, later, or there is none."""
+        arms = self._rehearsal.arms
+        rounds = {arm: count for arm, count in run.trial.reached.items() if arms[arm].kind == "round"}
+        if not rounds:
+            return None
+        active = {arm: count for arm, count in rounds.items() if _is_active(arms[arm].loop, run.trial.error)}
+        loop = max(active or rounds, key=lambda arm: rounds[arm])
+        if loop in self._endless:
+            return loop
+        if loop in self._ends or len(self._ends) >= _DOUBTS:
+            return None
+        again = await self._run(run.script, _SURE_STEPS, _SURE_EFFECTS)
+        (self._endless if isinstance(again.trial.error, LimitExceeded) else self._ends).add(loop)
+        return loop if loop in self._endless else None
+
+    async def _finding(self, key: _Key, run: _Run) -> Finding:
+        """A finding with its shortest run, without changes that it does not need."""
+        for point in sorted(run.script, key=str):
+            shorter = await self._run({each: taken for each, taken in run.script.items() if each != point})
+            if await self._key(shorter) == key:
+                run = shorter
+        error, chosen = run.trial.error, run.chosen
+        assert error is not None
+        deciding = tuple([answer for answer, plain in zip(chosen.answers, chosen.plain, strict=True) if not plain])
+        finding = Finding(
+            "error",
+            error.code,
+            error.message,
+            error.span,
+            tuple(chosen.answers),
+            deciding,
+            frozenset([point.name for point in run.script if point.number is None]),
+            error,
+        )
+        places = tuple(self._places.get(key, {}))
+        if key.kind == "endless":
+            span = next(arm.span for arm in self._rehearsal.arms if arm.kind == "round" and arm.span.start == key.start)
+            return replace(finding, kind="endless", span=span, effects=run.trial.effects)
+        if key.kind == "unhandled":
+            who = key.code
+            message = f"{who} gives no JSON" if error.code == "task/invalid-output" else f"{who} fails"
+            if error.code == "timeout/elapsed":
+                message = "a time-out is over"
+            return replace(finding, kind="unhandled", message=message, places=places, who=who)
+        return finding
+
+
+def _changes(run: _Run) -> Iterator[tuple[Script, int]]:
+    """The scripts that differ from that of a run in one choice, each with how far down its options the choice is."""
+    choices = run.chosen.choices
+    often = Counter([choice.point.for_good for choice in choices])
+    for good, options in {choice.point.for_good: choice.options for choice in choices}.items():
+        others = {point: taken for point, taken in run.script.items() if point.for_good != good}
+        for taken in range(options):
+            if taken != run.script.get(good, 0) or len(others) < len(run.script):
+                yield ({**others, good: taken} if taken else others), taken
+    for choice in choices:
+        if often[choice.point.for_good] > 1:
+            for taken in range(choice.options):
+                if taken != choice.taken:
+                    yield {**run.script, choice.point: taken}, taken
+
+
+def _is_active(loop: Span | None, error: AgentflowError | None) -> bool:
+    """Whether what an error interrupted was within a loop, or a procedure."""
+    if loop is None or error is None:
+        return False
+    spans = [error.span, *(frame.span for frame in error.frames)]
+    return any([span is not None and loop.start <= span.start < loop.end for span in spans])
+
+
+def _who_failed(error: AgentflowError) -> str | None:
+    """Whose failure an error is that the program did not handle; None if it is an error of the program."""
+    who: Any = error.details.get("rehearsed")
+    if who is not None:
+        return str(who)
+    if error.code not in _FAILURES:
+        return None
+    if error.span is None:
+        return error.code
+    word = error.span.text.lstrip("(").split(None, 1)
+    return word[0].rstrip(")") if word else error.code
+
+
+__all__ = ["RUNS", "explore"]
