@@ -18,13 +18,14 @@ class Answer:
     """An answer: of whom (the ``name`` of a task or tool, ``ask-human``, ``get_context``, ``file a.md`` ...), and its ``value``.
 
     ``branch`` says in which branch of ``parallel``, ``pmap`` or ``race`` it was given: the indices of the branches around it, from the
-    outside in, ``"2"`` or ``"0.1"``; empty outside of any.
+    outside in, ``"2"`` or ``"0.1"``; empty outside of any. With ``always`` it is given again and again.
     """
 
     name: str
     value: Any = None
     kind: AnswerKind = "value"
     branch: str = ""
+    always: bool = False
 
 
 class Shape(NamedTuple):
@@ -111,7 +112,8 @@ class ChosenAnswers:
         kind = kinds[choose("", len(kinds))] if len(kinds) > 1 else "value"
         value: Any = None
         if kind in ("value", "late"):
-            value = self.values.text("=", choose) if shape.schema is None else self.values.value(shape.schema, "=", choose)
+            schema = shape.schema if shape.schema is not None else {"type": "string"}
+            value = self.values.value({**schema, **self.values.assumed.get(name, {})}, "=", choose)
         answer = Answer(name, value, kind, branch)
         self.answers.append(answer)
         self.plain.append(is_plain)
@@ -130,7 +132,9 @@ class GivenAnswers:
     def answer(self, name: str, branch: str, shape: Shape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
         left = self._left.get((name, branch))
-        return left.popleft() if left else self._plain.answer(name, branch, shape)
+        if not left:
+            return self._plain.answer(name, branch, shape)
+        return left[0] if left[0].always else left.popleft()
 
 
 def branch_of(path: str) -> str:
@@ -138,4 +142,15 @@ def branch_of(path: str) -> str:
     return ".".join([part.rpartition(".")[2] for part in path.split("/")[1:-1]])
 
 
-__all__ = ["Answer", "AnswerKind", "Answers", "Choice", "ChosenAnswers", "GivenAnswers", "Point", "Script", "Shape", "branch_of"]
+__all__ = [
+    "Answer",
+    "AnswerKind",
+    "Answers",
+    "Choice",
+    "ChosenAnswers",
+    "GivenAnswers",
+    "Point",
+    "Script",
+    "Shape",
+    "branch_of",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agentflow.core.errors import AgentflowError
@@ -50,6 +50,21 @@ class Finding:
         listed = [*shown]
         return " and ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
 
+    @property
+    def script(self) -> tuple[Answer, ...]:
+        """The answers with which :func:`agentflow.testing.rehearse` comes to the same: equal ones at an end are one that is
+        given again and again."""
+        by_asker: dict[tuple[str, str], list[Answer]] = {}
+        for answer in self.answers:
+            by_asker.setdefault((answer.name, answer.branch), []).append(answer)
+        script: list[Answer] = []
+        for answers in by_asker.values():
+            last = answers[-1]
+            while len(answers) > 1 and answers[-2] == last:
+                answers.pop()
+            script += [*answers[:-1], replace(last, always=True)]
+        return tuple(script)
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return {
@@ -73,8 +88,12 @@ class Finding:
             return f"no end{at}: {self.effects} calls, and it would go on{when}"
         if self.kind == "unhandled":
             count = len(self.places)
-            where = f"{count} calls" if count > 1 else f"at {self.places[0].line}:{self.places[0].column}" if count else ""
-            return f"{self.message} and nobody handles it ({where})" if where else f"{self.message} and nobody handles it"
+            where = (
+                f"{count} calls" if count > 1 else f"at {self.places[0].line}:{self.places[0].column}" if count else ""
+            )
+            return (
+                f"{self.message} and nobody handles it ({where})" if where else f"{self.message} and nobody handles it"
+            )
         return f"error[{self.code}]{at} {self.message}{when}"
 
 
@@ -117,14 +136,20 @@ def said(answer: Answer) -> str:
         case "no-json":
             return "gives no JSON"
         case "value":
-            text = to_json(answer.value) if not isinstance(answer.value, str) else json.dumps(answer.value, ensure_ascii=False)
+            text = (
+                to_json(answer.value)
+                if not isinstance(answer.value, str)
+                else json.dumps(answer.value, ensure_ascii=False)
+            )
             return f"gives {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}"
 
 
 def in_order(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Errors first, then loops, then failures, each as they stand in the text."""
     kinds = ("error", "endless", "unhandled")
-    return tuple(sorted(found, key=lambda each: (kinds.index(each.kind), each.span.start if each.span else -1, each.code)))
+    return tuple(
+        sorted(found, key=lambda each: (kinds.index(each.kind), each.span.start if each.span else -1, each.code))
+    )
 
 
 __all__ = ["Exploration", "Finding", "in_order", "said"]

@@ -21,14 +21,19 @@ _MOST_ELEMENTS = 9
 _KEYS = 8
 """Keys of the program that data without a schema is given."""
 _ANY: Mapping[str, Any] = {}
+_NOTHING: Mapping[str, Mapping[str, Any]] = {}
 _JSON_TEXTS = ("{}", "[]", "3", '["text"]')
 _NUMBERS = (0, 2, -1, 10, 100)
 
 
 class Values:
-    """Makes values for schemas. ``constants`` are those of the program."""
+    """Makes values for schemas.
 
-    def __init__(self, constants: Constants) -> None:
+    ``constants`` are those of the program; ``assumed`` are more rules of a schema for the fields of a name.
+    """
+
+    def __init__(self, constants: Constants, assumed: Mapping[str, Mapping[str, Any]] = _NOTHING) -> None:
+        self.assumed = assumed
         numbers = [number for number in constants.numbers if number == int(number)]
         near = [int(number) + step for number in numbers for step in (0, -1, 1)]
         self._integers = list(dict.fromkeys([1, *near, *_NUMBERS]))
@@ -39,12 +44,10 @@ class Values:
         longest = max([_LONG, *(2 * int(number) for number in numbers if number < 5_000)])
         json_texts = _JSON_TEXTS if constants.parses else ()
         texts = [PLAIN_TEXT, *constants.words, "", *json_texts, *map(str, self._integers[1:6])]
-        self._texts = list(dict.fromkeys([*texts, ("long text " * (longest // 10 + 1)).strip(), "Text, and more.\nA line."]))
+        self._texts = list(
+            dict.fromkeys([*texts, ("long text " * (longest // 10 + 1)).strip(), "Text, and more.\nA line."])
+        )
         self._keys = constants.keys[:_KEYS]
-
-    def text(self, at: str, choose: Choose) -> str:
-        """A text."""
-        return self._texts[choose(at, len(self._texts))]
 
     def value(self, schema: Mapping[str, Any], at: str, choose: Choose) -> Any:
         """A value that ``schema`` allows, as far as its common keywords say; ``at`` is its place in the answer."""
@@ -106,7 +109,8 @@ class Values:
             properties = dict.fromkeys(self._keys if depth < 2 else (), each)
         required = frozenset(cast("list[str]", schema.get("required") or ()))
         value: dict[str, Any] = {}
-        for name, each in properties.items():
+        for name, declared in properties.items():
+            each = {**_resolved(declared, root), **self.assumed[name]} if name in self.assumed else declared
             if name in required or choose(f"{at}.{name}?", 2) == 0:
                 value[name] = self._value(each, f"{at}.{name}", choose, root, depth + 1)
         return value

@@ -122,7 +122,9 @@ class RehearsedFiles:
         """Keep a text for those who read it in this run. Raises FileFailure if the write is to fail."""
         if (await self._stage.ask(Shape({"const": True}))).kind == "fails":
             raise _no_file(path)
-        self._stage.files[self.absolute(path)] = content if isinstance(content, str) else content.decode("utf-8", "replace")
+        self._stage.files[self.absolute(path)] = (
+            content if isinstance(content, str) else content.decode("utf-8", "replace")
+        )
 
     async def list(self, path: str) -> list[str]:
         """Names. Raises FileFailure if there is no such directory."""

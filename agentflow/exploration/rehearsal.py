@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -52,15 +51,15 @@ _ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
 class Setting:
     """What a program is rehearsed with.
 
-    ``bindings`` are its variables; ``templates`` the tasks that the flow has; ``tools`` its tools, which are never called, and
-    ``returns`` JSON Schemas of what they give, by name; ``grants`` the only names it may call (None: all).
+    ``bindings`` are its variables; ``templates`` the tasks that the flow has, ``tools`` its tools, which are never called; ``grants``
+    the only names it may call (None: all). ``assumed`` are rules of a JSON Schema for what fields, tasks and tools of a name give.
     """
 
     bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     templates: tuple[CompiledTask, ...] = ()
     tools: tuple[Tool, ...] = ()
-    returns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     grants: frozenset[str] | None = None
+    assumed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,14 @@ class Rehearsal:
         self.setting = setting
         self._stage = Stage()
         tools = ToolRegistry(words=WORDS)
-        files, memory, commands = RehearsedFiles(self._stage), RehearsedMemory(self._stage), RehearsedCommands(self._stage)
-        tasks = TaskService(AtomicTaskExecutor(RehearsedPrompts(self._stage), files), memory, commands=commands, words=WORDS)
+        files, memory, commands = (
+            RehearsedFiles(self._stage),
+            RehearsedMemory(self._stage),
+            RehearsedCommands(self._stage),
+        )
+        tasks = TaskService(
+            AtomicTaskExecutor(RehearsedPrompts(self._stage), files), memory, commands=commands, words=WORDS
+        )
         tasks.publish(setting.templates)  # pyright: ignore[reportArgumentType] - the task system's own
         for tool in SystemTools(memory, files, commands, DataContexts(memory, files)).tools():
             tools.add(replace(tool, approval=False))
@@ -111,7 +116,7 @@ class Rehearsal:
             allow=setting.grants,
             passes=[self._prepare],
         )
-        self.values = Values(self.constants)
+        self.values = Values(self.constants, setting.assumed)
 
     async def run(self, answers: Answers, *, steps: int = STEPS, effects: int = EFFECTS) -> Trial:
         """Run the program once, with these answers, at most so many steps and effects."""
@@ -120,9 +125,10 @@ class Rehearsal:
         limits = Limits(steps=steps, effects=effects)
         value, error, used = None, None, 0
         try:
-            async with self._engine.open(
-                self.source.name, limits=limits, grants=self.setting.grants, quiet=True
-            ) as (run, call):
+            async with self._engine.open(self.source.name, limits=limits, grants=self.setting.grants, quiet=True) as (
+                run,
+                call,
+            ):
                 try:
                     environment = SexpEnvironment(dict(self.setting.bindings))
                     value = await self._engine.evaluate(self._program, environment, call, fitted=True)
@@ -144,7 +150,7 @@ class Rehearsal:
         """A tool of the same arguments that gives what was decided."""
         if tool.kind == "subtask":
             return tool
-        schema = self.setting.returns.get(tool.name, {})
+        schema = tool.facts().returns or {}
 
         async def call(arguments: dict[str, Any], _: CallContext) -> Any:
             return _result(await self._stage.ask(Shape(schema)))
@@ -203,17 +209,15 @@ class _RehearsedEffects(EffectRunner):
             self.stage.asking.reset(token)
 
     async def _drawn(self, effect: Draw) -> Any:
-        asked = partial(self.stage.ask, name=effect.source)
         match effect.source:
             case "now":
                 return 1_700_000_000.0
             case "uuid":
                 return "00000000-0000-4000-8000-000000000000"
-            case "random" if effect.below is None:
-                return (await asked(Shape({"enum": [0.5, 0.0, 0.999]}, fails=False))).value
             case "random":
-                most = effect.below - 1
-                return (await asked(Shape({"enum": sorted({0, most // 2, most})}, fails=False))).value
+                most = None if effect.below is None else effect.below - 1
+                drawn = [0.5, 0.0, 0.999] if most is None else sorted({0, most // 2, most})
+                return (await self.stage.ask(Shape({"enum": drawn}, fails=False))).value
 
 
 def _name(effect: Effect) -> str:

@@ -20,10 +20,10 @@ from agentflow.exploration.findings import Exploration, Finding, in_order
 from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial
 
 RUNS = 300
-_SURE_EFFECTS = 1_000
-_SURE_STEPS = 1_000_000
+SURE_EFFECTS = 600
+SURE_STEPS = 500_000
 """What a run that does not end is given once more before it is said to have no end."""
-_EFFECTS_A_RUN = 20
+_EFFECTS_A_RUN = 12
 """What runs may take on average: many that do not end tell no more than a few."""
 _DOUBTS = 5
 """Loops that are looked at so."""
@@ -143,7 +143,7 @@ class _Search:
             return loop
         if loop in self._ends or len(self._ends) >= _DOUBTS:
             return None
-        again = await self._run(run.script, _SURE_STEPS, _SURE_EFFECTS)
+        again = await self._run(run.script, SURE_STEPS, SURE_EFFECTS)
         (self._endless if isinstance(again.trial.error, LimitExceeded) else self._ends).add(loop)
         return loop if loop in self._endless else None
 
@@ -216,4 +216,4 @@ def _who_failed(error: AgentflowError) -> str | None:
     return word[0].rstrip(")") if word else error.code
 
 
-__all__ = ["RUNS", "explore"]
+__all__ = ["RUNS", "SURE_EFFECTS", "SURE_STEPS", "explore"]

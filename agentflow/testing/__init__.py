@@ -10,20 +10,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agentflow.exploration.answers import Answer
+    from agentflow.exploration.findings import Exploration, Finding
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.testing.cassette import Cassette
+    from agentflow.testing.exploring import explore, rehearse
     from agentflow.testing.network import NetworkForbidden, forbid_network
     from agentflow.testing.script import Script, ScriptedCall
 
-__all__ = ["Cassette", "NetworkForbidden", "Script", "ScriptedCall", "ScriptedProvider", "forbid_network"]
+__all__ = [
+    "Answer",
+    "Cassette",
+    "Exploration",
+    "Finding",
+    "NetworkForbidden",
+    "Script",
+    "ScriptedCall",
+    "ScriptedProvider",
+    "explore",
+    "forbid_network",
+    "rehearse",
+]
 
 _HOMES = {
+    "Answer": "exploration.answers",
     "Cassette": "testing.cassette",
+    "Exploration": "exploration.findings",
+    "Finding": "exploration.findings",
     "NetworkForbidden": "testing.network",
     "Script": "testing.script",
     "ScriptedCall": "testing.script",
     "ScriptedProvider": "providers.scripted",
+    "explore": "testing.exploring",
     "forbid_network": "testing.network",
+    "rehearse": "testing.exploring",
 }
 
 

@@ -159,21 +159,22 @@ def _procedure(operator: ir.IR) -> object:
 
 
 def _replace(parent: Any, part: Any, by: Any) -> None:
-    """Put another node where ``part`` stands in ``parent``."""
+    """Put another node where ``part`` stands in ``parent``, or in what marks it there."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple([replaced(each) for each in cast("tuple[Any, ...]", value)])
+        if isinstance(value, ir.Seq) and value.items and value.items[-1] is part:
+            value.items[-1] = by
+        return by if value is part else value
+
     for field in fields(parent):
         value = getattr(parent, field.name)
-        if value is part:
-            setattr(parent, field.name, by)
-        elif isinstance(value, list):
+        if isinstance(value, list):
             items = cast("list[Any]", value)
-            items[:] = [
-                tuple([by if each is part else each for each in cast("tuple[Any, ...]", item)])
-                if isinstance(item, tuple)
-                else by
-                if item is part
-                else item
-                for item in items
-            ]
+            items[:] = [replaced(item) for item in items]
+        elif field.name != "at":
+            setattr(parent, field.name, replaced(value))
 
 
 __all__ = ["Arm", "ArmKind", "mark_arms"]

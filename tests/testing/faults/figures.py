@@ -1,0 +1,97 @@
+"""What exploration finds of the seeded faults, as a table: ``python -m tests.testing.faults.figures [SET ...]``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentflow.core.source import Source
+from agentflow.testing import Exploration, Finding, explore
+from tests.testing.faults.tools import TOOLS
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[2] / "examples"
+_BLOCK = re.compile(r"^## (.*?)\n\n```lisp\n(.*?)```", re.DOTALL | re.MULTILINE)
+_TEXTS = re.compile(r'"(\\.|[^"\\])*"|;.*')
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, its bindings, and, if it has a fault, the code and the lines at which that is to be reported."""
+
+    name: str
+    text: str
+    bindings: dict[str, Any]
+    code: str | None = None
+    lines: tuple[int, int] = (0, 0)
+
+    def hits(self, found: Finding) -> bool:
+        """Whether a finding is the fault."""
+        if found.span is None or not self.lines[0] <= found.span.line <= self.lines[1]:
+            return False
+        return found.kind == "endless" if self.code == "no-end" else (found.kind, found.code) == ("error", self.code)
+
+    async def explore(self, runs: int = 300) -> Exploration:
+        """What exploration says of the program."""
+        return await explore(Source(f"{self.name}.sexp", self.text), self.bindings, runs, tools=TOOLS)
+
+
+def cases(name: str) -> Iterator[Case]:
+    """The programs of a set: ``development``, ``held_out`` or ``clean``."""
+    for title, text in _BLOCK.findall((HERE / f"{name}.md").read_text("utf-8")):
+        given = re.search(r"^; bindings: (.*)", text, re.MULTILINE)
+        bindings: dict[str, Any] = json.loads(given[1]) if given else {}
+        fault = re.search(r"; fault: (\S+)", text)
+        if fault is None:
+            yield Case(title, text, bindings)
+            continue
+        line = text[: fault.start()].count("\n") + 1
+        last = _end_of_form(text, line) if fault[1] == "no-end" else line
+        yield Case(title, text, bindings, fault[1], (line, last))
+
+
+def _end_of_form(text: str, line: int) -> int:
+    """The last line of what is opened on a line: a loop may be reported anywhere within it."""
+    depth = 0
+    for number, each in enumerate(text.splitlines()[line - 1 :], line):
+        code = _TEXTS.sub("", each)
+        depth += code.count("(") - code.count(")")
+        if depth <= 0:
+            return number
+    return line
+
+
+async def main(names: list[str]) -> int:
+    """Print the figures; exit code 1 if they fall short of 90 % of the faults, or a clean program has an error."""
+    short = False
+    for name in names:
+        hits: list[bool] = []
+        arms, reached, seconds, worst = 0, 0, 0.0, 0.0
+        every = [*cases(name)]
+        for case in every:
+            began = time.process_time()
+            explored = await case.explore()
+            spent = time.process_time() - began
+            seconds, worst = seconds + spent, max(worst, spent)
+            hit = any(map(case.hits, explored.found)) if case.code else not explored.errors
+            hits.append(hit)
+            arms, reached = arms + len(explored.arms), reached + len(explored.arms) - len(explored.missed)
+            if not hit:
+                print(f"  {case.name}: {'; '.join(map(str, explored.errors)) or 'nothing'}")
+        what = "without an error" if name == "clean" else "faults found"
+        print(
+            f"{name:<12}{sum(hits)} of {len(every)} {what}, {reached} of {arms} arms, {seconds:.1f} s of CPU, worst {worst:.2f} s"
+        )
+        short = short or sum(hits) < (len(every) if name == "clean" else 0.9 * len(every))
+    return short
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1:] or ["development", "held_out", "clean"])))
