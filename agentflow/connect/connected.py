@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,9 +29,8 @@ News = Callable[[str, str], None]
 class Registry(Protocol):
     """Where tools are registered."""
 
-    def add(self, tool: Tool) -> Tool: ...
     def find(self, name: str) -> Tool | None: ...
-    def remove(self, name: str) -> bool: ...
+    def exchange(self, gone: Iterable[str], new: Iterable[Tool]) -> None: ...
 
 
 class Connected:
@@ -66,13 +65,11 @@ class Connected:
     async def open(self) -> None:
         """Connect, and register the tools. Raises AgentflowError."""
         live = await self.connection.live()
-        for tool in material_tools(self.connection, live):
-            self._register(tool)
+        self._exchange((), material_tools(self.connection, live))
 
     async def aclose(self) -> None:
         """Close the connection, and take the tools away."""
-        for name in list(self._registered):
-            self._drop(name)
+        self._exchange(list(self._registered), ())
         await self.connection.aclose()
 
     @property
@@ -88,11 +85,10 @@ class Connected:
         gone = sorted(old.keys() - tools.keys())
         new = sorted(tools.keys() - old.keys())
         changed = sorted([name for name in tools.keys() & old.keys() if tools[name].digest != old[name].digest])
-        for name in gone:
-            self._drop(self._full(name))
-        for name in (*new, *changed):
+        for name in new:
             self._approved.setdefault(name, tools[name].digest)
-            self._register(self._tool(tools[name]))
+        if gone or new or changed:
+            self._exchange(map(self._full, gone), [self._tool(tools[name]) for name in (*new, *changed)])
         if before is not None and (gone or new or changed):
             parts = {"added": new, "removed": gone, "changed": changed}
             said = "; ".join([f"{what} {', '.join(names[:20])}" for what, names in parts.items() if names])
@@ -101,18 +97,24 @@ class Connected:
     def _full(self, name: str) -> str:
         return f"{self.server.name}:{name}"
 
-    def _register(self, tool: Tool) -> None:
-        """Register a tool; one of the host's own that has its name stays."""
-        there = self._tools.find(tool.name)
-        if there is not None and there is not self._registered.get(tool.name):
-            self._refuse(tool.name, "a tool of this name exists")
-            return
-        self._registered[tool.name] = self._tools.add(tool)
+    def _exchange(self, gone: Iterable[str], new: Iterable[Tool]) -> None:
+        """Take tools away and register others, for runs that begin from now on; those of the host's own stay."""
+        gone = tuple(gone)
+        away = [name for name in gone if self._is_ours(name)]
+        for name in gone:
+            self._registered.pop(name, None)
+        added: list[Tool] = []
+        for tool in new:
+            if self._tools.find(tool.name) is None or self._is_ours(tool.name):
+                added.append(tool)
+            else:
+                self._refuse(tool.name, "a tool of this name exists")
+        self._registered.update({tool.name: tool for tool in added})
+        self._tools.exchange(away, added)
 
-    def _drop(self, name: str) -> None:
-        ours = self._registered.pop(name, None)
-        if ours is not None and self._tools.find(name) is ours:
-            self._tools.remove(name)
+    def _is_ours(self, name: str) -> bool:
+        ours = self._registered.get(name)
+        return ours is not None and self._tools.find(name) is ours
 
     def _refuse(self, name: str, why: str) -> None:
         shown = escape(clip(name, 120))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentflow.connect.servers import McpServer, check_names
 from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.own_task import outlast
 from agentflow.core.ports import PromptRunner, Tool
 from agentflow.core.service_port import ServicePort
 
@@ -27,7 +29,7 @@ class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
     Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model, for servers that may; ``secret`` is told what must not be shown; ``roots``
-    are the flow's. ``failed`` has the errors of those that are absent, by name. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
+    are the flow's. ``failed`` has the errors of those that are absent, by name: they are tried again until they are there. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
     ``mcp/missing-extra`` without the SDK.
     """
 
@@ -55,6 +57,7 @@ class McpConnections:
         self._secret = secret
         self._roots = roots
         self._open: list[Connected] = []
+        self._absent: list[asyncio.Task[None]] = []
         self._news: list[tuple[str, str]] = []
         self.failed: dict[str, AgentflowError] = {}
 
@@ -95,8 +98,19 @@ class McpConnections:
             if error is not None:
                 self.failed[each.server.name] = error
                 self._tell("mcp/down", error.message)
+                name = f"mcp {each.server.name} again"
+                again = asyncio.get_running_loop().create_task(self._try_again(each), name=name, context=Context())
+                self._absent.append(again)
         self._open = every
         return every
+
+    async def _try_again(self, absent: Connected) -> None:
+        """Connect a server that was not there, however often that takes; each failure makes the next wait longer."""
+        name = absent.server.name
+        while (error := await _opened(absent)) is not None:
+            self.failed[name] = error
+        del self.failed[name]
+        self._tell("mcp/tools-changed", f"the MCP server '{name}', which was not there, is connected now")
 
     def tools_of(self, name: str) -> list[Tool]:
         """The registered tools of the server called ``name``, sorted."""
@@ -114,6 +128,10 @@ class McpConnections:
     async def aclose(self) -> None:
         """Close all connections. Idempotent."""
         every, self._open = self._open, []
+        absent, self._absent = self._absent, []
+        for task in absent:
+            task.cancel()
+            await outlast(task)
         await _close(every)
 
 

@@ -48,6 +48,11 @@ class ForwardingRun:
         return self._run.budget
 
     @property
+    def tools(self) -> object:
+        """The tools that the run began with."""
+        return self._run.tools
+
+    @property
     def calls_left(self) -> int | None:
         """The run's model calls."""
         return self._run.calls_left

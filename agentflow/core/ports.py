@@ -193,8 +193,13 @@ class ToolPort(Protocol):
         """A token that stays the same until a tool is registered or removed, and then is another for good."""
         ...
 
-    def find(self, name: str) -> Tool | None:
-        """The tool called ``name``, or None."""
+    @property
+    def edition(self) -> object:
+        """What a run that begins now keeps as its ``tools``, so that it sees no change that servers make later."""
+        ...
+
+    def find(self, name: str, call: CallContext | None = None) -> Tool | None:
+        """The tool called ``name`` in the run of ``call`` (None: in one that begins now), or None."""
         ...
 
     def hint_for(self, name: str) -> str | None:
@@ -205,8 +210,10 @@ class ToolPort(Protocol):
         """All names, sorted."""
         ...
 
-    def ordinary(self) -> tuple[ToolSpec, ...]:
-        """The specs of all tools that are not built in, sorted by name: those offered to a model by default."""
+    def ordinary(self, call: CallContext | None = None) -> tuple[ToolSpec, ...]:
+        """The specs of all tools that are not built in, sorted by name: those offered to a model by default in the run of
+        ``call`` (None: in one that begins now).
+        """
         ...
 
     def describe(self, name: str) -> NameInfo | None:

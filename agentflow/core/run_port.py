@@ -103,6 +103,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
+    def tools(self) -> object:
+        """The tools that the run began with: the registry's own affair, None without one."""
+        ...
+
+    @property
     def journal(self) -> JournalPortOf[C] | None:
         """The records of the run; None when it is not durable."""
         ...

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import logging
 import random
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -29,6 +29,7 @@ from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
 from agentflow.core.values import to_json
 from agentflow.core.work import LONG_TEXT, in_slices
+from agentflow.handler.editions import Edition, Editions, Entry
 from agentflow.handler.tools import tool_from_function, tool_from_spec
 from agentflow.lib.json_schema import Schema, is_large
 from agentflow.lib.read_only import ReadOnlyDict
@@ -74,6 +75,7 @@ class ToolRegistry:
         self._ordinary: tuple[ToolSpec, ...] | None = None
         self._schemas: dict[str, Schema | None] = {}
         self._infos: dict[str, NameInfo] = {}
+        self._editions = Editions()
 
     def add(self, tool: Tool | Callable[..., Any]) -> Tool:
         """Register a Tool or a typed function (see :func:`agentflow.tool`); replaces one of the same name.
@@ -133,8 +135,36 @@ class ToolRegistry:
         self.executors.drop(name)
         return self._tools.pop(name, None) is not None
 
-    def find(self, name: str) -> Tool | None:
-        """The tool called ``name``, or None."""
+    def exchange(self, gone: Iterable[str], new: Iterable[Tool]) -> None:
+        """Take the tools called ``gone`` away and register those that are ``new``; runs that have begun keep what they had."""
+        gone, new = tuple(gone), tuple(new)
+        before = {name: self._entry(name) for name in (*gone, *[tool.name for tool in new])}
+        for name in gone:
+            self.remove(name)
+        for tool in new:
+            self.add(tool)
+        self._editions.end(before)
+
+    @property
+    def edition(self) -> Edition:
+        """The tools that a run keeps which begins now."""
+        return self._editions.current
+
+    def _entry(self, name: str) -> Entry | None:
+        tool = self._tools.get(name)
+        return None if tool is None else (tool, self._schemas[name])
+
+    def _kept(self, call: CallContext | None) -> Mapping[str, Entry | None]:
+        """What names are in the run of ``call`` that are something else, or nothing, to one that begins now."""
+        edition = None if call is None else call.run.tools
+        return edition.kept if isinstance(edition, Edition) else {}
+
+    def find(self, name: str, call: CallContext | None = None) -> Tool | None:
+        """The tool called ``name`` in the run of ``call`` (None: in one that begins now), or None."""
+        kept = self._kept(call)
+        if name in kept:
+            entry = kept[name]
+            return None if entry is None else entry[0]
         return self._tools.get(name)
 
     def hint_for(self, name: str) -> str | None:
@@ -152,11 +182,14 @@ class ToolRegistry:
         """All names, sorted."""
         return sorted(self._tools)
 
-    def ordinary(self) -> tuple[ToolSpec, ...]:
-        """The specs of all tools that are not built in, sorted by name."""
+    def ordinary(self, call: CallContext | None = None) -> tuple[ToolSpec, ...]:
+        """The specs of all tools that are not built in, sorted by name, in the run of ``call`` (None: in one that begins now)."""
+        kept = self._kept(call)
+        if kept:
+            tools = {**self._tools, **{name: entry[0] for name, entry in kept.items() if entry is not None}}
+            return _ordinary([tools[name] for name in sorted(tools) if kept.get(name, ()) is not None])
         if self._ordinary is None:
-            tools = [self._tools[name] for name in self.names()]
-            self._ordinary = tuple([tool.spec for tool in tools if not tool.builtin])
+            self._ordinary = _ordinary([self._tools[name] for name in self.names()])
         return self._ordinary
 
     async def execute(
@@ -171,9 +204,9 @@ class ToolRegistry:
         inner = scope.call
         if call_id is not None:
             inner.call_id = call_id
-        tool = self._usable(name, inner)
-        if isinstance(tool, Tool) and (self._schemas[name] is not None or type(arguments) is not dict):
-            tool = await _checked(tool, self._schemas[name], arguments)
+        tool, schema = self._usable(name, inner)
+        if isinstance(tool, Tool) and (schema is not None or type(arguments) is not dict):
+            tool = await _checked(tool, schema, arguments)
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
             tool = await _admitted(tool, arguments, inner)  # an approval is asked for before the tool starts
         if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
@@ -205,26 +238,33 @@ class ToolRegistry:
                 scope.set(result=result)
         return result
 
-    def _usable(self, name: str, call: CallContext) -> Tool | TaskResult:
-        """The tool called ``name``; the FAILED result if there is none, or it may not be called here."""
-        tool = self._tools.get(name)
-        if tool is None:
+    def _usable(self, name: str, call: CallContext) -> tuple[Tool | TaskResult, Schema | None]:
+        """The tool called ``name`` and the schema of its arguments; the FAILED result if there is none, or it may not be called here."""
+        kept = self._kept(call)
+        entry = kept[name] if name in kept else self._entry(name)
+        if entry is None:
             hint = self._absent.get(name) or did_you_mean(name, self._visible(call))
-            return TaskResult.failure(
+            failure = TaskResult.failure(
                 "input_validation_failure",
                 f"there is no tool '{clip(name, 120)}'" + (f"; {hint}" if hint else ""),
                 details={"cause": "tool_not_found", "code": "tool/unknown", "hint": hint},
             )
+            return failure, None
         if call.grants is not None and name not in call.grants:
-            return TaskResult.failure(
+            failure = TaskResult.failure(
                 "input_validation_failure",
                 f"the tool '{name}' is not granted here; granted are {', '.join(sorted(call.grants)) or 'none'}",
                 details={"cause": "not_granted", "code": "tool/not-granted"},
             )
-        return tool
+            return failure, None
+        return entry
 
     def _visible(self, call: CallContext) -> list[str]:
         return [name for name in self.names() if call.grants is None or name in call.grants]
+
+
+def _ordinary(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
+    return tuple([tool.spec for tool in tools if not tool.builtin])
 
 
 async def _checked(tool: Tool, schema: Schema | None, arguments: object) -> Tool | TaskResult:

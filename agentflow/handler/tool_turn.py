@@ -49,7 +49,7 @@ class ToolTurn:
         results: list[ToolResultPart] = []
         together: list[tuple[ToolCallPart, CallContext]] = []
         for part, child in numbered:
-            tool = self._tools.find(part.name)
+            tool = self._tools.find(part.name, call)
             if tool is not None and tool.sequential:
                 results += await self._together(together)
                 together = []

@@ -77,7 +77,7 @@ class TurnLoop:
         else:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
-        offered = self._offered(prompt, call.grants)
+        offered = self._offered(prompt, call)
         spent = NOTHING
         if prompt.history.compact_after_tokens is not None and prompt.history.use_session_history:
             ask = partial(self._shorten, adapter, model, prompt.timeout_s)
@@ -139,16 +139,19 @@ class TurnLoop:
             )
         return self._fallback([first, *(self._router.resolve(name) for name in prompt.fallbacks)]), first[1]
 
-    def _offered(self, prompt: Prompt, grants: frozenset[str] | None) -> tuple[ToolSpec, ...]:
-        specs = self._tools.ordinary() if prompt.tools is None else tuple(map(self._named, prompt.tools))
-        if grants is not None:
-            specs = tuple([spec for spec in specs if spec.name in grants])
+    def _offered(self, prompt: Prompt, call: CallContext) -> tuple[ToolSpec, ...]:
+        if prompt.tools is None:
+            specs = self._tools.ordinary(call)
+        else:
+            specs = tuple([self._named(name, call) for name in prompt.tools])
+        if call.grants is not None:
+            specs = tuple([spec for spec in specs if spec.name in call.grants])
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
         return specs
 
-    def _named(self, name: str) -> ToolSpec:
-        tool = self._tools.find(name)
+    def _named(self, name: str, call: CallContext) -> ToolSpec:
+        tool = self._tools.find(name, call)
         if tool is None:
             raise ConfigurationError(
                 f"the prompt offers a tool '{clip(name, 120)}' that is not registered",

@@ -171,6 +171,7 @@ class Engine:
             journal=journal,
             beside=self._accounts,
             tenant=tenant,
+            tools=self.tools.edition,
         )
         root = CallContext(run, session=session, grants=grants, priority=priority)
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})

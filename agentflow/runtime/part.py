@@ -43,6 +43,7 @@ class RunPart(Run):
             approver=approver,
             run_id=outer.run_id,
             redactor=redactor,
+            tools=outer.tools,
         )
         self._outer = outer
         self._narrowed = limits is not None

@@ -102,7 +102,7 @@ class EffectRunner:
                     return template.fields  # the call fails with the same error whenever it is made
                 return self.tasks.content(template, request, call)
         if isinstance(effect, TaskCall | ToolCall):
-            tool = self.tools.find(effect.name)
+            tool = self.tools.find(effect.name, call)
             return None if tool is None else self._digest(tool)
         return None
 
@@ -170,7 +170,7 @@ class EffectRunner:
     async def _task(self, effect: TaskCall, call: CallContext) -> TaskResult:
         template = self.tasks.find_compiled(effect.name, call.definitions)
         if template is None or (call.grants is not None and not permitted(template, call.grants)):
-            if self.tools.find(effect.name) is not None:
+            if self.tools.find(effect.name, call) is not None:
                 return await self.tools.execute(effect.name, self._with_settings(effect), call)
             return self._no_task(effect.name, call)
         request = self.request_from_arguments(template.template, effect.arguments)

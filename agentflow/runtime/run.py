@@ -87,7 +87,9 @@ class Run:
         journal: RunJournal | None = None,
         beside: MemoryAccounts | None = None,
         tenant: Tenant | None = None,
+        tools: object = None,
     ) -> None:
+        self.tools = tools
         self.run_id = run_id or new_run_id()
         self._tenant = tenant
         self.limits = limits

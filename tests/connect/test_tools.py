@@ -260,3 +260,49 @@ async def test_a_question_of_a_server_can_wait_outside_of_the_memory(root: Path,
         handle = await flow.resume("asks")
         reply = json.loads((await handle.result()).value)
         assert (reply["action"], reply["content"]) == ("accept", {"count": 5})
+
+
+async def test_a_run_keeps_the_tools_it_began_with(root: Path, revision: str) -> None:
+    """A list that changes while a run goes on changes nothing for it: not what a model is offered, not what a name calls."""
+    calls = [{"name": name, "arguments": {"text": "x"}} for name in ("t:new", "t:echo")]
+    model = ScriptedProvider([{"tool_calls": calls}, "done", "next"])
+    prompt = '(defatom use (params) (instructions "Use them.")) (use)'
+
+    async def changed() -> str:
+        """Wait until the flow has the new list."""
+        while flow.tools.find("t:new") is None:
+            await asyncio.sleep(0.01)
+        return "changed"
+
+    async with flow_with(root, server(revision), model=None, provider=model, tools=[changed]) as flow:
+        _, events = await seen(flow, f"(t:grow) (changed) {prompt} (t:lie)")
+        names = {spec.name: spec.description for spec in model.requests[0].tools}
+        assert "t:lie" in names and "t:new" not in names and names["t:echo"].endswith("Say it again.")
+        unknown, echoed = model.requests[1].messages[-1].parts
+        assert "there is no tool 't:new'" in unknown.text and echoed.text == "x"
+        assert [event.name for event in events if isinstance(event, ToolStarted)][-1] == "t:lie"
+        await flow.eval(prompt)
+        names = {spec.name: spec.description for spec in model.requests[2].tools}
+        assert "t:new" in names and "t:lie" not in names and names["t:echo"].endswith("Say something else.")
+
+
+async def test_an_optional_server_that_was_away_is_tried_again(root: Path) -> None:
+    """Its tools are there for the runs that begin once it is, which are told so; closing ends the tries."""
+    (root / "late.py").write_text(
+        "import os, runpy, sys\nif not os.path.exists('open'): sys.exit('not yet')\nrunpy.run_path('server.py', run_name='__main__')"
+    )
+    before = asyncio.all_tasks()
+    late = server(script="late.py", name="late", optional=True)
+    async with flow_with(root, late) as flow:
+        _, events = await seen(flow, "1")
+        assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/down"]
+        assert "not yet" in flow.mcp.failed["late"].message
+        (root / "open").touch()
+        while "late" in flow.mcp.failed:
+            await asyncio.sleep(0.01)
+        value, events = await seen(flow, '(value-of (late:echo (text "here")))')
+        assert value == "here"
+        assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/tools-changed"]
+    async with flow_with(root, server(script="no.py", name="never", optional=True)):
+        pass
+    assert asyncio.all_tasks() == before

@@ -6,12 +6,13 @@ import asyncio
 from typing import Any, cast
 
 from agentflow.core.session import Session
+from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.runtime.engine import Engine
 
 
 async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
     """Runs opened in one turn of the loop begin in order, a few in each turn, and others have theirs between."""
-    engine = Engine(cast(Any, None), cast(Any, None))
+    engine = Engine(cast(Any, None), ToolRegistry())
     began: list[int | None] = []
 
     async def one(number: int) -> None:
@@ -30,7 +31,7 @@ async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
 
 async def test_a_cancelled_wait_for_a_turn_gives_the_session_back() -> None:
     """A run cancelled before its turn has come leaves its session free and the others their turns."""
-    engine = Engine(cast(Any, None), cast(Any, None))
+    engine = Engine(cast(Any, None), ToolRegistry())
     session, done = Session(), 0
 
     async def one(own: Session | None = None) -> None:
@@ -55,7 +56,7 @@ async def test_a_mark_is_worked_out_once_and_only_when_read() -> None:
         made.append("made")
         return "task:1"
 
-    engine = Engine(cast(Any, None), cast(Any, None))
+    engine = Engine(cast(Any, None), ToolRegistry())
     async with engine.open("run") as (_, call):
         inner = call.at("0/0.0")
         nested = inner.at("0/0.1")

@@ -87,6 +87,7 @@ class FakeRun:
         self.budget = None
         self.purse = None
         self.calls_left = None
+        self.tools = None
         self.priority = 0
         self.services = self
         self.next_seq = itertools.count(1).__next__
