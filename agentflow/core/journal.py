@@ -37,12 +37,18 @@ def effect_key(path: str) -> bytes:
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+class JsonText(str):
+    """JSON data as its text, which is parsed by whoever wants to know what it says."""
+
+    __slots__ = ()
+
+
 @frozen(kw_only=True)
 class EffectRow:
     """The record of one effect.
 
     ``path`` names it within its run; ``leaf`` is the key of the recorded effect that it is a step of; ``content`` a digest
-    of what was asked for. ``value`` and ``turns`` are JSON data; ``usage`` the tokens (the fields of Usage in order) and
+    of what was asked for. ``value`` and ``turns`` are JSON data, the latter perhaps as its JsonText; ``usage`` the tokens (the fields of Usage in order) and
     ``cost`` the USD that the effect itself used, without its own recorded steps: None for an unknown price. ``started`` and
     ``ended`` are unix seconds.
     """
@@ -194,6 +200,7 @@ __all__ = [
     "ENDED",
     "EffectRow",
     "EffectState",
+    "JsonText",
     "NewRun",
     "OnInflight",
     "OwnedRun",

@@ -179,13 +179,13 @@ def rough_size(value: object, most: int) -> int:
         kind = cast("type[Any]", type(item))
         if kind is str:
             size += len(item)
-            continue
-        parts = item if kind in LEAVES or kind is list or kind is tuple or kind is dict else opened(item)
-        if type(parts) is str:
-            size += len(parts)
-        elif type(parts) in LEAVES:
+        elif kind in LEAVES:
             size += 1
         else:
+            parts = item if kind is list or kind is tuple or kind is dict else opened(item)
+            if type(parts) in LEAVES:
+                size += len(parts) if type(parts) is str else 1
+                continue
             size += len(parts)
             if size <= most:
                 pending += parts

@@ -12,7 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
+from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
 
 VERSION = 1
 """The version of the tables."""
@@ -62,7 +62,7 @@ def dump(data: Any, blobs: Blobs) -> str | None:
     """JSON data as ASCII text; None stays None. A long text is added to ``blobs``, and a reference to it is returned."""
     if data is None:
         return None
-    text = _ENCODE(data)
+    text = str(data) if type(data) is JsonText else _ENCODE(data)
     if len(text) <= BLOB_BYTES:
         return text
     body = text.encode("ascii")
@@ -85,15 +85,27 @@ def load(text: str | None, db: sqlite3.Connection) -> Any:
     if text is None:
         return None
     try:
-        if text.startswith('{"$b":'):
-            digest = bytes.fromhex(json.loads(text)["$b"])
-            row = db.execute("select data from af_blob where hash = ?", (digest,)).fetchone()
-            if row is None or blake2b(row[0], digest_size=16).digest() != digest:
-                raise corrupt("a stored value is damaged")
-            return parse(row[0].decode("ascii"))
-        return parse(text)
+        return parse(_whole_text(text, db))
     except ValueError as error:
         raise corrupt(f"a stored value is no JSON: {error}") from None
+
+
+def load_text(text: str | None, db: sqlite3.Connection) -> JsonText | None:
+    """The text of what :func:`load` gives, which nobody may ever ask for. Raises JournalError (``durable/corrupt``)."""
+    return None if text is None else JsonText(_whole_text(text, db))
+
+
+def _whole_text(text: str, db: sqlite3.Connection) -> str:
+    if not text.startswith('{"$b":'):
+        return text
+    try:
+        digest = bytes.fromhex(json.loads(text)["$b"])
+    except ValueError as error:
+        raise corrupt(f"a stored value is no JSON: {error}") from None
+    row = db.execute("select data from af_blob where hash = ?", (digest,)).fetchone()
+    if row is None or blake2b(row[0], digest_size=16).digest() != digest:
+        raise corrupt("a stored value is damaged")
+    return row[0].decode("ascii")
 
 
 _READ = json.JSONDecoder().raw_decode
@@ -163,7 +175,7 @@ def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
         content=content,
         state=_STATES[int(state)],
         value=load(value, db),
-        turns=load(turns, db),
+        turns=load_text(turns, db),
         usage=None if usage is None else tuple(parse(usage)),
         cost=cost,
         started=started,

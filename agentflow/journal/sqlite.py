@@ -104,7 +104,6 @@ class SqliteJournal:
             )
             return OwnedRun(run=_row(db, run), records=_answers(db, run), **_spent(db, run))
 
-        await self._writer.do(lambda db: _row(db, run))
         if not await asyncio.to_thread(self._locks.take, run):
             raise owned_run(run)
         try:

@@ -8,6 +8,7 @@ order in which anything finishes. What does depend on it is recorded as a decisi
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -17,7 +18,8 @@ from agentflow.core.call import CallContext, RunPort
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, LimitExceeded
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
-from agentflow.core.journal import EffectRow, EffectState, effect_key
+from agentflow.core.frozen import frozen
+from agentflow.core.journal import EffectRow, EffectState, JsonText, effect_key
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
 from agentflow.core.questions import Question
@@ -141,15 +143,8 @@ class RunJournal:
             self._lose(kind, name, run, call.path)
             raise
         changes = call.session.changes_since(mark)
-        much = failure is None and holds_much(value)
         try:
-            if failure is not None:
-                data = {"error": self.codec.encode_error(failure)}
-            else:
-                written = cast(Any, value) if write is None else write(cast(T, value))
-                data = {"ok": await beside(much, self.codec.encode, written)}
-            turns = None if changes is None else await beside(much, self.codec.encode, changes)
-            stored = await self._searched(data, turns) if much else None
+            done = await self._written(value, failure, changes, write)
         except asyncio.CancelledError:
             self._lose(kind, name, run, call.path)
             raise
@@ -162,14 +157,38 @@ class RunJournal:
                 raise failure from failure.__cause__
             return cast(T, value)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
-        row = self.row(kind, name, digest, call, data, run.meter, started, turns=turns, failed=failed, stored=stored)
+        row = self._ended(kind, name, digest, call, done, run.meter, started, failed=failed)
         await self._commit(row, run.meter)
-        if row.turns is not None and (call.session is not session or row.turns is not turns):
+        if row.turns is not None and (done.cleaned or call.session is not session):
             if call.session is session:
                 session.go_back(mark)  # secrets were taken out of what is stored, and later tasks send what is stored
             session.apply(self.codec.decode(row.turns))
-        outcome = await beside(much, self.outcome, row.value, call, failure)
+        outcome = await beside(done.much, self.outcome, row.value, call, failure)
         return outcome if read is None else read(outcome)
+
+    async def _written(
+        self,
+        value: T | None,
+        failure: AgentflowError | None = None,
+        changes: dict[str, Any] | None = None,
+        write: Callable[[T], Any] | None = None,
+    ) -> _Written:
+        """What an effect gave, and added to the conversation, as data without secrets. Raises NotData."""
+        encode, redactor = self.codec.encode, self.redactor
+        much = failure is None and holds_much(value)
+        if failure is not None:
+            data: Any = {"error": self.codec.encode_error(failure)}
+        else:
+            given = cast(Any, value) if write is None else write(cast(T, value))
+            data = {"ok": await asyncio.to_thread(encode, given) if much else encode(given)}
+        turns = None if changes is None else await beside(much, encode, changes)
+        if redactor is None:
+            return _Written(data, turns, much)
+        if much:
+            data, kept = await in_slices(redaction(data, redactor)), await in_slices(redaction(turns, redactor))
+        else:
+            data, kept = redacted_json(data, redactor), None if turns is None else redacted_json(turns, redactor)
+        return _Written(data, kept, much, kept is not turns)
 
     def template(self, template: Template) -> Template:
         """A task that a program defines, as this run has it."""
@@ -197,18 +216,16 @@ class RunJournal:
         self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
     ) -> Any:
         """Store what was done at ``call``, and give it as it is read back."""
-        much = holds_much(value)
         try:
-            data = {"ok": await beside(much, self.codec.encode, value)}
+            done = await self._written(value)
         except NotData as what:
             self._not_recorded(kind, name, what, call)
             return value
-        stored = await self._searched(data, None) if much else None
         meter = Meter(None)
         meter.add(usage, cost)
-        row = self.row(kind, name, self._part(kind, name, content), call, data, meter, time.time(), stored=stored)
+        row = self._ended(kind, name, self._part(kind, name, content), call, done, meter, time.time())
         await self._commit(row, meter)
-        return await beside(much, self.outcome, row.value, call)
+        return await beside(done.much, self.outcome, row.value, call)
 
     def _part(self, kind: str, name: str, content: object) -> bytes:
         """A digest of a part of what the effect around it asks for."""
@@ -250,35 +267,42 @@ class RunJournal:
             call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
         return self.outcome(row.value, call)
 
-    def _take_turns(self, changes: Mapping[str, Any], session: Session) -> None:
-        """Add what a recorded effect added to the conversation."""
+    def _take_turns(self, stored: Any, session: Session) -> None:
+        """Add what a recorded effect added to the conversation.
+
+        An exchange is kept as its text: most are never read again, and the parts of thousands would fill the memory.
+        """
+        changes: dict[str, Any] = json.loads(stored) if isinstance(stored, JsonText) else stored
         turns: Any = changes.get("turns")
         if len(changes) == 1 and isinstance(turns, list):
-            for exchange in cast("list[Any]", turns):
-                session.add_unread(Unread(partial(self.codec.decode, exchange)))
+            for number in range(len(cast("list[Any]", turns))):
+                session.add_unread(Unread(partial(self._exchange, stored, number)))
         else:
             session.apply(self.codec.decode(changes))
 
+    def _exchange(self, stored: Any, number: int) -> list[Any]:
+        changes: dict[str, Any] = json.loads(stored) if isinstance(stored, JsonText) else stored
+        return self.codec.decode(changes["turns"][number])
+
     def row(
+        self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: Meter | None, started: float
+    ) -> EffectRow:
+        """A record that has ended with ``data``, without the secrets in it."""
+        clean = data if self.redactor is None else redacted_json(data, self.redactor)
+        return self._ended(kind, name, digest, call, _Written(clean), meter, started)
+
+    def _ended(
         self,
         kind: str,
         name: str,
         digest: bytes,
         call: CallContext,
-        data: Any,
+        done: _Written,
         meter: Meter | None,
         started: float,
         *,
-        turns: Any = None,
         failed: bool = False,
-        stored: tuple[Any, Any] | None = None,
     ) -> EffectRow:
-        """A record that has ended, without the secrets in it; ``stored`` is what is left of data and turns, if it is known."""
-        if stored is not None:
-            data, turns = stored
-        elif self.redactor is not None:
-            data = redacted_json(data, self.redactor)
-            turns = None if turns is None else redacted_json(turns, self.redactor)
         return EffectRow(
             path=call.path,
             kind=kind,
@@ -286,19 +310,13 @@ class RunJournal:
             content=digest,
             state=EffectState.FAILED if failed else EffectState.OK,
             leaf=self.leaf,
-            value=data,
-            turns=turns,
+            value=done.data,
+            turns=done.turns,
             usage=None if meter is None else meter.usage,
             cost=0.0 if meter is None else meter.cost,
             started=started,
             ended=time.time(),
         )
-
-    async def _searched(self, data: Any, turns: Any) -> tuple[Any, Any]:
-        """Large ``data`` and ``turns`` without secrets, searched in slices."""
-        if self.redactor is None:
-            return data, turns
-        return await in_slices(redaction(data, self.redactor)), await in_slices(redaction(turns, self.redactor))
 
     async def _commit(self, row: EffectRow, meter: Meter) -> None:
         if self.meter is not None:
@@ -336,6 +354,19 @@ class RunJournal:
             self.records.commit_soon(lost, drop)
         if usage is not None and self.meter is not None:
             self.meter.recorded(run.meter)
+
+
+@frozen
+class _Written:
+    """What an effect gave, and the ``turns`` it added to the conversation, as they are stored.
+
+    ``much``: it would hold the loop to read them; ``cleaned``: secrets were taken out of the turns.
+    """
+
+    data: Any
+    turns: Any = None
+    much: bool = False
+    cleaned: bool = False
 
 
 def holds_much(value: object) -> bool:

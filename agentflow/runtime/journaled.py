@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
 from agentflow.core.values import is_long
 from agentflow.runtime.codec import fingerprint
-from agentflow.runtime.journal import RunJournal, beside
+from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.waiting import slept
 
@@ -49,7 +50,10 @@ class Journaled:
             return await self.runner.perform(effect, call)
         kind, name, arguments = asked
         definition = self.runner.definition(effect, call)
-        digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
+        if is_long(arguments):
+            digest = await asyncio.to_thread(fingerprint, kind, name, arguments, definition)
+        else:
+            digest = fingerprint(kind, name, arguments, definition)
         row = await journal.find(kind, name, digest, call)
         if row is None:
             return await journal.record(kind, name, digest, call, partial(self.runner.perform, effect, call))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from agentflow.core.errors import JournalError
 from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import EffectRow, EffectState, NewRun, StoredResult, effect_key
+from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
 from agentflow.core.store_ports import JournalStore
 from agentflow.journal.sqlite import SqliteJournal
 
@@ -39,6 +40,11 @@ async def opener(tmp_path: Path) -> AsyncIterator[Opener]:
 def row(path: str, value: Any = None, state: EffectState = EffectState.OK, **fields: Any) -> EffectRow:
     filled = {"kind": "tool", "name": "look", "content": b"c" * 16, "started": 1.0, "ended": 2.5, **fields}
     return EffectRow(path=path, state=state, value=value, **filled)
+
+
+def turns_of(row: EffectRow) -> Any:
+    """What a record added to the conversation, which a store may give as its text."""
+    return json.loads(row.turns) if isinstance(row.turns, JsonText) else row.turns
 
 
 async def refused(work: Awaitable[Any]) -> str:
@@ -71,7 +77,8 @@ async def test_what_is_put_is_there_for_the_next_owner(opener: Opener) -> None:
     await asyncio.gather(*[store.put("r", epoch, [each]) for each in rows])
     await store.aclose()
     owned = await opener().own("r")
-    assert owned.records == sorted(rows, key=lambda each: each.started or 0)
+    read = [replace(each, turns=None if each.turns is None else turns_of(each)) for each in owned.records]
+    assert read == sorted(rows, key=lambda each: each.started or 0)
     assert owned.run.epoch > epoch and owned.run.slice == 2 and owned.run.status == "running"
     assert list(owned.records[1].value["$r"][5]) == ["b", "a"], "the order of keys is part of a value"
 
