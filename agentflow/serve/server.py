@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.observe.report.build import live_html
-from agentflow.serve import chat, run_api
+from agentflow.serve import chat, responses, run_api
 from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
@@ -94,6 +94,7 @@ class FlowServer:
                 self._route("/v1/models", chat.list_models),
                 self._route("/v1/models/{model}", chat.show_model),
                 self._route("/v1/chat/completions", chat.complete, "POST"),
+                self._route("/v1/responses", responses.respond, "POST"),
                 self._route("/runs", run_api.list_runs),
                 self._route("/runs", run_api.begin_run, "POST"),
                 self._route("/runs/{run}", run_api.show_run),

@@ -7,7 +7,7 @@ connection for hours, so there is a ping every few seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -39,7 +39,8 @@ async def leave(*tasks: asyncio.Task[object]) -> None:
 class EventStream(Response):
     """A stream of server-sent events, closed when ``chunks`` end, or the client has gone, or does not read.
 
-    ``chunks`` give whole events; they are closed in any case, which is where whoever made them hears that the client has gone.
+    ``chunks`` give whole events; they are closed in any case. ``after`` is awaited when the stream is over, however that came,
+    even if none of it was sent.
     """
 
     media_type = "text/event-stream"
@@ -50,12 +51,14 @@ class EventStream(Response):
         chunks: AsyncGenerator[bytes, None],
         headers: Mapping[str, str] | None = None,
         *,
+        after: Callable[[], Awaitable[None]] | None = None,
         ping_s: float = PING_S,
         send_s: float = SEND_S,
     ) -> None:
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
         self._chunks = chunks
+        self._after = after
         self._ping_s = ping_s
         self._send_s = send_s
 
@@ -65,8 +68,12 @@ class EventStream(Response):
         try:
             await asyncio.wait([gone, sending], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await leave(gone, sending)
-            await self._chunks.aclose()
+            try:
+                await leave(gone, sending)
+                await self._chunks.aclose()
+            finally:
+                if self._after is not None:
+                    await self._after()
 
     async def _send(self, send: Send) -> None:
         """Send the events; in a task of its own, which is cancelled when the client has gone."""

@@ -1,0 +1,216 @@
+"""``POST /v1/responses``: an export as a model for clients of OpenAI's newer API.
+
+The conversation is sent whole, as ``input``; nothing is kept between requests. Everything else is as for chat completions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentflow.core.events import Event, WaitStarted
+from agentflow.serve.answer import AnswerReader, Piece, Said
+from agentflow.serve.faults import RequestError, error_response, text_field
+from agentflow.serve.json_body import json_response
+from agentflow.serve.keys import Key
+from agentflow.serve.requests import read_body
+from agentflow.serve.runs import ServedRun
+from agentflow.serve.service import Service
+from agentflow.serve.streaming import EventStream
+from agentflow.serve.talk import cannot, start_chat, text_of_run, usage_of, wait_for_end
+
+_KEPT = ("previous_response_id", "conversation", "prompt")
+
+
+async def respond(service: Service, request: Request, key: Key) -> Response:
+    """Answer a conversation, streamed or whole. A client that goes away has its run cancelled."""
+    body = await read_body(request)
+    offer = service.offer(body.get("model"), key, "model")
+    for name in _KEPT:
+        if body.get(name) is not None:
+            raise RequestError(
+                f"'{name}' names what is kept, and nothing is",
+                code="serve/field",
+                param=name,
+                hint="send all of it as input",
+            )
+    if body.get("background") is True:
+        raise RequestError(
+            "there is nothing to ask for later",
+            code="serve/field",
+            param="background",
+            hint="POST /runs begins a run that goes on",
+        )
+    run = await start_chat(service, key, offer, _messages(body), param="input")
+    reader = run.reader()
+    answer = _Answer(service, run, offer.name)
+    if body.get("stream") is True:
+        chunks = answer.events(reader.__aiter__(), AnswerReader(offer))
+        return EventStream(chunks, {"x-request-id": run.run_id}, after=partial(service.left, run))
+    asked = await wait_for_end(service, request, run, reader)
+    if asked is None and run.failure is not None:
+        return error_response(run.failure, run_id=run.run_id, body=service.fault(run.failure))
+    answer.say(Piece("text", text_of_run(service, run) if asked is None else asked, 0))
+    answer.close()
+    return await json_response(answer.response("completed"), headers={"x-request-id": run.run_id})
+
+
+def _messages(body: Mapping[str, Any]) -> list[Any]:
+    """The messages of ``input``: text, or items of which those of thinking are passed over. Raises RequestError."""
+    given = body.get("input")
+    instructions = text_field(body, "instructions")
+    before = [] if not instructions else [{"role": "system", "content": instructions}]
+    if isinstance(given, str):
+        return [*before, {"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise RequestError("'input' is text, or a list of messages", code="serve/messages", param="input")
+    messages: list[Any] = []
+    for at, item in enumerate(cast("list[Any]", given)):
+        kind = cast("dict[str, Any]", item).get("type", "message") if isinstance(item, dict) else "message"
+        if kind == "message":
+            messages.append(item)
+        elif kind != "reasoning":
+            raise RequestError(
+                f"an item of the type {str(kind)[:40]!r} is not taken",
+                code="serve/content",
+                param=f"input.{at}",
+                hint="send messages; an export has tools of its own",
+            )
+    return [*before, *messages]
+
+
+class _Answer:
+    """One response: its items, which are thinking and words, and the events that tell of them."""
+
+    def __init__(self, service: Service, run: ServedRun, model: str) -> None:
+        self._service = service
+        self._run = run
+        self._model = model
+        self._output: list[dict[str, Any]] = []
+        self._open: Said | None = None
+        self._text: list[str] = []
+        self._count = 0
+
+    async def events(
+        self, events: AsyncGenerator[Event, None] | Any, answer: AnswerReader
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of the stream."""
+        yield self._event("response.created", response=self.response("in_progress"))
+        yield self._event("response.in_progress", response=self.response("in_progress"))
+        async for event in events:
+            piece = answer.take(event)
+            if isinstance(event, WaitStarted) and event.key:
+                before = "\n\n" if answer.said else ""
+                piece = Piece("text", before + cannot(event), 0)
+            if piece is not None:
+                yield b"".join(self.say(piece))
+            if isinstance(event, WaitStarted) and event.key:
+                await self._run.cancel()
+                break
+        else:
+            await self._run.wait()
+            if self._run.failure is not None:
+                yield b"".join(self.close("incomplete"))
+                error = self._service.fault(self._run.failure)["error"]
+                failed = self.response("failed", {"code": error["code"], "message": error["message"]})
+                yield self._event("response.failed", response=failed)
+                return
+            if not answer.said:
+                yield b"".join(self.say(Piece("text", text_of_run(self._service, self._run), 0)))
+        yield b"".join(self.close())
+        yield self._event("response.completed", response=self.response("completed"))
+
+    def say(self, piece: Piece) -> list[bytes]:
+        """The events of a piece, which begins an item where it is of another kind than the one before."""
+        events: list[bytes] = []
+        if self._open != piece.kind:
+            events += [*self.close(), *self._begin(piece.kind)]
+        self._text.append(piece.text)
+        kind = "output_text" if piece.kind == "text" else "reasoning_text"
+        extra: dict[str, Any] = {"logprobs": []} if piece.kind == "text" else {}
+        return [
+            *events,
+            self._event(f"response.{kind}.delta", **self._where(), content_index=0, delta=piece.text, **extra),
+        ]
+
+    def _begin(self, kind: Said) -> list[bytes]:
+        number = len(self._output)
+        if kind == "text":
+            item: dict[str, Any] = {
+                "id": f"msg_{self._run.run_id}_{number}",
+                "type": "message",
+                "role": "assistant",
+                "content": [],
+            }
+        else:
+            item = {"id": f"rs_{self._run.run_id}_{number}", "type": "reasoning", "summary": [], "content": []}
+        self._output.append({**item, "status": "in_progress"})
+        self._open, self._text = kind, []
+        added = self._event("response.output_item.added", output_index=number, item=self._output[-1])
+        part = self._part("")
+        return [added, self._event("response.content_part.added", **self._where(), content_index=0, part=part)]
+
+    def close(self, status: str = "completed") -> list[bytes]:
+        """The events that end the item which is open, if one is."""
+        if self._open is None:
+            return []
+        text, where = "".join(self._text), self._where()
+        part = self._part(text)
+        kind = "output_text" if self._open == "text" else "reasoning_text"
+        extra: dict[str, Any] = {"logprobs": []} if self._open == "text" else {}
+        item = self._output[-1] = {**self._output[-1], "status": status, "content": [part]}
+        self._open = None
+        return [
+            self._event(f"response.{kind}.done", **where, content_index=0, text=text, **extra),
+            self._event("response.content_part.done", **where, content_index=0, part=part),
+            self._event("response.output_item.done", output_index=where["output_index"], item=item),
+        ]
+
+    def _part(self, text: str) -> dict[str, Any]:
+        if self._open == "text":
+            return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        return {"type": "reasoning_text", "text": text}
+
+    def _where(self) -> dict[str, Any]:
+        return {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        data = json.dumps({"type": kind, "sequence_number": self._count, **fields})
+        self._count += 1
+        return f"event: {kind}\ndata: {data}\n\n".encode()
+
+    def response(self, status: str, error: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The response as it is."""
+        usage = usage_of(self._run)
+        return {
+            "id": f"resp_{self._run.run_id}",
+            "object": "response",
+            "created_at": int(self._run.created),
+            "status": status,
+            "error": error,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "model": self._model,
+            "output": self._output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": None
+            if self._run.result is None
+            else {
+                "input_tokens": usage.input_tokens,
+                "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+                "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+                "total_tokens": usage.input_tokens + usage.output_tokens,
+            },
+        }
+
+
+__all__ = ["respond"]
