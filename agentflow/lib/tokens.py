@@ -207,24 +207,34 @@ class _Terms(dict[bytes, str]):
         return f"{terms} {whole.lower()}" if len(parts) > 1 and len(whole) <= _MAX_TERM else terms
 
 
+_KEPT_NAMES = 20_000
+"""Files that questions come upon again and again: as many as their rows are kept."""
+
+
 class Tokeniser:
     """Splits text into terms and caches the terms of words (one per index or ranker; not thread-safe).
 
     Parameters: ``cache_size`` is the maximum number of cached words; a full cache is cleared.
     """
 
-    __slots__ = ("_terms",)
+    __slots__ = ("_names", "_terms")
 
     def __init__(self, cache_size: int = 200_000) -> None:
         self._terms = _Terms(cache_size)
+        self._names: dict[str, list[str]] = {}
 
     def word_terms(self, word: str) -> list[str]:
         """The terms of one word: the stems of its parts and, for a compound, the whole word in lower case."""
         return self._terms[word.encode("utf-8", "surrogatepass")].split()
 
     def name_terms(self, name: str) -> list[str]:
-        """The terms of a file name, in which hyphens and dots also separate words."""
-        return self.word_terms(name.replace("-", "_").replace(".", "_"))
+        """The terms of a file name, in which hyphens and dots also separate words. The list is not to be changed."""
+        terms = self._names.get(name)
+        if terms is None:
+            if len(self._names) >= _KEPT_NAMES:
+                self._names.clear()
+            terms = self._names[name] = self.word_terms(name.replace("-", "_").replace(".", "_"))
+        return terms
 
     def terms(self, text: str) -> list[str]:
         """The terms of ``text`` in order, with repetitions."""

@@ -13,11 +13,11 @@ from agentflow.lib.file_names import text_name
 from agentflow.lib.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.matches import SHOWN_SYMBOLS
-from agentflow.memory.rows import Known, NewFile, PastCommit
+from agentflow.memory.rows import Known, KnownFields, NewFile, PastCommit
 from agentflow.memory.rules import IndexRules, decode, is_binary, language
 from agentflow.memory.store import Store
 from agentflow.memory.symbols import symbols
-from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, walk
+from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, StampFields, walk
 
 _BATCH_S = 0.5
 """How long files are read before they are committed: so long other processes wait to write, and so much a kill undoes."""
@@ -89,6 +89,10 @@ class _Tally:
             self.skips[path] = reason
 
 
+_Listed = tuple[str, StampFields | None]
+"""The path of a file to examine, and its stamp if that was read when it was listed."""
+
+
 class Builder:
     """Updates a store. ``check`` is called before each file, and may read the store, or raise to end the update."""
 
@@ -138,9 +142,13 @@ class Builder:
                 if first:
                     self._store.claim()
                     self._store.begin_bulk()
-            seen = self._bring_up_all(reader, root_id, self._listed(repository, reader, tally), tally, accepted)
+            seen, indexed = self._bring_up_all(
+                reader, root_id, self._listed(repository, reader, tally), tally, accepted
+            )
             with self._store.transaction():
-                gone = [file for path, file in self._store.paths(root_id).items() if path not in seen]
+                if self._store.changed_elsewhere():
+                    indexed = self._store.known(root_id)
+                gone = [row[0] for path, row in indexed.items() if path not in seen]
                 self._store.remove(gone)
                 tally.removed += len(gone)
                 self._store.set_skips(root_id, tally.skips)
@@ -165,31 +173,39 @@ class Builder:
         return accepted
 
     def _bring_up_all(
-        self, reader: RootReader, root: int, listed: Iterator[str], tally: _Tally, accepted: bool
-    ) -> set[str]:
-        """Bring the listed files up to date, in batches that are committed. Returns the paths that were looked at.
+        self, reader: RootReader, root: int, listed: Iterator[_Listed], tally: _Tally, accepted: bool
+    ) -> tuple[set[str], dict[str, KnownFields]]:
+        """Bring the listed files up to date, in batches that are committed.
+
+        Returns the paths that were looked at, and the files that the index had before, by path.
 
         What was committed stays when the process is killed; other processes write between two batches.
         """
         seen: set[str] = set()
-        indexed: dict[str, Known] = {}
-        path = next(listed, None)
-        while path is not None:
+        self._store.changed_elsewhere()
+        indexed = self._store.known(root)
+        item = next(listed, None)
+        while item is not None:
             with self._store.transaction():
-                if self._store.changed_elsewhere() or not seen:
+                if self._store.changed_elsewhere():
                     indexed = self._store.known(root)
                 end = time.monotonic() + _BATCH_S
-                while path is not None and time.monotonic() < end:
+                while item is not None and time.monotonic() < end:
                     if len(seen) >= self._rules.max_files:
-                        tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
-                        return seen
-                    self._check()
+                        tally.skip(item[0], f"more than {self._rules.max_files:,} files; this one and all after it")
+                        return seen, indexed
+                    path, stamp = item
                     seen.add(path)
-                    self._bring_up(reader, root, path, indexed.get(path), tally, accepted)
-                    path = next(listed, None)
-                if path is not None:
+                    row = indexed.get(path)
+                    if accepted and stamp is not None and row is not None and _untouched(row, stamp):
+                        tally.unchanged += 1
+                    else:
+                        self._check()
+                        self._bring_up(reader, root, path, Known._make(row) if row else None, tally, accepted)
+                    item = next(listed, None)
+                if item is not None:
                     self._store.claim()
-        return seen
+        return seen, indexed
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
         """Update the index for ``paths`` only."""
@@ -231,8 +247,8 @@ class Builder:
                 hint="give the path of a directory that exists and can be read",
             ) from None
 
-    def _listed(self, repository: GitRepository | None, reader: RootReader, tally: _Tally) -> Iterator[str]:
-        """The paths to examine, sorted: those git lists, if it lists any, else those found by walking the tree."""
+    def _listed(self, repository: GitRepository | None, reader: RootReader, tally: _Tally) -> Iterator[_Listed]:
+        """The files to examine, sorted: those git lists, if it lists any, else those found by walking the tree."""
         names: list[str] = []
         if repository is not None:
             try:
@@ -245,7 +261,7 @@ class Builder:
                 if name in nested or name.endswith("/"):
                     yield from walk(reader, self._rules, tally.skip, self._check, name.rstrip("/"))
                 else:
-                    yield name
+                    yield name, None
         if not names:
             yield from walk(reader, self._rules, tally.skip, self._check)
 
@@ -372,10 +388,10 @@ def _joined(bag: Counter[str]) -> str:
     return repeated((f"{term} ", times) for term, times in bag.items())
 
 
-def _untouched(entry: Known, stamp: Stamp) -> bool:
-    """Whether size, time and inode prove that a file has not changed.
+def _untouched(entry: KnownFields, stamp: StampFields) -> bool:
+    """Whether size, time and inode prove that a file has not changed. ``entry`` has the fields of :class:`Known`.
 
     A file that changes within one tick of the clock after it was read looks unchanged, so a file that was recent when
     it was read is read again (git calls such entries racy).
     """
-    return entry[_STAMP] == stamp and entry.mtime_ns < entry.seen_ns - _RACY_NS
+    return entry[_STAMP] == stamp and entry[2] < entry[5] - _RACY_NS

@@ -36,6 +36,10 @@ class Known(NamedTuple):
     path: str
 
 
+KnownFields = tuple[int, int, int, int, bytes, int, str]
+"""The fields of a :class:`Known`: an unchanged tree is looked at without making one of each row."""
+
+
 @dataclass(frozen=True, slots=True)
 class PastCommit:
     """A commit in the history of ``root`` (its id): hash, time (unix seconds) and subject line."""

@@ -98,6 +98,11 @@ class IgnoreRules:
     def __init__(self, levels: tuple[tuple[str, GitIgnore], ...] = ()) -> None:
         self._levels = levels
 
+    @property
+    def any(self) -> bool:
+        """Whether there are any rules."""
+        return bool(self._levels)
+
     def extended(self, directory: str, text: str) -> IgnoreRules:
         """These rules and those of ``directory``'s ignore file, whose text is ``text``."""
         return IgnoreRules((*self._levels, (directory, GitIgnore(text))))

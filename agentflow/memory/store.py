@@ -11,12 +11,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
 
 from agentflow.lib.private_files import make_private_file
 from agentflow.memory.packs import PACK_SCHEMA, Packs
-from agentflow.memory.rows import FILE_ROWS, FileRow, Known, NewFile, PastCommit, file_row
+from agentflow.memory.rows import FILE_ROWS, FileRow, Known, KnownFields, NewFile, PastCommit, file_row
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
 SCHEMA_VERSION = 9
@@ -177,11 +176,10 @@ class Store:
         """The commit up to which history is indexed for ``root`` (``""`` for none), and the number of commits."""
         return self._db.execute("SELECT head, commits FROM roots WHERE id = ?", (root,)).fetchone()
 
-    def known(self, root: int) -> dict[str, Known]:
-        """The indexed state of each file of ``root``, by path."""
+    def known(self, root: int) -> dict[str, KnownFields]:
+        """The indexed state of the files of ``root``, by path."""
         query = "SELECT id, size, mtime_ns, inode, digest, seen_ns, path FROM files WHERE root = ?"
-        rows = self._db.execute(query, (root,)).fetchall()
-        return dict(zip(map(itemgetter(-1), rows), map(Known._make, rows), strict=True))
+        return {row[-1]: row for row in self._db.execute(query, (root,))}
 
     def paths(self, root: int) -> dict[str, int]:
         """The files of ``root``: paths with their ids."""

@@ -43,6 +43,10 @@ class Stamp(NamedTuple):
     inode: int
 
 
+StampFields = tuple[int, int, int]
+"""The fields of a :class:`Stamp`, which equals them."""
+
+
 class RootReader:
     """Stats and reads files below ``root`` (an absolute directory path) through descriptors.
 
@@ -185,52 +189,64 @@ def walk(
     skipped: Callable[[str, str], None],
     check: Callable[[], None],
     start: str = "",
-) -> Iterator[str]:
-    """Paths of the files below ``start`` in name order, without those that ``.gitignore`` files exclude.
+) -> Iterator[tuple[str, StampFields | None]]:
+    """The files below ``start`` in name order, without those that ``.gitignore`` files exclude.
 
-    Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` is called
+    Gives each path with its stamp, as of when its directory was listed; None for what is no regular file, or was gone by
+    then. Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` is called
     for each file left out, except those excluded by ignore rules. ``check`` is called often and may raise.
     """
-    ignore = IgnoreRules()
-    pending: list[tuple[str, IgnoreRules]] = [(start, ignore)]
+    pending: list[tuple[str, IgnoreRules]] = [(start, IgnoreRules())]
     while pending:
-        check()
         at, inherited = pending.pop()
-        names, local = _list(reader, at, inherited, skipped)
         below: list[tuple[str, IgnoreRules]] = []
-        for name, is_directory, is_link in names:
-            path = f"{at}/{name}" if at else name
-            if (is_directory and not rules.enters(path)) or local.ignored(text_name(path), is_directory):
-                continue
-            if is_directory:
-                if path.count("/") < _MAX_DEPTH:
+        files: list[tuple[str, StampFields | None]] = []
+        prefix = f"{at}/" if at else ""
+        try:
+            # entries are asked for their stamps through the directory's descriptor, so before anything else is opened
+            with os.scandir(reader.directory(at)) as scan:
+                entries = {name_text(entry.name): entry for entry in scan}
+            local = inherited
+            if ".gitignore" in entries and not entries[".gitignore"].is_dir(follow_symlinks=False):
+                local = _extended(inherited, reader, prefix, skipped)
+            ignored = local.ignored if local.any else None
+            for name in sorted(entries):
+                check()
+                entry, path = entries[name], prefix + name
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if is_directory and not rules.enters(path):
+                    continue
+                if ignored is not None and ignored(text_name(path), is_directory):
+                    continue
+                if not is_directory:
+                    files.append((path, _stamp_of(entry)))
+                elif path.count("/") < _MAX_DEPTH:
                     below.append((path, local))
                 else:
                     skipped(path, f"nested deeper than {_MAX_DEPTH} directories")
-            elif is_link:
-                skipped(path, "a symbolic link")
+        except OSError as error:
+            skipped(at or ".", why(error))
+            continue
+        for item in files:
+            if item[1] is None and entries[item[0][len(prefix) :]].is_symlink():
+                skipped(item[0], "a symbolic link")
             else:
-                yield path
+                yield item
         pending.extend(reversed(below))
 
 
-def _list(
-    reader: RootReader, at: str, inherited: IgnoreRules, skipped: Callable[[str, str], None]
-) -> tuple[list[tuple[str, bool, bool]], IgnoreRules]:
-    names: list[tuple[str, bool, bool]] = []
+def _extended(rules: IgnoreRules, reader: RootReader, prefix: str, skipped: Callable[[str, str], None]) -> IgnoreRules:
     try:
-        with os.scandir(reader.directory(at)) as entries:
-            for entry in entries:
-                names.append((name_text(entry.name), entry.is_dir(follow_symlinks=False), entry.is_symlink()))
-    except OSError as error:
-        skipped(at or ".", why(error))
-        return [], inherited
-    names.sort()
-    local = inherited
-    if any([name == ".gitignore" and not is_directory for name, is_directory, _ in names]):
-        try:
-            text, _ = reader.read(f"{at}/.gitignore" if at else ".gitignore", 1 << 20)
-            local = inherited.extended(text_name(at), os.fsdecode(text))
-        except Skip as reason:
-            skipped(f"{at}/.gitignore" if at else ".gitignore", str(reason))
-    return names, local
+        text, _ = reader.read(f"{prefix}.gitignore", 1 << 20)
+    except Skip as reason:
+        skipped(f"{prefix}.gitignore", str(reason))
+        return rules
+    return rules.extended(text_name(prefix.removesuffix("/")), os.fsdecode(text))
+
+
+def _stamp_of(entry: os.DirEntry[str]) -> StampFields | None:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None

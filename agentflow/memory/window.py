@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
 WINDOW_LINES = 60
 """Longest window, in lines. A file not much longer than that is returned whole."""
 _WHOLE_UP_TO = 80
 _MAX_LINE = 400
 _MAX_TERM_HITS = 1_000
+_MAX_SHOWN_HITS = 300
+"""Occurrences of a term that may choose the lines to show: what stands on every page says little of where to look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,23 @@ def best_window(text: str, terms: Mapping[str, float]) -> Window:
     A term counts in full once and a little for each repetition. Without any hit: the first lines. Very long lines are
     truncated. Takes time linear in the length of the text.
     """
-    lines = text.splitlines(keepends=True)
-    if len(lines) <= _WHOLE_UP_TO:
-        return Window(1, max(1, len(lines)), clipped(text, _WHOLE_UP_TO))
-    hits = _hits(text, lines, sorted((term for term in terms if len(term) > 1), key=len))
-    start = _best_start(hits, terms, len(lines)) if hits else 0
-    end = min(len(lines), start + WINDOW_LINES)
-    return Window(start + 1, end, clipped("".join(lines[start:end])))
+    count = text.count("\n") + (not text.endswith("\n"))
+    if count <= _WHOLE_UP_TO:
+        return Window(1, max(1, count), clipped(text, _WHOLE_UP_TO))
+    hits = _hits(text, sorted((term for term in terms if len(term) > 1), key=len))
+    first = _best_start(hits, terms, count) if hits else 0
+    last = min(count, first + WINDOW_LINES)
+    line, begin = next(((line, at) for line, at, _ in hits if line >= first), (0, 0))
+    begin = text.rfind("\n", 0, begin) + 1
+    while line > first:
+        begin = text.rfind("\n", 0, begin - 1) + 1
+        line -= 1
+    return Window(first + 1, last, _joined(_lines(text[begin:], last - first)))
 
 
 def lines_of(text: str, first: int, last: int) -> Window:
     """The lines ``first`` to ``last`` of ``text``, as far as there are such, at most :data:`WINDOW_LINES`."""
-    lines = text.splitlines()
+    lines = _lines(text)
     start = min(max(1, first), max(1, len(lines)))
     end = min(max(start, last), start + WINDOW_LINES - 1, max(1, len(lines)))
     return Window(start, end, _joined(lines[start - 1 : end]))
@@ -53,32 +58,35 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
     BM25. Takes time linear in the length of the text.
     """
     lowered = text.lower()
-    hits: list[tuple[int, str]] = []
-    for term in terms:
-        at = lowered.find(term)
+    find, newlines = lowered.find, lowered.count
+    hits: list[tuple[int, int]] = []
+    gains: list[list[float]] = []
+    for number, (term, weight) in enumerate(terms.items()):
+        at, size = find(term), len(term)
         last = len(hits) + _MAX_TERM_HITS
         while at >= 0 and len(hits) < last:
-            hits.append((at, term))
-            at = lowered.find(term, at + len(term))
+            hits.append((at, number))
+            at = find(term, at + size)
+        gains.append([weight * gain for gain in _GAIN])
     hits.sort()
     best = score = 0.0
-    counts = dict.fromkeys(terms, 0)
+    counts = [0] * len(gains)
     lines: list[int] = []
     first = line = seen = 0
-    for at, term in hits:
-        line += lowered.count("\n", seen, at)
+    for at, number in hits:
+        line += newlines("\n", seen, at)
         seen = at
         lines.append(line)
         while lines[first] <= line - WINDOW_LINES:
             left = hits[first][1]
             count = counts[left] = counts[left] - 1
             if count < _TOLD:
-                score -= terms[left] * _GAIN[count]
+                score -= gains[left][count]
             first += 1
-        count = counts[term]
-        counts[term] = count + 1
+        count = counts[number]
+        counts[number] = count + 1
         if count < _TOLD:
-            score += terms[term] * _GAIN[count]
+            score += gains[number][count]
             if score > best:
                 best = score
     return best
@@ -91,7 +99,15 @@ _GAIN = [(n + 1) * 2.2 / (n + 2.2) - n * 2.2 / (n + 1.2) for n in range(_TOLD)]
 
 def clipped(text: str, lines: int = WINDOW_LINES) -> str:
     """The first ``lines`` lines of ``text``, very long ones truncated."""
-    return _joined(text.splitlines()[:lines])
+    return _joined(_lines(text, lines))
+
+
+def _lines(text: str, most: int = -1) -> list[str]:
+    """The lines of ``text``, at most so many, as editors number them: only a line feed ends one."""
+    lines = text.split("\n", most)
+    if not lines[-1] or len(lines) > most >= 0:
+        lines.pop()
+    return lines
 
 
 def matched_terms(text: str, terms: Iterable[str]) -> list[str]:
@@ -101,41 +117,48 @@ def matched_terms(text: str, terms: Iterable[str]) -> list[str]:
 
 
 def _joined(lines: list[str]) -> str:
-    return "\n".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..." for line in lines)
+    whole = (line.removesuffix("\r") for line in lines)
+    return "\n".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..." for line in whole)
 
 
-def _hits(text: str, lines: Sequence[str], terms: Iterable[str]) -> list[tuple[int, str]]:
-    """``(line from 0, term)`` of each word, or part of one, that begins with a term: the longest of those it begins with.
+def _hits(text: str, terms: Iterable[str]) -> list[tuple[int, int, str]]:
+    """Line (from 0), offset and term of each word, or part of one, that begins with a term: the longest such term.
 
-    ``terms``, the longest last, are looked for one by one: a pattern of all would be tried at every letter of the text.
+    ``terms``, the longest last, are searched one by one: a pattern of all would be tried at every letter of the text.
     """
     lowered = text.lower()
-    if len(lowered) != len(text):  # some letters become two, and what stands where would differ
+    if len(lowered) != len(text):  # some letters become two, and offsets would differ
         text = lowered
     begun: dict[int, str] = {}
+    find = lowered.find
     for term in terms:
-        at, left = lowered.find(term), _MAX_TERM_HITS
+        at, left, size = find(term), _MAX_SHOWN_HITS, len(term)
         while at >= 0 and left:
             before = text[at - 1] if at else " "
             if not before.isalpha() or (before.islower() and text[at].isupper()):
                 begun[at] = term
                 left -= 1
-            at = lowered.find(term, at + len(term))
-    ends = list(accumulate(map(len, lines)))
-    return [(bisect_right(ends, at), term) for at, term in sorted(begun.items())]
+            at = find(term, at + size)
+    hits: list[tuple[int, int, str]] = []
+    line = seen = 0
+    for at, term in sorted(begun.items()):
+        line += lowered.count("\n", seen, at)
+        seen = at
+        hits.append((line, at, term))
+    return hits
 
 
-def _best_start(hits: list[tuple[int, str]], terms: Mapping[str, float], lines: int) -> int:
+def _best_start(hits: list[tuple[int, int, str]], terms: Mapping[str, float], lines: int) -> int:
     """The line (from 0) at which to begin, so that the best hits lie some lines into the window."""
     best = (-1.0, 0, 0)
-    counts = dict.fromkeys((term for _, term in hits), 0)
+    counts = dict.fromkeys((term for _, _, term in hits), 0)
     score = 0.0
     first = 0
-    for last, (line, term) in enumerate(hits):
+    for last, (line, _, term) in enumerate(hits):
         counts[term] += 1
         score += terms[term] * 0.5 ** counts[term]
         while hits[first][0] <= line - WINDOW_LINES + 4:
-            left = hits[first][1]
+            left = hits[first][2]
             score -= terms[left] * 0.5 ** counts[left]
             counts[left] -= 1
             first += 1

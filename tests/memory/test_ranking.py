@@ -129,12 +129,21 @@ def test_a_short_file_is_given_whole() -> None:
     assert best_window("", {"zzz": 1.0}).text == ""
 
 
+def test_the_best_window_counts_lines_as_editors_do() -> None:
+    """Only a line feed ends a line: form feeds, as in old sources, move no line number."""
+    lines = [f"filler {n}\f" for n in range(300)]
+    lines[200] = "quaternion slerp"
+    window = best_window("\n".join(lines), {"quaternion": 1.0, "slerp": 0.9})
+    assert window.start <= 201 <= window.end and window.text.split("\n")[201 - window.start] == "quaternion slerp"
+    assert window.end - window.start + 1 == WINDOW_LINES == len(window.text.split("\n"))
+
+
 @given(st.lists(st.text(max_size=40), max_size=150), st.lists(st.text(min_size=1, max_size=6), max_size=4))
 def test_a_window_is_a_run_of_the_files_lines(lines: list[str], terms: list[str]) -> None:
     """Whatever the text and the terms, the window is lines ``start`` to ``end`` of it."""
     text = "\n".join(lines)
     window = best_window(text, dict.fromkeys(terms, 1.0))
-    whole = text.splitlines()
+    whole = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     assert 1 <= window.start <= window.end and window.end <= max(1, len(whole))
     assert window.text == "\n".join(whole[window.start - 1 : window.end])
 

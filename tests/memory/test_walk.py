@@ -15,8 +15,9 @@ from tests.support.repository import write
 def found(root: Path) -> tuple[list[str], dict[str, str]]:
     skipped: dict[str, str] = {}
     with RootReader(str(root)) as reader:
-        paths = list(walk(reader, IndexRules(), skipped.__setitem__, lambda: None))
-    return paths, skipped
+        listed = list(walk(reader, IndexRules(), skipped.__setitem__, lambda: None))
+        assert [stamp for _, stamp in listed] == [reader.stamp(path) for path, _ in listed]
+    return [path for path, _ in listed], skipped
 
 
 def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -77,11 +78,11 @@ def test_files_deleted_during_the_walk_are_said_to_be_gone(tmp_path: Path) -> No
     skipped: dict[str, str] = {}
     with RootReader(str(tmp_path)) as reader:
         walking = walk(reader, IndexRules(), skipped.__setitem__, lambda: None)
-        assert next(walking) == "a.py"
+        assert next(walking)[0] == "a.py"
         (tmp_path / "b.py").unlink()
         (tmp_path / "d/c.py").unlink()
         (tmp_path / "d").rmdir()
-        assert list(walking) == ["b.py"]
+        assert [path for path, _ in walking] == ["b.py"]
         with pytest.raises(Skip, match="gone"):
             reader.stamp("b.py")
     assert skipped == {"d": "gone before it was read"}
