@@ -93,8 +93,8 @@ class AgentFlow(OperationMethods, DurableMethods):
         limits: of each run (:class:`Limits`).
         rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``.
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
-        durable: where durable runs are stored, ``sqlite:///runs.db``; see :meth:`start`. sync: ``normal`` survives a killed
-            process, ``full`` a power cut too. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
+        durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``;
+            see :meth:`start`. sync, of SQLite: ``normal`` survives a killed process, ``full`` a power cut too. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
             when its durable run was interrupted: ``retry`` it, ``ask`` (the run is ``interrupted`` until somebody decides by
             :meth:`resume`), or ``fail``.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
@@ -106,9 +106,9 @@ class AgentFlow(OperationMethods, DurableMethods):
         approval_ttl: seconds for which questions and approvals of other runs wait for :meth:`send` before they are denied.
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
         notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
-            this root; None: there are no such tools. In the database of ``durable``, else in the user's state directory.
-        record: keep the events of each run, for ``agentflow runs``: True beside the durable runs, else in the user's state
-            directory; or a directory. At most 1 GB or 500 runs are kept, the oldest go first.
+            this root; None: there are no such tools. In the SQLite file of ``durable``, else in the user's state directory.
+        record: keep the events of each run, for ``agentflow runs``: True in the SQLite file of ``durable``, else in the user's
+            state directory; or a directory. At most 1 GB or 500 runs are kept, the oldest go first.
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;

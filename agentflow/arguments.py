@@ -12,7 +12,7 @@ from agentflow.core.remembered import NoteSharing
 from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
 from agentflow.journal.events import SqliteEvents
-from agentflow.journal.urls import database_file
+from agentflow.journal.urls import database_file, is_postgres
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
@@ -30,8 +30,10 @@ def recording_of(
     store: EventStore
     if not isinstance(record, bool):
         store = EventFiles(Path(record))
+    elif durable is None or is_postgres(durable):
+        store = EventFiles(state_path() / "runs")
     else:
-        store = EventFiles(state_path() / "runs") if durable is None else SqliteEvents(database_file(durable))
+        store = SqliteEvents(database_file(durable))
     return Recording(store, lambda value: redactor.redact(str(value)), wire)
 
 
@@ -45,7 +47,7 @@ def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redact
             code="config/notes",
             hint="'session' keeps them within a conversation, 'flow' for every run of this root",
         )
-    kept = state_path() / "notes.db" if durable is None else database_file(durable)
+    kept = state_path() / "notes.db" if durable is None or is_postgres(durable) else database_file(durable)
     return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
 
 

@@ -8,6 +8,8 @@ import tempfile
 import pytest
 
 from tests.support.node import node_clients as node_clients
+from tests.support.postgres import postgres_server as postgres_server
+from tests.support.postgres import postgres_url as postgres_url
 
 _STATE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 

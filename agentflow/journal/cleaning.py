@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -11,7 +12,7 @@ from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import ENDED
 from agentflow.journal import openings
 
-_ROW_BYTES = 160
+ROW_BYTES = 160
 """Size of a row without its texts, in bytes."""
 _MARKS = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _REMOVABLE = f"""
@@ -33,18 +34,24 @@ def collect(db: sqlite3.Connection, before: float | None, bounds: LogBounds | No
     _remove(db, runs, results)
     if bounds is not None:
         gone = set(runs)
-        more, results = _excess(db, bounds, [each for each in ended if each[0] not in gone])
+        left = [each for each in ended if each[0] not in gone]
+        more, results = excess(bounds, _run_sizes(db), left, _result_sizes(db))
         _remove(db, more, results)
         runs += more
     return len(runs)
 
 
-def _excess(db: sqlite3.Connection, bounds: LogBounds, ended: list[tuple[str, float]]) -> tuple[list[str], list[bytes]]:
-    """The oldest of the ``ended`` runs and of the results: those to remove so that the others are within bounds."""
-    sizes = _run_sizes(db)
-    blobs = _blob_sizes(db)
-    rows = db.execute("select content, at, value, turns from af_result").fetchall()
-    results = [(at, key, _ROW_BYTES + _size(value, blobs) + _size(turns, blobs)) for key, at, value, turns in rows]
+def excess(
+    bounds: LogBounds,
+    sizes: Mapping[str, int],
+    ended: Sequence[tuple[str, float]],
+    results: Sequence[tuple[float, bytes, int]],
+) -> tuple[list[str], list[bytes]]:
+    """The oldest of the ``ended`` runs and of the results: those to remove so that the others are within bounds.
+
+    ``sizes`` are the bytes of all runs; ``ended`` has the runs that may go, each with its time, ``results`` the time, key
+    and bytes of each.
+    """
     total, count = sum(sizes.values()) + sum(size for _, _, size in results), len(sizes)
     runs_gone: list[str] = []
     results_gone: list[bytes] = []
@@ -69,13 +76,19 @@ def _excess(db: sqlite3.Connection, bounds: LogBounds, ended: list[tuple[str, fl
     return runs_gone, results_gone
 
 
+def _result_sizes(db: sqlite3.Connection) -> list[tuple[float, bytes, int]]:
+    blobs = _blob_sizes(db)
+    rows = db.execute("select content, at, value, turns from af_result").fetchall()
+    return [(at, key, ROW_BYTES + _size(value, blobs) + _size(turns, blobs)) for key, at, value, turns in rows]
+
+
 def _run_sizes(db: sqlite3.Connection) -> dict[str, int]:
     blobs = _blob_sizes(db)
     sizes: defaultdict[str, int] = defaultdict(int)
     for run, *texts in db.execute("select run, program, input, result, error from af_run"):
-        sizes[run] = _ROW_BYTES + sum(_size(text, blobs) for text in texts)
+        sizes[run] = ROW_BYTES + sum(_size(text, blobs) for text in texts)
     for run, length, *texts in db.execute("select run, length(path) + length(name), value, turns from af_effect"):
-        sizes[run] += _ROW_BYTES + length + sum(_size(text, blobs) for text in texts)
+        sizes[run] += ROW_BYTES + length + sum(_size(text, blobs) for text in texts)
     for run, size in openings.sizes(db):
         sizes[run] += size
     return sizes
@@ -112,4 +125,4 @@ def _sweep(db: sqlite3.Connection) -> None:
     db.execute(f"delete from af_blob where lower(hex(hash)) not in ({used})")
 
 
-__all__ = ["collect"]
+__all__ = ["ROW_BYTES", "collect", "excess"]

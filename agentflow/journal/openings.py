@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -39,17 +39,35 @@ def make_tables(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-def keep(db: sqlite3.Connection, run: str, exchanges: Sequence[Any]) -> None:
-    """Store what was said before a run, oldest first; JSON data."""
+def chained(exchanges: Sequence[Any]) -> list[tuple[bytes, bytes | None, str]]:
+    """Rows for what was said, oldest first: the hash of each exchange, that of the one before it, and its text."""
     last: bytes | None = None
     rows: list[tuple[bytes, bytes | None, str]] = []
     for exchange in exchanges:
         text = _ENCODE(exchange)
         before, last = last, _hash(last, text)
         rows.append((last, before, text))
+    return rows
+
+
+def unchained(run: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
+    """What was said before ``run``: the data of :func:`chained` rows. Raises JournalError (``durable/corrupt``)."""
+    exchanges: list[Any] = []
+    last: bytes | None = None
+    for digest, before, text in rows:
+        if before != last or digest != _hash(before, text):
+            raise corrupt(f"what was said before the run '{run}' is damaged")
+        exchanges.append(parse(text))
+        last = digest
+    return exchanges
+
+
+def keep(db: sqlite3.Connection, run: str, exchanges: Sequence[Any]) -> None:
+    """Store what was said before a run, oldest first; JSON data."""
+    rows = chained(exchanges)
     db.executemany("insert or ignore into af_exchange values (?, ?, ?)", rows)
-    if last is not None:
-        db.execute("insert into af_opening values (?, ?)", (run, last))
+    if rows:
+        db.execute("insert into af_opening values (?, ?)", (run, rows[-1][0]))
 
 
 def keep_as(db: sqlite3.Connection, run: str, base: str) -> None:
@@ -59,14 +77,7 @@ def keep_as(db: sqlite3.Connection, run: str, base: str) -> None:
 
 def read(db: sqlite3.Connection, run: str) -> list[Any]:
     """What was said before a run. Raises JournalError (``durable/corrupt``)."""
-    exchanges: list[Any] = []
-    last: bytes | None = None
-    for digest, before, text in db.execute(_CHAIN, (run,)):
-        if before != last or digest != _hash(before, text):
-            raise corrupt(f"what was said before the run '{run}' is damaged")
-        exchanges.append(parse(text))
-        last = digest
-    return exchanges
+    return unchained(run, db.execute(_CHAIN, (run,)))
 
 
 def remove(db: sqlite3.Connection, runs: Sequence[str]) -> None:
@@ -86,4 +97,4 @@ def _hash(before: bytes | None, text: str) -> bytes:
     return blake2b((before or b"") + text.encode("ascii"), digest_size=16).digest()
 
 
-__all__ = ["keep", "keep_as", "make_tables", "read", "remove", "sizes"]
+__all__ = ["chained", "keep", "keep_as", "make_tables", "read", "remove", "sizes", "unchained"]

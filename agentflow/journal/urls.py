@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from agentflow.core.errors import ConfigurationError
@@ -9,30 +10,51 @@ from agentflow.core.store_ports import JournalStore
 from agentflow.journal.sqlite import SqliteJournal, Sync
 
 _SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_store(url: str, sync: Sync = "normal") -> JournalStore:
-    """The store at ``url``: ``sqlite:///runs.db``, or ``sqlite:////absolute/runs.db``. Touches no file yet.
+    """The store at ``url``: ``sqlite:///runs.db``, ``sqlite:////absolute/runs.db``, or ``postgresql://user@host/database``.
 
-    Raises ConfigurationError (``config/durable``).
+    Touches no file yet, and connects to nothing. Raises ConfigurationError (``config/durable``, ``config/extra``).
     """
-    path = database_file(url)
     if sync not in ("normal", "full"):
         raise ConfigurationError(
             f"sync={sync!r} is no way to store",
             code="config/durable",
             hint="'normal' survives a killed process, 'full' a power cut too, at the cost of waiting for the disk",
         )
-    return SqliteJournal(path, sync=sync)
+    if is_postgres(url):
+        if find_spec("asyncpg") is None:
+            raise ConfigurationError(
+                "durable runs in PostgreSQL need a package that is not installed: asyncpg",
+                code="config/extra",
+                hint="pip install 'agentflow[postgres]'",
+            )
+        from agentflow.journal.postgres import PostgresJournal
+
+        return PostgresJournal(url)
+    return SqliteJournal(database_file(url), sync=sync)
+
+
+def is_postgres(url: str) -> bool:
+    """Whether ``url`` names a database in PostgreSQL."""
+    return url.startswith(_POSTGRES)
 
 
 def database_file(url: str) -> Path:
     """The SQLite file that ``url`` names. Raises ConfigurationError (``config/durable``)."""
+    if is_postgres(url):  # which may have a password in it
+        raise ConfigurationError(
+            "a database in PostgreSQL has durable runs alone, not what is asked for here",
+            code="config/durable",
+            hint="name an SQLite file: sqlite:///runs.db",
+        )
     path = url.removeprefix(_SQLITE)
     if path == url or not path:
         raise ConfigurationError(
             f"durable={url[:120]!r} names no database of durable runs",
             code="config/durable",
-            hint="write durable='sqlite:///runs.db', with four slashes for an absolute path",
+            hint="write durable='sqlite:///runs.db', with four slashes for an absolute path, or 'postgresql://user@host/database'",
         )
     return Path(path).absolute()

@@ -16,23 +16,25 @@ from agentflow.core.errors import JournalError
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
 from agentflow.core.store_ports import JournalStore
-from agentflow.journal.sqlite import SqliteJournal
+from agentflow.journal.urls import open_store
 
 Opener = Callable[[], JournalStore]
 
 NEW = NewRun(program='(f "\ud800\x00é")', digest="d1", input={"name": "p.sexp", "bindings": {"x": ["a\ud800", 1.5]}})
 
 
-@pytest.fixture
-async def opener(tmp_path: Path) -> AsyncIterator[Opener]:
+@pytest.fixture(params=["sqlite", "postgres"])
+async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
     """Opens the same store again and again, as several processes do."""
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'runs.db'}" if sqlite else request.getfixturevalue("postgres_url")
     opened: list[JournalStore] = []
 
-    def open_store() -> JournalStore:
-        opened.append(SqliteJournal(tmp_path / "runs.db"))
+    def opener() -> JournalStore:
+        opened.append(open_store(url))
         return opened[-1]
 
-    yield open_store
+    yield opener
     for store in opened:
         await store.aclose()
 

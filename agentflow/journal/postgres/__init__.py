@@ -1,0 +1,5 @@
+"""Durable runs in PostgreSQL, for the processes of many machines. Needs asyncpg (``agentflow[postgres]``)."""
+
+from agentflow.journal.postgres.store import PostgresJournal
+
+__all__ = ["PostgresJournal"]

@@ -1,0 +1,51 @@
+"""A connection to PostgreSQL, as far as the stores use it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeAlias, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import asyncpg
+
+CONNECT_S = 10
+"""Seconds that a connection may take to be opened."""
+COMMAND_S = 60
+"""Seconds after which a statement is given up, and tried again: the network may have lost it."""
+_SESSION = {"jit": "off", "application_name": "agentflow"}
+
+Row: TypeAlias = Sequence[Any]
+
+
+class Connection(Protocol):
+    """What is used of asyncpg's connection, which has no types."""
+
+    async def execute(self, query: str, *args: Any) -> str: ...
+    async def executemany(self, command: str, args: Sequence[Row]) -> None: ...
+    async def fetch(self, query: str, *args: Any) -> list[Row]: ...
+    async def fetchrow(self, query: str, *args: Any) -> Row | None: ...
+    async def fetchval(self, query: str, *args: Any) -> Any: ...
+    def transaction(self) -> AbstractAsyncContextManager[None]: ...
+    def is_closed(self) -> bool: ...
+    async def close(self, *, timeout: float | None = None) -> None: ...
+    def terminate(self) -> None: ...
+
+
+Work: TypeAlias = Callable[[Connection], Awaitable[Any]]
+"""Work within one transaction, which may be done again if that could not be committed."""
+
+
+async def connect(url: str, **settings: str) -> Connection:
+    """A new connection; ``settings`` are those of its session. Raises what asyncpg raises."""
+    opening = asyncpg.connect(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        url, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings={**_SESSION, **settings}
+    )
+    return cast(Connection, await opening)
+
+
+def shown(url: str) -> str:
+    """A URL as it may be printed: without user and password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["the default host"])[0]
+    return f"{host}/{unquote(parts.path).lstrip('/')}"

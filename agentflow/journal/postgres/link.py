@@ -1,0 +1,163 @@
+"""The connection to PostgreSQL that the writer's thread uses, and which of its errors pass."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect, shown
+from agentflow.journal.postgres.schema import migrate
+from agentflow.journal.writer import Job, Put, Unavailable
+
+_PASSING = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.PostgresSystemError,
+    OSError,  # TimeoutError too
+)
+"""Errors of a server that is away, starting, stopping, full, or that had to undo one transaction for another."""
+_STARTING = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
+T = TypeVar("T")
+
+
+class Blocking:
+    """An event loop that runs for one call at a time, on whatever thread that is made."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do ``work`` and return its result."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        """Close the loop."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+
+
+class Link:
+    """One connection, opened when it is needed and again when it was lost, with the tables it is for."""
+
+    def __init__(self, url: str) -> None:
+        self.name = f"the PostgreSQL database {shown(url)}"
+        self._url = url
+        self._db: Connection | None = None
+        self._ever = False
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
+        """A transaction. Raises Unavailable, and JournalError (``durable/database``, ``durable/version``)."""
+        db = self._db if self._db is not None and not self._db.is_closed() else await self._open()
+        try:
+            async with db.transaction():
+                yield db
+        except _PASSING as error:
+            raise Unavailable(str(error) or type(error).__name__) from error
+        except asyncpg.InterfaceError as error:
+            if not db.is_closed():
+                raise
+            raise Unavailable(str(error)) from error
+        except asyncpg.PostgresError as error:
+            raise self._unusable(error) from error
+
+    async def _open(self) -> Connection:
+        try:
+            db = await connect(self._url)
+        except _STARTING as error:
+            raise Unavailable(str(error)) from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+            if self._ever and isinstance(error, _PASSING):
+                raise Unavailable(str(error)) from error
+            raise self._unusable(error) from error
+        try:
+            await migrate(db, self.name)
+        except _PASSING as error:
+            db.terminate()
+            raise Unavailable(str(error)) from error
+        except asyncpg.PostgresError as error:
+            db.terminate()
+            raise self._unusable(error) from error
+        except BaseException:  # the connection is closed, and the error raised again
+            db.terminate()
+            raise
+        self._db, self._ever = db, True
+        return db
+
+    def _unusable(self, error: Exception) -> JournalError:
+        return JournalError(
+            f"{self.name} cannot be used for durable runs: {error}",
+            code="durable/database",
+            hint="durable='postgresql://user@host/database', where the user may create tables",
+        )
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        db, self._db = self._db, None
+        if db is not None and not db.is_closed():
+            with contextlib.suppress(*_PASSING, asyncpg.InterfaceError):
+                await db.close(timeout=CONNECT_S)
+
+
+class PostgresDatabase:
+    """The :class:`~agentflow.journal.writer.Database` behind ``link``.
+
+    ``put`` stores records. Neighbouring records are one transaction, and every other job one of its own.
+    """
+
+    def __init__(self, link: Link, put: Callable[[Connection, Sequence[Put]], Awaitable[None]]) -> None:
+        self._link = link
+        self._put = put
+        self._blocking = Blocking()
+
+    def transact(self, jobs: Sequence[Job]) -> None:
+        self._blocking.run(self._transact(jobs))
+
+    async def _transact(self, jobs: Sequence[Job]) -> None:
+        puts: list[Put] = []
+        for job in jobs:
+            if job.done:
+                continue
+            if isinstance(job, Put):
+                puts.append(job)
+                continue
+            await self._store(puts)
+            puts = []
+            await self._do(job)
+        await self._store(puts)
+
+    async def _store(self, puts: Sequence[Put]) -> None:
+        if not puts:
+            return
+        for job in puts:
+            job.error = None
+        async with self._link.transaction() as db:
+            await self._put(db, puts)
+        for job in puts:
+            job.done = True
+
+    async def _do(self, job: Job) -> None:
+        assert job.work is not None
+        job.error = None
+        try:
+            async with self._link.transaction() as db:
+                job.result = await job.work(db)
+        except (AgentflowError, TypeError, ValueError, RecursionError) as error:  # the latter: no JSON data
+            job.error = error
+        job.done = True
+
+    def close(self) -> None:
+        self._blocking.run(self._link.aclose())
+        self._blocking.close()

@@ -1,0 +1,134 @@
+"""Which process owns a run, for all machines: a lock of a PostgreSQL session, which ends with the process.
+
+A lock is held on a random number, the *owner*, which stands with what it owns. A killed process frees it at once, a lost
+machine once the server's probes are not answered. A process that stands still keeps its session: it is told by the time
+at which it last said that it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import secrets
+import threading
+
+import asyncpg
+
+from agentflow.journal.postgres.connection import Connection, connect
+
+BEAT_S = 5.0
+"""Seconds after which an owner says again that it lives."""
+STALE_S = 15.0
+"""Seconds after which an owner that has said nothing loses its session."""
+_RETRY_S = 1.0
+_KEEPALIVE = {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+_STALE = """
+with stale as materialized (select owner from af_owner where seen < now() - make_interval(secs => $1))
+select owner, l.pid from stale left join pg_locks l on l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+  and l.mode = 'ExclusiveLock' and l.database = (select oid from pg_database where datname = current_database())
+  and l.classid = (owner >> 32)::oid and l.objid = (owner & 4294967295)::oid
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class OwnerSession:
+    """The lock of this process, on a connection and a thread of its own, so that a busy event loop is no dead owner.
+
+    ``id`` is the owner. A session that was lost is opened again; whoever took over a run meanwhile has the higher epoch.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.id = secrets.randbits(62) + 1
+        self._url = url
+        self._held = threading.Event()
+        self._starting = threading.Lock()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+
+    def ensure(self) -> None:
+        """Wait until the lock is held, for as long as the database is away; or until this is closed."""
+        with self._starting:
+            if self._thread is None and not self._closed:
+                self._loop = asyncio.new_event_loop()
+                self._task = self._loop.create_task(self._main())
+                self._thread = threading.Thread(target=self._run, name="owner of durable runs", daemon=True)
+                self._thread.start()
+        self._held.wait()
+
+    def close(self) -> None:
+        """Free the lock, and wait until it is."""
+        with self._starting:
+            self._closed = True
+            self._held.set()
+            loop, task, thread = self._loop, self._task, self._thread
+        if loop is not None and task is not None and thread is not None and thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # its loop is closed: the thread is ending
+                loop.call_soon_threadsafe(task.cancel)
+            thread.join()
+
+    def _run(self) -> None:
+        assert self._loop is not None and self._task is not None
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._task)
+        finally:
+            self._loop.close()
+
+    async def _main(self) -> None:
+        while True:
+            try:
+                await self._hold()
+            except _ERRORS as error:
+                _log.warning("the session that owns durable runs was lost: %s; another is opened", error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _hold(self) -> None:
+        db = await connect(self._url, **_KEEPALIVE)
+        try:
+            await db.execute("select pg_advisory_lock($1)", self.id)
+            await self._beat(db)
+            self._held.set()
+            while True:
+                await asyncio.sleep(BEAT_S)
+                await self._beat(db)
+        except asyncio.CancelledError:
+            with contextlib.suppress(*_ERRORS):
+                await db.execute("delete from af_owner where owner = $1", self.id)
+                await db.close(timeout=_RETRY_S)
+            raise
+        finally:
+            db.terminate()
+
+    async def _beat(self, db: Connection) -> None:
+        await db.execute(
+            "insert into af_owner(owner, host, pid) values ($1, $2, $3) on conflict (owner) do update set seen = now()",
+            self.id,
+            platform.node(),
+            os.getpid(),
+        )
+
+
+async def is_alive(db: Connection, owner: int) -> bool:
+    """Whether another process than this one holds the lock of ``owner``."""
+    return not await db.fetchval("select pg_try_advisory_xact_lock_shared($1)", owner)
+
+
+async def end_stale(db: Connection) -> None:
+    """End the sessions of owners that stand still, and forget those that are gone."""
+    for owner, pid in await db.fetch(_STALE, STALE_S):
+        if pid is not None:
+            await db.execute("select pg_terminate_backend($1)", pid)
+        else:
+            await db.execute("delete from af_owner where owner = $1", owner)

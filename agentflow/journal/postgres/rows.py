@@ -1,0 +1,158 @@
+"""How runs and effects become rows of PostgreSQL and are read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from agentflow.core.journal import EffectRow, EffectState, RunRow
+from agentflow.journal.postgres.connection import Connection, Row
+from agentflow.journal.rows import corrupt, parse
+
+RUN = (
+    "run, base, program, digest, input, status, epoch, seq, slice, extract(epoch from wake_at)::float8, spent_s,"
+    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, owner, deaths, rid"
+)
+"""Columns of :func:`run_of`; the last three are the store's own."""
+OWNER, DEATHS, RID = -3, -2, -1
+EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1"
+_CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(", "))
+PUT = f"""
+with job as materialized (
+  select n, r.rid from unnest($1::text[], $2::bigint[]) with ordinality as j(run, epoch, n)
+    join af_run r on r.run = j.run and r.epoch = j.epoch order by r.rid for share of r),
+put as (
+  insert into af_effect(rid, key, {EFFECT})
+    select rid, key, path, leaf, kind, name, content, state, value, turns, usage::bigint[], cost, t0, t1
+    from unnest($3::bigint[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::bytea[], $10::smallint[],
+      $11::text[], $12::text[], $13::text[], $14::float8[], $15::float8[], $16::float8[])
+      as e(n, key, {EFFECT}) join job using (n)
+  on conflict (rid, key) do update set {_CHANGED} where af_effect.state = 0)
+select n from job
+"""
+"""Stores the records of all jobs whose run has the epoch they were made in, and gives the numbers of these jobs.
+
+The rows of the runs stay locked against another owner until the records are committed.
+"""
+_EFFECT_COLUMNS = 14
+
+_STATES: tuple[EffectState, ...] = tuple(EffectState)
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_UNSAFE = re.compile("[\\\\\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
+
+
+def escape(text: str) -> str:
+    """Any text as one that PostgreSQL stores: NUL and lone surrogates are escaped."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def unescape(text: str) -> str:
+    """The text that :func:`escape` was given."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "\\" in text else text
+
+
+def dump(data: Any) -> str | None:
+    """JSON data as ASCII text; None stays None."""
+    return None if data is None else _ENCODE(data)
+
+
+def load(text: str | None) -> Any:
+    """JSON data that :func:`dump` wrote. Raises JournalError (``durable/corrupt``)."""
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise corrupt(f"a stored value is no JSON: {error}") from None
+
+
+def effect_values(row: EffectRow) -> tuple[Any, ...]:
+    """The values of :data:`PUT` for a record, after the number of its job."""
+    return (
+        row.key,
+        escape(row.path),
+        row.leaf,
+        row.kind,
+        escape(row.name),
+        row.content,
+        int(row.state),
+        dump(row.value),
+        dump(row.turns),
+        None if row.usage is None else f"{{{','.join(map(str, row.usage))}}}",
+        None if row.cost is None else float(row.cost),
+        None if row.started is None else float(row.started),
+        None if row.ended is None else float(row.ended),
+    )
+
+
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as the columns that ``unnest`` takes, each with the number of its job first."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(_EFFECT_COLUMNS)]
+
+
+def effect_of(fields: Row) -> EffectRow:
+    """The record whose columns are :data:`EFFECT`. Raises JournalError (``durable/corrupt``)."""
+    path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended = fields
+    return EffectRow(
+        path=unescape(path),
+        leaf=leaf,
+        kind=kind,
+        name=unescape(name),
+        content=content,
+        state=_STATES[int(state)],
+        value=load(value),
+        turns=load(turns),
+        usage=None if usage is None else tuple(usage),
+        cost=cost,
+        started=started,
+        ended=ended,
+    )
+
+
+def run_of(fields: Row) -> RunRow:
+    """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
+    run, base, program, digest, input_, status, epoch, seq, slice, wake_at, spent, result, error, created, updated = (
+        fields[:15]
+    )
+    return RunRow(
+        run=run,
+        base=base,
+        program=load(program),
+        digest=digest,
+        input=load(input_),
+        status=status,
+        epoch=epoch,
+        seq=seq,
+        slice=slice,
+        wake_at=wake_at,
+        spent_s=spent,
+        result=load(result),
+        error=load(error),
+        created=created,
+        updated=updated,
+    )
+
+
+async def effects(db: Connection, rid: int, where: str = "true") -> list[EffectRow]:
+    """The records of a run for which ``where`` holds, in the order in which they started."""
+    rows = await db.fetch(f"select {EFFECT} from af_effect e where rid = $1 and {where} order by t0, path", rid)
+    return [effect_of(row) for row in rows]
+
+
+ANSWERS = "(leaf is null or not exists (select from af_effect f where f.rid = e.rid and f.key = e.leaf and f.state in (1, 2)))"
+"""Which records are not nested in a finished one."""
+
+
+async def spent(db: Connection, rid: int) -> tuple[tuple[int, ...], float | None]:
+    """The tokens and USD of all records of a run; None for USD if a price is unknown."""
+    counts = await db.fetch(
+        "select n, sum(count)::bigint from af_effect, unnest(usage) with ordinality as u(count, n) where rid = $1"
+        " group by n order by n",
+        rid,
+    )
+    costs = await db.fetch("select cost from af_effect where rid = $1 and usage is not null", rid)
+    values = [cost for (cost,) in costs]
+    return tuple([int(count) for _, count in counts]), None if None in values else sum(values, 0.0)

@@ -1,0 +1,67 @@
+"""The tables in PostgreSQL, and how a database gets them.
+
+Texts are JSON in ASCII: ``jsonb`` takes neither lone surrogates nor NUL, and reorders keys. Times of effects are the seconds
+that the process said, to the last bit, since forks compare them; those of runs are the server's.
+"""
+
+from __future__ import annotations
+
+from agentflow.journal.errors import later_version
+from agentflow.journal.postgres.connection import Connection
+
+_MIGRATING = 0x61666C6F77  # the advisory lock of whoever makes tables
+_VERSION_1 = """
+create table af_run(rid bigint generated always as identity primary key, run text not null unique, base text,
+  program text not null, digest text not null, input text not null, status text not null default 'queued',
+  epoch bigint not null default 0, slice bigint not null default 0, seq bigint not null default 0, owner bigint,
+  deaths int not null default 0, wake_at timestamptz, spent_s float8 not null default 0, result text, error text,
+  created timestamptz not null default now(), updated timestamptz not null default now()) with (fillfactor = 70);
+create index af_run_owner on af_run(owner) where status = 'running';
+create index af_run_due on af_run(wake_at) where status = 'waiting';
+create index af_run_updated on af_run(updated);
+create table af_effect(rid bigint not null, key bytea not null, path text not null, leaf bytea, kind text not null,
+  name text not null, content bytea not null, state smallint not null, value text, turns text, usage bigint[], cost float8,
+  t0 float8, t1 float8, primary key(rid, key));
+create table af_exchange(hash bytea primary key, before bytea, value text not null);
+create table af_opening(run text primary key, hash bytea not null);
+create table af_session(name text primary key, state text not null, turns int not null, holder text, last text,
+  created timestamptz not null default now(), updated timestamptz not null default now());
+create index af_session_holder on af_session(holder) where holder is not null;
+create index af_session_last on af_session(last) where last is not null;
+create table af_turn(session text not null, number int not null, value text not null, primary key(session, number));
+create table af_opened(name text primary key, owner bigint not null);
+create table af_result(content bytea primary key, kind text not null, name text not null, value text not null, turns text,
+  usage bigint[], cost float8, at float8 not null);
+create index af_result_at on af_result(at);
+create table af_owner(owner bigint primary key, host text not null, pid int not null,
+  started timestamptz not null default now(), seen timestamptz not null default now());
+"""
+_MIGRATIONS = (_VERSION_1,)
+"""What makes each version of the tables of the one before it."""
+VERSION = len(_MIGRATIONS)
+
+
+async def migrate(db: Connection, name: str) -> None:
+    """Bring the tables to this version, one process at a time. Raises JournalError (``durable/version``)."""
+    if await _version(db) == VERSION:
+        return
+    async with db.transaction():
+        await db.execute("select pg_advisory_xact_lock($1)", _MIGRATING)
+        version = await _version(db)
+        if version > VERSION:
+            raise later_version(name, str(version), VERSION)
+        if version == 0:
+            await db.execute("create table af_meta(key text primary key, value text not null)")
+        for statements in _MIGRATIONS[version:]:
+            await db.execute(statements)
+        await db.execute(
+            "insert into af_meta values ('version', $1) on conflict (key) do update set value = excluded.value",
+            str(VERSION),
+        )
+
+
+async def _version(db: Connection) -> int:
+    """The version of the tables; 0 where there are none."""
+    if await db.fetchval("select to_regclass('af_meta') is null"):
+        return 0
+    return int(await db.fetchval("select value from af_meta where key = 'version'"))

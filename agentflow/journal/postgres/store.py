@@ -1,0 +1,342 @@
+"""The :class:`~agentflow.core.store_ports.JournalStore` in PostgreSQL: for the runs of many machines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.event_log import LogBounds
+from agentflow.core.journal import (
+    ENDED,
+    EffectRow,
+    EffectState,
+    NewRun,
+    OwnedRun,
+    RunRow,
+    RunStatus,
+    SessionChanges,
+)
+from agentflow.journal.errors import owned_run, unknown_run
+from agentflow.journal.postgres import openings, sessions
+from agentflow.journal.postgres.cleaning import collect
+from agentflow.journal.postgres.connection import Connection, Row
+from agentflow.journal.postgres.link import Link, PostgresDatabase
+from agentflow.journal.postgres.owner import OwnerSession, is_alive
+from agentflow.journal.postgres.results import PostgresResults
+from agentflow.journal.postgres.rows import (
+    ANSWERS,
+    OWNER,
+    PUT,
+    RID,
+    RUN,
+    columns,
+    dump,
+    effect_values,
+    effects,
+    run_of,
+    spent,
+)
+from agentflow.journal.writer import Job, Put, Writer
+
+
+class PostgresJournal:
+    """Durable runs in the database at ``url``, ``postgresql://user@host/database``, with those of other processes.
+
+    It has two connections: one on which everything is stored, and one whose lock says that this process lives.
+    """
+
+    def __init__(self, url: str) -> None:
+        link = Link(url)
+        self._writer: Writer[Connection] = Writer(PostgresDatabase(link, _put), f"durable runs in {link.name}")
+        self._owner = OwnerSession(url)
+        self._held: dict[str, int] = {}
+        self.sessions = sessions.PostgresSessions(self._writer, self._owner)
+        self.results = PostgresResults(self._writer)
+
+    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
+        async def work(db: Connection) -> tuple[RunRow, bool]:
+            if new.base is not None and new.takes_over is not None:
+                await _owned(db, new.base, new.takes_over)
+                await sessions.let_go(db, new.base, None)
+                await db.execute(
+                    "update af_run set status = 'cancelled', result = $2, owner = null, updated = now() where run = $1",
+                    new.base,
+                    dump({"successor": run}),
+                )
+            row = await db.fetchrow(
+                "insert into af_run(run, base, program, digest, input) values ($1, $2, $3, $4, $5)"
+                f" on conflict (run) do nothing returning {RUN}",
+                run,
+                new.base,
+                dump(new.program),
+                new.digest,
+                dump(dict(new.input)),
+            )
+            if row is None:
+                return await self._shown(db, await _row(db, run)), False
+            if new.session is not None:
+                await sessions.hold(db, new.session, run)
+            if new.opening is not None:
+                await openings.keep(db, run, new.opening)
+            elif new.base is not None:
+                await openings.keep_as(db, run, new.base)
+            return run_of(row), True
+
+        created = await self._writer.do(work)
+        if new.base is not None and new.takes_over is not None:
+            self._held.pop(new.base, None)
+        return created
+
+    async def own(self, run: str) -> OwnedRun:
+        async def work(db: Connection) -> OwnedRun:
+            before = await _row(db, run, "for update")
+            row = run_of(before)
+            died = row.status == "running"
+            if died and await self._is_worked_on(db, run, before[OWNER]):
+                raise owned_run(run)
+            if row.status in ENDED:
+                await sessions.hold_again(db, run)
+            after = await db.fetchrow(
+                "update af_run set status = 'running', epoch = epoch + 1, slice = slice + 1, owner = $2, wake_at = null,"
+                " spent_s = spent_s + $3, deaths = case when $4 then deaths + 1 else 0 end, updated = now()"
+                f" where run = $1 returning {RUN}",
+                run,
+                self._owner.id,
+                await _killed_s(db, row, before[RID]),
+                died,
+            )
+            assert after is not None
+            records = await effects(db, after[RID], ANSWERS)
+            usage, cost = await spent(db, after[RID])
+            owned = OwnedRun(run=run_of(after), records=records, usage=usage, cost=cost)
+            self._held[run] = owned.run.epoch
+            return owned
+
+        await self._writer.do(lambda db: _row(db, run))
+        await asyncio.to_thread(self._owner.ensure)
+        try:
+            return await self._writer.do(work)
+        except asyncio.CancelledError:
+            self._give_back(run)
+            raise
+
+    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Put(future, run=run, epoch=epoch, rows=rows, drop=drop))
+        return future
+
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
+        async def work(db: Connection) -> bool:
+            if run_of(await _owned(db, run, epoch)).seq != seq:
+                return False
+            await db.execute(
+                "update af_run set status = 'waiting', wake_at = to_timestamp($2), owner = null, deaths = 0,"
+                " spent_s = spent_s + $3, updated = now() where run = $1",
+                run,
+                wake_at,
+                spent_s,
+            )
+            return True
+
+        parked = True
+        try:
+            parked = await self._writer.do(work)
+        except BaseException:  # whatever became of it, this process does not work on it any more
+            self._give_back(run, epoch)
+            raise
+        if parked:
+            self._held.pop(run, None)
+        return parked
+
+    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+        tried = False
+
+        async def work(db: Connection) -> bool:
+            nonlocal tried
+            before, tried = tried, True
+            rid = (await _row(db, run, "for update"))[RID]
+            answer = (rid, key, int(state), dump(value))
+            changed = await db.fetchval(
+                "update af_effect set state = $3, value = $4, t1 = $5 where rid = $1 and key = $2 and state = 0 returning 1",
+                *answer,
+                time.time(),
+            )
+            if changed is None:
+                text = "select 1 from af_effect where rid = $1 and key = $2 and state = $3 and value is not distinct from $4"
+                return before and await db.fetchval(text, *answer) is not None
+            await db.execute(
+                "update af_run set seq = seq + 1, updated = now(),"
+                " status = case when status = 'waiting' then 'queued' else status end where rid = $1",
+                rid,
+            )
+            return True
+
+        return await self._writer.do(work)
+
+    async def finish(
+        self,
+        run: str,
+        epoch: int,
+        status: RunStatus,
+        *,
+        result: Any = None,
+        error: Any = None,
+        spent_s: float = 0.0,
+        session: SessionChanges | None = None,
+    ) -> None:
+        async def work(db: Connection) -> None:
+            await _owned(db, run, epoch)
+            if status in ENDED:
+                await sessions.let_go(db, run, session)
+            await db.execute(
+                "update af_run set status = $2, result = $3, error = $4, spent_s = spent_s + $5, owner = null, deaths = 0,"
+                " updated = now() where run = $1",
+                run,
+                status,
+                dump(result),
+                dump(error),
+                spent_s,
+            )
+
+        try:
+            await self._writer.do(work)
+        except BaseException:  # whatever became of it, this process does not work on it any more
+            self._give_back(run, epoch)
+            raise
+        self._held.pop(run, None)
+
+    async def find(self, run: str) -> RunRow | None:
+        async def work(db: Connection) -> RunRow | None:
+            row = await db.fetchrow(f"select {RUN} from af_run where run = $1", run)
+            return None if row is None else await self._shown(db, row)
+
+        return await self._writer.do(work)
+
+    async def list(self, *, limit: int = 100) -> list[RunRow]:
+        async def work(db: Connection) -> list[RunRow]:
+            rows = await db.fetch(f"select {RUN} from af_run order by updated desc, run limit $1", limit)
+            return [await self._shown(db, row) for row in rows]
+
+        return await self._writer.do(work)
+
+    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
+        async def work(db: Connection) -> list[EffectRow]:
+            rid = await db.fetchval("select rid from af_run where run = $1", run)
+            where = "true" if state is None else f"state = {int(state)}"
+            return [] if rid is None else await effects(db, rid, where)
+
+        return await self._writer.do(work)
+
+    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
+        return await self._writer.do(lambda db: collect(db, before, bounds))
+
+    async def aclose(self) -> None:
+        try:
+            await self._writer.aclose()
+        finally:
+            await asyncio.to_thread(self._owner.close)
+
+    async def _shown(self, db: Connection, row: Row) -> RunRow:
+        """A stored run; one whose owner is dead is ``queued``."""
+        run = run_of(row)
+        if run.status != "running" or await self._is_worked_on(db, run.run, row[OWNER]):
+            return run
+        return replace(run, status="queued")
+
+    async def _is_worked_on(self, db: Connection, run: str, owner: int | None) -> bool:
+        if owner == self._owner.id:
+            return run in self._held
+        return owner is not None and await is_alive(db, owner)
+
+    def _give_back(self, run: str, epoch: int | None = None) -> None:
+        """Give up a run that this process owns and does not work on, in the background."""
+
+        async def work(db: Connection) -> None:
+            if epoch is None or self._held.get(run) == epoch:
+                self._held.pop(run, None)
+            await db.execute(
+                "update af_run set status = 'queued', owner = null where run = $1 and owner = $2 and status = 'running'"
+                " and epoch = coalesce($3, epoch)",
+                run,
+                self._owner.id,
+                epoch,
+            )
+
+        if not self._writer.closed:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # the owner's end gives it up too
+            self._writer.submit(Job(future, work))
+
+
+async def _row(db: Connection, run: str, lock: str = "") -> Row:
+    row = await db.fetchrow(f"select {RUN} from af_run where run = $1 {lock}", run)
+    if row is None:
+        raise unknown_run(run)
+    return row
+
+
+async def _owned(db: Connection, run: str, epoch: int) -> Row:
+    """The row of a run that was owned with ``epoch``, locked. Raises JournalError (``durable/owned``)."""
+    row = await _row(db, run, "for update")
+    if run_of(row).epoch != epoch:
+        raise owned_run(run)
+    return row
+
+
+async def _killed_s(db: Connection, row: RunRow, rid: int) -> float:
+    """Seconds for which the last slice of a killed run had worked, as far as its records tell."""
+    last = await db.fetchval("select max(t1) from af_effect where rid = $1", rid)
+    return 0.0 if last is None else max(0.0, last - row.updated)
+
+
+async def _put(db: Connection, jobs: Sequence[Put]) -> None:
+    """Store the records of ``jobs``, and forget what they drop, in their order."""
+    waiting: dict[int, Put] = {}
+    rows: dict[tuple[str, bytes], tuple[Any, ...]] = {}
+    for number, job in enumerate(jobs, 1):
+        try:
+            values = [effect_values(row) for row in job.rows]
+        except (TypeError, ValueError, RecursionError) as error:  # no JSON data: the others' rows are not to blame
+            job.error = error
+            continue
+        waiting[number] = job
+        for row, fields in zip(job.rows, values, strict=True):
+            before = rows.get((job.run, row.key))
+            if before is None or before[_STATE] == EffectState.OPEN:
+                rows[job.run, row.key] = (number, *fields)
+        if job.drop:  # a record may be stored and forgotten in one batch
+            await _write(db, waiting, list(rows.values()))
+            waiting, rows = {}, {}
+            if job.error is None:
+                await db.execute(
+                    "delete from af_effect e using af_run r where r.run = $1 and e.rid = r.rid and e.key = any($2)",
+                    job.run,
+                    list(job.drop),
+                )
+    await _write(db, waiting, list(rows.values()))
+
+
+_STATE = 7
+"""The position of the state among the values of a record that follow the number of its job."""
+
+
+async def _write(db: Connection, jobs: dict[int, Put], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Store rows of jobs, by their numbers; a job of a stale owner gets its error, and its rows are left out."""
+    if not jobs:
+        return
+    places = {number: place for place, number in enumerate(jobs, 1)}
+    placed = [(places[number], *fields) for number, *fields in rows]
+    owners = list(jobs.values())
+    args = columns(placed)
+    current = {n for (n,) in await db.fetch(PUT, [job.run for job in owners], [job.epoch for job in owners], *args)}
+    stale = [job for place, job in enumerate(owners, 1) if place not in current]
+    if stale:
+        there = await db.fetch("select run from af_run where run = any($1)", [job.run for job in stale])
+        known = {run for (run,) in there}
+        for job in stale:
+            job.error = owned_run(job.run) if job.run in known else unknown_run(job.run)
