@@ -174,7 +174,8 @@ class ProgramMethods:
         return RunStream(
             lambda own: self._main(
                 program, bindings, env, session, limits, allow, approve, run_id, labels, own, priority, tenant
-            )
+            ),
+            lambda: in_turn(executing_line(), "flow.stream"),
         )
 
     async def eval(self, program: ProgramLike, **options: Any) -> Any:

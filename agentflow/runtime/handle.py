@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import field
 from pathlib import Path
 from types import TracebackType
@@ -125,11 +126,18 @@ class RunStream(Generic[T]):
 
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
     early cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if nobody awaited
-    that, at the end of the block.
+    that, at the end of the block. ``in_turn`` gives a block that holds while the run goes on: in the code of a workflow the
+    run is one of its calls.
     """
 
-    def __init__(self, main: Callable[[OwnReader], Awaitable[RunResult[T]]]) -> None:
+    def __init__(
+        self,
+        main: Callable[[OwnReader], Awaitable[RunResult[T]]],
+        in_turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._main = main
+        self._in_turn = in_turn
+        self._turn = ExitStack()
         self._events = OwnReader()
         self._group = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
@@ -140,6 +148,7 @@ class RunStream(Generic[T]):
 
     async def __aenter__(self) -> RunStream[T]:
         running_loop()  # raises a clear error if there is none
+        self._turn.enter_context(self._in_turn())
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
         return self
@@ -150,6 +159,7 @@ class RunStream(Generic[T]):
         except Exception as error:  # noqa: BLE001 - handed to whoever asks; a task group would wrap it
             self._error = error
         finally:
+            self._turn.close()
             self._events.close()
 
     async def __aexit__(
@@ -161,7 +171,10 @@ class RunStream(Generic[T]):
         self._events.discard()
         if not finished:
             task.cancel()
-        await self._group.__aexit__(None if not isinstance(error, asyncio.CancelledError) else kind, error, trace)
+        try:
+            await self._group.__aexit__(None if not isinstance(error, asyncio.CancelledError) else kind, error, trace)
+        finally:
+            self._turn.close()  # a task that was cancelled before it began did not
         if error is None and finished and self._error is not None and not self._seen:
             raise self._error
         return None

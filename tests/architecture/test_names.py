@@ -51,6 +51,12 @@ def test_the_fixed_names_are_there() -> None:
     assert set(errors.split()) <= set(agentflow.errors.__all__)
 
 
+def succeeds(code: str) -> None:
+    """Run code in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_importing_agentflow_is_light() -> None:
     """`import agentflow` loads no SDK, no terminal library and takes under 200 ms of CPU."""
     code = (
@@ -63,8 +69,7 @@ def test_importing_agentflow_is_light() -> None:
         "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeds(code)
 
 
 def test_the_mcp_sdk_is_loaded_for_a_server_only() -> None:
@@ -88,8 +93,7 @@ def test_the_mcp_sdk_is_loaded_for_a_server_only() -> None:
         "heavy = {'mcp', 'mcp_types', 'starlette', 'uvicorn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeds(code)
 
 
 def test_the_help_of_the_command_loads_what_it_shows() -> None:
@@ -106,5 +110,4 @@ def test_the_help_of_the_command_loads_what_it_shows() -> None:
         "heavy = ({'pydantic', 'rich', 'aiohttp'} | {f'agentflow.{room}' for room in rooms}) & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeds(code)

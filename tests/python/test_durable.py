@@ -173,6 +173,36 @@ async def test_values_are_typed_whether_they_are_recorded_or_not(tmp_path: Path)
         assert info.name == "work"
 
 
+async def test_a_prompt_by_a_body_is_recorded_with_its_task(tmp_path: Path) -> None:
+    """The body of a task that has ended is not run again, nor what it asked; that of one that had not is run again with its task."""
+    began: list[str] = []
+
+    def described(flow: AgentFlow, *, fails: bool) -> Any:
+        @flow.task
+        async def ask(topic: str) -> Receipt:
+            began.append(topic)
+            how = await flow.ask("How?")
+            number = await flow.step(failing) if fails and topic == "y" else 1
+            return f"{how}: {topic} {number}"  # type: ignore[return-value]
+
+        @flow.workflow
+        async def work() -> list[Receipt]:
+            """Ask twice."""
+            return [await ask("x"), await ask("y")]
+
+        return work
+
+    async with flow_of(tmp_path, "shortly", '{"number": 1}', "at length") as flow:
+        with pytest.raises(SexpEvaluationError, match="mine"):
+            await (await flow.start(described(flow, fails=True)(), run_id="r-1")).result()
+    assert began == ["x", "y"]
+    async with flow_of(tmp_path, "in a word", '{"number": 2}') as flow:
+        described(flow, fails=False)
+        result = await (await flow.resume("r-1")).result()
+    assert result.value == [Receipt(number=1), Receipt(number=2)] and result.usage.requests == 5
+    assert began == ["x", "y", "y"]
+
+
 async def test_a_changed_workflow_goes_on_as_far_as_it_asks_for_the_same(tmp_path: Path) -> None:
     """An edit that asks for the same effects goes on; one that asks for another stops with the error of programs."""
     async with flow_of(tmp_path) as flow:

@@ -317,8 +317,13 @@ async def test_programs_and_methods_of_the_components_take_their_turn(tmp_path: 
     async def echo(text: str) -> str:
         """{{text}}"""
 
+    async def streamed() -> Any:
+        async with flow.stream("(begin (sleep 0) 1)") as run:
+            return await run.value()
+
     entries: dict[str, Callable[[], Awaitable[Any]]] = {
         "flow.run": lambda: flow.run("(begin (sleep 0) 1)"),
+        "flow.stream": streamed,
         "flow.run of a call": lambda: flow.run(flow.sleep(0)),
         "flow.eval": lambda: flow.eval("(begin (sleep 0) 1)"),
         "flow.define": lambda: flow.define("(begin (sleep 0) 1)"),
@@ -352,6 +357,31 @@ async def test_programs_and_methods_of_the_components_take_their_turn(tmp_path: 
             for workflow in (at_once, beside):
                 with pytest.raises(PythonOverlap):
                     await workflow(name)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_stream_in_a_workflow_is_in_flight_while_its_run_goes_on(tmp_path: Path) -> None:
+    """A call within the block overlaps with the streamed run until that has ended, or the block is left before; then the branch is free."""
+    flow = flow_of(tmp_path)
+
+    @flow.workflow
+    async def beside() -> Any:
+        async with flow.stream("(begin (sleep 60) 1)"):
+            return await flow.call_tool("double", n=1)
+
+    @flow.workflow
+    async def after() -> Any:
+        async with flow.stream("(begin (sleep 0) 1)") as run:
+            events = [event.type async for event in run]
+            value = await run.value() + await flow.call_tool("double", n=1)
+        async with flow.stream(flow.sleep(60)):
+            pass
+        return value + await flow.call_tool("double", n=len(events) // len(events))
+
+    async with flow:
+        with pytest.raises(PythonOverlap, match=r"flow\.stream is in flight"):
+            await beside()
+        assert await after() == 5
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
