@@ -23,10 +23,11 @@ def owned_run(run: str) -> JournalError:
     )
 
 
-def later_version(where: str, stored: str, known: int) -> JournalError:
-    """The error for tables of a later version; ``where`` is the database."""
+def other_version(where: str, stored: int, known: int) -> JournalError:
+    """The error for tables of a later version, or of an earlier one that is not read any more; ``where`` is the database."""
+    use = "or a later one" if stored > known else "and another database for new runs"
     return JournalError(
         f"{where} is of version {stored}, and this agentflow reads version {known}",
         code="durable/version",
-        hint="use the agentflow that wrote it, or a later one; nothing was run",
+        hint=f"use the agentflow that wrote it, {use}; nothing was run",
     )

@@ -14,8 +14,8 @@ from zlib import crc32
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
 
-VERSION = 1
-"""The version of the tables."""
+VERSION = 2
+"""The version of the tables. The first summed up records otherwise, and lacked tables."""
 BLOB_BYTES = 64 * 1024
 """Length of JSON text above which a value is stored once, by its content."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.journal import openings, results, sessions
-from agentflow.journal.errors import later_version, owned_run, unknown_run
+from agentflow.journal.errors import other_version, owned_run, unknown_run
 from agentflow.journal.rows import EVENT_TABLES, PUT, SCHEMA, VERSION, Blobs, corrupt, effect_values, keep_blobs
 from agentflow.journal.writer import Job, Put, Unavailable
 from agentflow.lib.private_files import make_private_file
@@ -121,14 +121,8 @@ class SqliteFile:
         version = row[0] if row else ""
         if not str(version).isdecimal():
             raise corrupt("it has no version")
-        if int(version) > VERSION:
-            raise later_version(str(self._path), str(version), VERSION)
-        if "af_session" not in tables:
-            sessions.make_tables(db)
-        if "af_result" not in tables:
-            results.make_tables(db)
-        if "af_opening" not in tables:
-            openings.make_tables(db)
+        if int(version) != VERSION:
+            raise other_version(str(self._path), int(version), VERSION)
         if self._path.stat().st_size <= _CHECKED_BYTES:
             (said,) = db.execute("pragma quick_check(1)").fetchone()
             if said != "ok":

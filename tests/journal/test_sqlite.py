@@ -107,11 +107,14 @@ async def test_a_truncated_file_is_named(tmp_path: Path, left: float) -> None:
 
 
 async def test_what_is_no_journal_is_named(tmp_path: Path) -> None:
-    """A later version, a database of something else, a file that is no database, a directory: each has its error."""
+    """A later version, an earlier one, a database of something else, a file that is no database, a directory: each has its error."""
     path = tmp_path / "runs.db"
     await filled(path)
     with sqlite3.connect(path) as db:
-        db.execute("update af_meta set value = '2'")
+        db.execute("update af_meta set value = '3'")
+    assert await code_of_opening(path) == "durable/version"
+    with sqlite3.connect(path) as db:
+        db.execute("update af_meta set value = '1'")
     db.close()
     assert await code_of_opening(path) == "durable/version"
     other = tmp_path / "other.db"
