@@ -6,7 +6,7 @@ that the process said, to the last bit, since forks compare them; those of runs 
 
 from __future__ import annotations
 
-from agentflow.journal.errors import later_version
+from agentflow.journal.errors import other_version
 from agentflow.journal.postgres.connection import Connection
 
 _MIGRATING = 0x61666C6F77  # the advisory lock of whoever makes tables
@@ -49,7 +49,7 @@ async def migrate(db: Connection, name: str) -> None:
         await db.execute("select pg_advisory_xact_lock($1)", _MIGRATING)
         version = await _version(db)
         if version > VERSION:
-            raise later_version(name, str(version), VERSION)
+            raise other_version(name, version, VERSION)
         if version == 0:
             await db.execute("create table af_meta(key text primary key, value text not null)")
         for statements in _MIGRATIONS[version:]:
