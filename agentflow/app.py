@@ -232,7 +232,9 @@ class AgentFlow(OperationMethods, DurableMethods):
         )
         self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows)
         asks = ranker is not None or embedder is not None
-        self.facts = Facts(templates, self.tools, self.limits, looks_up=asks, decompose=settings.decompose > 0)
+        self.facts = Facts(
+            templates, self.tools, self.limits, self.workflows, looks_up=asks, decompose=settings.decompose > 0
+        )
         self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks)
         self.engine = Engine(
             templates,

@@ -65,4 +65,15 @@ class ToolFacts:
     origin: str = ""
 
 
-__all__ = ["TaskFacts", "ToolFacts"]
+@frozen
+class WorkflowFacts:
+    """A saved workflow: its ``program``, the ``parameters`` that are bound as its variables, and the names it may call, None
+    for all that its caller may."""
+
+    name: str
+    program: str
+    parameters: frozenset[str]
+    allow: frozenset[str] | None = None
+
+
+__all__ = ["TaskFacts", "ToolFacts", "WorkflowFacts"]

@@ -20,7 +20,7 @@ from agentflow.core.context import DataContext
 from agentflow.core.effects import CallWorkflow, Solve
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
-from agentflow.core.facts import TaskFacts, ToolFacts
+from agentflow.core.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import (
     Effort,
@@ -457,6 +457,14 @@ class NameFacts(Protocol):
 
     def tool(self, name: str) -> ToolFacts | None:
         """The tool called ``name``, or None."""
+        ...
+
+    def workflow(self, name: str) -> WorkflowFacts | None:
+        """The saved workflow called ``name``, or None; of those that were loaded, see :meth:`ready`."""
+        ...
+
+    async def ready(self) -> None:
+        """Load what is on disk. Raises DataError."""
         ...
 
     def task_names(self) -> Sequence[str]:

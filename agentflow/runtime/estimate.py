@@ -18,12 +18,13 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.handler.prompt_run import default_cap
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer
-from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, unbound_values
+from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, templates_of, unbound_values
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.ir import Seq
 from agentflow.providers.decoding import MAX_TOOL_CALLS
 from agentflow.providers.table import Router
+from agentflow.runtime.inner_programs import InnerPrograms
 
 _MODEL, _TOOL, _USD = "model", "tool", "usd"
 _DEEPEST = 6
@@ -137,13 +138,22 @@ class ProgramEstimator:
             known |= unbound
             analyzer, tree = analysed()
         weights = _Weights(self, granted, defined)
-        named = known - (bindings or {}).keys()
-        found = analyse_bounds(analyzer, tree, weights.of, bindings=bindings, sources=named, shapes=weights.shape)
+        inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, templates_of(tree))
+        found = analyse_bounds(
+            analyzer,
+            tree,
+            weights.of,
+            bindings=bindings,
+            sources=known - (bindings or {}).keys(),
+            shapes=weights.shape,
+            programs=inner,
+        )
         return _bounds(found, weights)
 
     async def ready(self) -> None:
-        """Load the prices of models."""
+        """Load the prices of models, and saved workflows."""
         await self._router.prices.loaded()
+        await self.facts.ready()
 
     def price(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> float | None:
         """The most dollars that the model calls of a task cost, None if that is not known, which is noted."""
@@ -199,9 +209,13 @@ class _Weights:
             return self._tasks(name, own)
         if kind == "any":
             return self._any()
-        if kind == "workflow":
-            return f"workflow '{name}' has bounds of its own, which are not counted here"
         return {}
+
+    def within(self, grants: frozenset[str] | None) -> _Weights:
+        """The weights in a program that was granted less; what it notes is noted here."""
+        inner = _Weights(self._e, grants, self._defined)
+        inner.notes = self.notes
+        return inner
 
     def shape(self, name: str, own: Sequence[Any]) -> Mapping[str, Any] | None:
         """The JSON Schema that the answers of a task are checked against; None where a task has several, or none."""

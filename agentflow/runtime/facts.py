@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from agentflow.core.facts import TaskFacts, ToolFacts
+from agentflow.core.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.limits import Limits
 from agentflow.core.names import CompiledTask, Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.templates import TaskTemplate
+from agentflow.tasks.workflows import WorkflowLibrary
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The tasks and tools of a flow.
 
-    Parameters: ``templates`` and ``tools`` hold them, ``limits`` are those of its runs; ``looks_up`` says that looking files
+    Parameters: ``templates`` and ``tools`` hold them, ``limits`` are those of its runs, ``workflows`` the saved ones; ``looks_up`` says that looking files
     up asks models, ``decompose`` that tasks may have programs written for them which do not say so themselves.
     """
 
     templates: TemplatePort
     tools: ToolPort
     limits: Limits
+    workflows: WorkflowLibrary | None = None
     looks_up: bool = False
     decompose: bool = False
 
@@ -58,6 +60,19 @@ class Facts:
         """The tool called ``name``, or None."""
         tool = self.tools.find(name)
         return None if tool is None else tool.facts()
+
+    def workflow(self, name: str) -> WorkflowFacts | None:
+        """The saved workflow called ``name``, or None; of those that were loaded, see :meth:`ready`."""
+        saved = None if self.workflows is None else self.workflows.find(name)
+        if saved is None:
+            return None
+        allow = None if saved.allow is None else frozenset(saved.allow)
+        return WorkflowFacts(name, saved.program, frozenset(saved.params), allow)
+
+    async def ready(self) -> None:
+        """Load what is on disk. Raises DataError."""
+        if self.workflows is not None:
+            await self.workflows.known()
 
     def task_names(self) -> Sequence[str]:
         """The names of all registered tasks."""

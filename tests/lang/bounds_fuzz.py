@@ -16,17 +16,19 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow.core.effects import ToolCall
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
+from agentflow.core.ports import NameFacts
 from agentflow.core.results import TaskResult
-from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
+from agentflow.lang.bounds.analysis import Analysis, analyse_bounds, templates_of
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.runtime.inner_programs import InnerPrograms
 from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
 from tests.support.world import World
 
@@ -41,6 +43,18 @@ def _weights(kind: str, name: str, templates: Any) -> dict[str, float]:
     return {"calls": 1} if kind in ("tool", "any") else {}
 
 
+def _no_shape(name: str, templates: Any) -> None:
+    return None
+
+
+class _Weights:
+    of = staticmethod(_weights)
+    shape = staticmethod(_no_shape)
+
+    def within(self, grants: frozenset[str] | None) -> _Weights:
+        return self
+
+
 def _answer(arguments: dict[str, Any]) -> TaskResult:
     return TaskResult.of("numbers", parsed_content=list(range(ANSWERS)))
 
@@ -49,7 +63,8 @@ def bounds(text: str) -> Analysis:
     """What is said of a program before it runs."""
     world = World(dict.fromkeys(TOOLS, _answer))
     analyzer, tree = analyse(text, names=world, limits=LIMITS, env_names=LISTS)
-    return analyse_bounds(analyzer, tree, _weights, sources=LISTS)
+    inner = InnerPrograms(cast(NameFacts, None), world, LIMITS, _Weights(), None, None, templates_of(tree))
+    return analyse_bounds(analyzer, tree, _weights, sources=LISTS, programs=inner)
 
 
 async def effects(text: str, lengths: tuple[int, int]) -> int:

@@ -84,6 +84,14 @@ EXACT = [
         " (controller (lambda (f p r i) (list 'continue 1))))",
         "9",
     ),
+    ("(define i 0) (while (< i 4) (ask (x i)) (set! i (+ i 1)))", "4"),
+    ("(let ((i 9)) (while (> i 0) (ask (x i)) (set! i (- i 2))))", "5"),
+    ("(let ((i 0)) (while (and (< i (length files)) (ask (x i))) (set! i (+ 1 i)) (grade (x i))))", "1 + 2*len(files)"),
+    ("(let ((i 0)) (while (not (>= i 2.5)) (let ((r (ask (x i)))) (set! i (+ i 1)))))", "3"),
+    ("(let ((i 0)) (while (< i 3) (map (lambda (x) (ask (x x))) (range i)) (set! i (+ i 1))))", "no bound"),
+    ("(let go ((i 0)) (if (< i 2.5) (begin (ask (x i)) (go (+ i 1)))))", "3"),
+    ("(define (half n) (if (> n 0) (begin (ask (x n)) (half (quotient n 2))))) (half 9)", "4"),
+    ("(define (half n) (unless (zero? n) (ask (x n)) (half (quotient n 3)))) (half (length files))", "len(files)"),
     ("(define (spin n) (spin n)) 1", "0"),
     ("(let spin ((i 0)) (spin (+ i 1)))", "0"),
 ]
@@ -131,6 +139,16 @@ ENDLESS = [
     "(define (both n) (if (> n 0) (list (ask (x 1)) (both (- n 1)) (both (- n 1))))) (both 5)",
     "(loop (value-of (ask (x 1))) (grade (x 1)))",
     "((lambda (y) (y y)) (lambda (y) (begin (ask (x 1)) (y y))))",
+    "(let ((i 0)) (while (< i 4) (ask (x i)) (if (ask (x 1)) (set! i (+ i 1)))))",
+    "(let ((i 0)) (while (< i 4) (ask (x i)) (set! i (+ i 1)) (set! i 0)))",
+    "(let ((i 0)) (while (not (= i 5)) (ask (x i)) (set! i (+ i 2))))",
+    "(let ((i 0) (n 4)) (while (< i n) (ask (x i)) (set! n (+ n 1)) (set! i (+ i 1))))",
+    "(let ((i 0)) (while (< i 4) (ask (x i)) (try (begin (raise 1) (set! i (+ i 1))) (catch (e) 1))))",
+    "(let* ((i 0) (back (lambda () (set! i 0)))) (while (< i 4) (ask (x i)) (back) (set! i (+ i 1))))",
+    "(let ((i 0)) (while (< i 4) (ask (x i)) (set! i (- i 1))))",
+    "(define i 0) (define j f) (while (< j 4) (ask (x i)) (set! j (+ j 1)))",
+    "(define (half n) (if (> n -1) (begin (ask (x n)) (half (quotient n 2))))) (half 9)",
+    "(define (half n) (if (< n 1) (begin (ask (x n)) (half (quotient n 2))))) (half 9)",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from agentflow import AgentFlow, Limits
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.lang.bounds.polynomial import UNBOUNDED
 from agentflow.providers.scripted import ScriptedProvider
+from agentflow.tasks.workflows import make_workflow
 
 REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))'
 
@@ -95,6 +97,51 @@ async def test_a_task_of_the_name_before_its_definition_counts() -> None:
     async with AgentFlow("offline", tools=[look]) as flow:
         await flow.define('(defatom ask (params (x string)) (instructions "{{x}}") (max-turns 3))')
         assert str((await flow.bounds(f"(ask (x 1)) {TASK}")).model_calls) == "3"
+
+
+async def test_saved_workflows_are_followed_by_name(tmp_path: Path) -> None:
+    """A workflow counts with the sizes of what it is given; one that calls itself, or does not exist yet, has no bound."""
+    programs = {
+        "each": "(map (lambda (f) (ask (x f))) files)",
+        "twice": "(list (call-workflow each (files files)) (call-workflow each (files (append files (list 1)))))",
+        "deep": "(map (lambda (s) (ask (x s))) (get-field plan 'steps))",
+        "again": "(begin (ask (x 1)) (call-workflow again))",
+    }
+    async with AgentFlow("offline", workflows=tmp_path) as flow:
+        await flow.define(TASK)
+        for name, program in programs.items():
+            params = {"files": {}} if name in ("each", "twice") else {"plan": {}} if name == "deep" else {}
+            await flow.workflows.save(make_workflow({"name": name, "params": params, "program": program}))
+        for text, bound in {
+            "(call-workflow each (files (list 1 2 3)))": "3",
+            "(call-workflow twice (files xs))": "1 + 2*len(xs)",
+            '(call-workflow deep (plan {"steps" (list 1 2)}))': "2",
+            "(call-workflow deep (plan p))": "len(p.steps)",
+            "(map (lambda (x) (call-workflow each (files x))) xs)": "len(xs)*len(xs.*)",
+            '(call-workflow deep (plan {"a.b" 1 "steps" (list 1 2)}))': "no bound",
+            "(call-workflow again)": "no bound",
+            "(call-workflow missing)": "no bound",
+        }.items():
+            found = await flow.bounds(text)
+            assert str(found.model_calls) == bound, text
+            assert bound != "no bound" or "workflow" in found.unbounded[0].reason
+
+
+async def test_a_program_that_is_a_constant_is_followed() -> None:
+    """The text or datum of eval-program counts where it is written down, with its bindings and what it is allowed."""
+    async with AgentFlow("offline", tools=[look]) as flow:
+        await flow.define(TASK)
+        for text, bound in {
+            '(eval-program \'(map (lambda (f) (ask (x f))) files) (bindings {"files" (list 1 2)}) (allow ask))': "2",
+            '(eval-program "(loop 3 (ask (x 1)))" (allow ask))': "3",
+            '(define p "(ask (x 1))") (eval-program p (allow ask))': "1",
+            f'{TASK.replace("ask", "mine")} (eval-program "(mine (x 1))" (allow mine))': "1",
+            '(eval-program "(eval-program (quote (ask (x 1))) (allow ask))" (allow ask))': "1",
+            '(try (eval-program "(ask") (catch (e) (ask (x 1))))': "1",
+            '(eval-program "(ask (x 1))")': "no bound",
+            '(eval-program (string-append "(ask" " (x 1))") (allow ask))': "no bound",
+        }.items():
+            assert str((await flow.bounds(text)).model_calls) == bound, text
 
 
 async def test_sizes_are_filled_in_and_bindings_are_counted() -> None:

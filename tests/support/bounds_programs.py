@@ -85,6 +85,12 @@ class _Maker:
         """A procedure that counts, mostly well."""
         name, n = self.name("count"), self.name("n")
         self.numbers.append(n)
+        if self.rng.random() < 0.2:
+            test = self.rng.choice([f"(> {n} 0)", f"(>= {n} 1)", f"(not (zero? {n}))", f"(> {n} 2)"])
+            text = f"(define ({name} {n}) (if {test} (begin {self.any(2)} ({name} (quotient {n} {self.rng.choice('23')})))))"
+            self.numbers.remove(n)
+            self.procedures.append(name)
+            return text
         down = self.rng.random() < 0.5
         here = self.any(2)
         step = self.rng.choice(["1", "1", "2"])
@@ -140,6 +146,7 @@ class _Maker:
             lambda: self._let(depth),
             lambda: self._set(depth),
             lambda: self._while(depth),
+            lambda: self._inner(depth - 1),
         ]
         return rng.choice(choices)()
 
@@ -252,7 +259,21 @@ class _Maker:
         self.numbers.append(name)
         body = self.any(depth - 1)
         self.numbers.remove(name)
-        return f"(let (({name} 0)) (while (< {name} {self.number(0)}) {body} (set! {name} (+ {name} 1))))"
+        test = self.rng.choice(
+            [f"(< {name} {self.number(0)})", f"(<= {name} {self.number(1)})", f"(not (>= {name} 2.5))"]
+        )
+        step = f"(set! {name} (+ {name} {self.rng.choice('112')}))"
+        ending = self.rng.choice(
+            [f"{body} {step}", f"{step} {body}", f"(let ((z {body})) {step})", f"(if {self.any(0)} {step}) {body}"]
+        )
+        return f"(let (({name} {self.number(0)})) (while {test} {ending}))"
+
+    def _inner(self, depth: int) -> str:
+        kept = self.numbers, self.lists, self.procedures
+        self.numbers, self.lists, self.procedures = [], ["ws"], []
+        body = self.any(min(depth, 2))
+        self.numbers, self.lists, self.procedures = kept
+        return f'(eval-program \'{body} (bindings {{"ws" {self.list(1)}}}) (allow ta tb))'
 
 
 __all__ = ["LISTS", "TOOLS", "effectful_program"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
 from agentflow.core.source import Span
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, Scope, TooLong
+from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.nodes import RULES
 from agentflow.lang.bounds.operations import HIGHER, OPERATIONS, defined_name
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
@@ -38,12 +40,13 @@ class Unbounded:
 class Analysis:
     """The most effects of a program. ``counts`` by ``kind:name`` and by the caller's own keys, ``width`` those at once;
     ``unbounded`` every part without a bound; ``reaches`` the effects, by kind and name; ``by_data`` where data may say
-    what is called."""
+    what is called; ``visits`` are the nodes that were visited."""
 
     counts: Mapping[str, Bound]
     unbounded: Sequence[Unbounded]
     reaches: frozenset[tuple[str, str]]
     by_data: Sequence[Span]
+    visits: int = 0
 
     def bound(self, key: str) -> Bound:
         """The bound of a key."""
@@ -56,24 +59,32 @@ def analyse_bounds(
     weights: Weights,
     *,
     bindings: Mapping[str, Any] | None = None,
-    sources: Iterable[str] = (),
+    sources: Iterable[str] | Mapping[str, str] = (),
     shapes: Shapes = lambda name, templates: None,
+    programs: Programs | None = None,
+    around: Mapping[str, Sequence[Any]] | None = None,
     visits: int = MOST_VISITS,
 ) -> Analysis:
     """Follow an analysed program. ``bindings`` are values that it is given, ``sources`` names of bindings whose value is
-    not known: their sizes are named after them. Any other variable may be anything. ``shapes`` gives the JSON Schema that
-    the answers of a task keep to."""
+    not known: their sizes are named after them, or after what ``sources`` says of a name. Any other variable may be anything.
+    ``shapes`` gives the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, which
+    find the templates ``around`` them by name."""
     defined: dict[str, int] = {}
-    templates: dict[str, list[Any]] = {}
+    templates: dict[str, list[Any]] = {name: [*each] for name, each in (around or {}).items()}
     top = set(map(id, tree.items))
+    setters = Setters()
     for node in _nodes(tree):
+        setters.note(node)
         if isinstance(node, ir.DefineGlobal):
             defined[node.name] = defined.get(node.name, 0) + (1 if id(node) in top else 2)
         elif isinstance(node, ir.SetGlobal):
             defined[node.name] = 2
-        elif isinstance(node, ir.RuntimeCall) and node.op == "define-task":
-            templates.setdefault(defined_name(node), []).append(node.constants[0])
-    variables: dict[str, Value] = {name: Value(foreign=True, texts=None, source=name) for name in sources}
+    for name, own in templates_of(tree).items():
+        templates.setdefault(name, []).extend(own)
+    named = cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
+    variables: dict[str, Value] = {
+        name: Value(foreign=True, texts=None, source=source) for name, source in named.items()
+    }
     variables |= {name: constant(value) for name, value in (bindings or {}).items()}
     variables = {name: value for name, value in variables.items() if name not in defined}
 
@@ -89,6 +100,8 @@ def analyse_bounds(
         operations=OPERATIONS,
         higher=HIGHER,
         shape=lambda name: shapes(name, templates.get(name, ())),
+        programs=programs,
+        setters=setters,
         visits=visits,
     )
     reach = interpreter.reach
@@ -100,10 +113,19 @@ def analyse_bounds(
         unbounded = [
             Unbounded(span, "the analysis took too long: the program is too large, or calls itself in too many ways")
         ]
-        return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(reach.effects), [])
+        return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(reach.effects), [], visits)
     unbounded = [Unbounded(analyzer.span(each.at), each.reason) for each in reach.loose]
     by_data = [analyzer.span(node) for node in reach.any_name.values()]
-    return Analysis(counts, unbounded, frozenset(reach.effects), by_data)
+    return Analysis(counts, unbounded, frozenset(reach.effects), by_data, visits - interpreter.visits)
+
+
+def templates_of(tree: ir.IR) -> dict[str, list[Any]]:
+    """The templates that a program defines, by name."""
+    templates: dict[str, list[Any]] = {}
+    for node in _nodes(tree):
+        if isinstance(node, ir.RuntimeCall) and node.op == "define-task":
+            templates.setdefault(defined_name(node), []).append(node.constants[0])
+    return templates
 
 
 def unbound_values(tree: ir.IR) -> set[str]:
@@ -126,4 +148,4 @@ def _nodes(tree: ir.IR) -> Iterator[Any]:
         pending.extend(children(node))
 
 
-__all__ = ["Analysis", "Unbounded", "Weights", "analyse_bounds", "unbound_values"]
+__all__ = ["Analysis", "Unbounded", "Weights", "analyse_bounds", "templates_of", "unbound_values"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -10,11 +11,14 @@ from agentflow.core.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
 from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.inner import Inner, Programs, cost_of
+from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Frame, Recursion, parameter_values
 from agentflow.lang.bounds.shapes import Shape
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
+from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.stack import on_fresh_stack
@@ -52,15 +56,33 @@ class TooLong(Exception):
 class Scope:
     """The variables of a part of the program that is being followed."""
 
-    __slots__ = ("_outer", "_values")
+    __slots__ = ("_initial", "_outer", "_values")
 
     def __init__(self, outer: Scope | None) -> None:
         self._outer = outer
         self._values: dict[Var, Value] = {}
+        self._initial: dict[Var, Value] = {}
 
     def bind(self, var: Var, value: Value) -> None:
         """Give a variable of this scope its value. One that changes may be anything."""
         self._values[var] = FOREIGN if var.mutated else value
+        if var.mutated:
+            self._initial[var] = self._initial.get(var, NEVER).join(value)
+
+    def initial(self, var: Var) -> Value:
+        """What a variable that changes may have been bound to, before any assignment."""
+        at: Scope | None = self
+        while at is not None:
+            if var in at._initial:
+                return at._initial[var]
+            at = at._outer
+        return FOREIGN
+
+    def with_value(self, var: Var, value: Value) -> Scope:
+        """A scope within this one, in which a variable that changes has this value."""
+        inner = Scope(self)
+        inner._values[var] = value
+        return inner
 
     def define(self, var: Var, value: Value) -> None:
         """Give a variable the value of its definition, where it was declared."""
@@ -139,7 +161,7 @@ class Interpreter:
 
     ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
     is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
-    ``shape`` the JSON Schema that the answers of a task keep to;
+    ``shape`` the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, ``setters`` are the assignments of its variables;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
 
@@ -154,6 +176,8 @@ class Interpreter:
         operations: Mapping[str, Operator],
         higher: Mapping[str, Higher],
         shape: Callable[[str], Mapping[str, Any] | None],
+        programs: Programs | None,
+        setters: Setters,
         visits: int = MOST_VISITS,
     ) -> None:
         self.operations = operations
@@ -166,8 +190,11 @@ class Interpreter:
         self._kind = kind
         self._fixed = fixed
         self._shape = shape
+        self.programs = programs
+        self.setters = setters
+        self._defined: dict[str, Value] = {}
         self._globals = dict(variables)
-        self._visits = visits
+        self.visits = visits
         self._level = 0
         self._numbers = 0
 
@@ -175,8 +202,8 @@ class Interpreter:
 
     def follow(self, node: IR, scope: Scope) -> Outcome:
         """What an expression may give, and its effects."""
-        self._visits -= 1
-        if self._visits < 0:
+        self.visits -= 1
+        if self.visits < 0:
             raise TooLong
         self._level += 1
         try:
@@ -248,6 +275,21 @@ class Interpreter:
             return self.effect("context", name, at)
         return FOREIGN, self.anything(at, f"nothing is known of '{name}'")
 
+    def program(self, inner: Inner | str, what: str, arguments: Mapping[str, Value], at: Node) -> Cost:
+        """The cost of a program that this one runs; ``what`` names it in reasons."""
+        if isinstance(inner, str):
+            return self.anything(at, inner)
+        self.visits -= inner.visits
+        self.reach.effects |= inner.reaches
+        if inner.by_data:
+            self.reach.any_name[at.start] = at
+        cost = cost_of(inner, arguments)
+        if isinstance(cost, str):
+            return self.anything(at, f"{what} depends on the size of '{cost}', which is not known")
+        for reason in inner.reasons:
+            self.loose(at, f"in {what}: {reason}", cost)
+        return cost
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
@@ -266,7 +308,8 @@ class Interpreter:
             self.reach.any_name[at.start] = at
             outcomes.append(self._any(at))
         for name in sorted(operator.texts or ()):
-            outcomes.append(self.named(name, at))
+            primitive = PRIMITIVES.get(name) if self._kind(name) == "unknown" else None
+            outcomes.append(self.named(name, at) if primitive is None else self.primitive(primitive, arguments, at))
         if not outcomes:
             return NEVER, FREE
         value, cost = outcomes[0]
@@ -328,6 +371,25 @@ class Interpreter:
 
     # -- variables ------------------------------------------------------------------------------------------------
 
+    def initial(self, variable: Var | str, scope: Scope) -> Value:
+        """What a variable that changes may be before any assignment."""
+        return self._defined.get(variable, FOREIGN) if isinstance(variable, str) else scope.initial(variable)
+
+    @contextmanager
+    def with_value(self, variable: Var | str, value: Value, scope: Scope) -> Generator[Scope]:
+        """The scope of a part of the program in which a variable that changes has this value."""
+        if not isinstance(variable, str):
+            yield scope.with_value(variable, value)
+            return
+        before = self._globals.get(variable)
+        self._globals[variable] = value
+        try:
+            yield scope
+        finally:
+            del self._globals[variable]
+            if before is not None:
+                self._globals[variable] = before
+
     def read_global(self, name: str) -> Value:
         """What a variable of the environment may be."""
         return self._globals.get(name, NEVER if name in self._fixed else FOREIGN)
@@ -335,6 +397,7 @@ class Interpreter:
     def define_global(self, name: str, value: Value) -> None:
         """A definition at top level."""
         self._globals[name] = value if name in self._fixed else FOREIGN
+        self._defined[name] = self._defined.get(name, NEVER).join(value)
 
 
 def position(procedure: Any) -> tuple[int, str]:

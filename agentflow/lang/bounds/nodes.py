@@ -11,7 +11,8 @@ from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.guards import Guard, guards_of
 from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope
-from agentflow.lang.bounds.polynomial import Bound
+from agentflow.lang.bounds.loops import counters, marked, rounds
+from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.recursion import Recursion
 from agentflow.lang.bounds.values import (
     DATA,
@@ -214,9 +215,13 @@ def _prim_call(i: Interpreter, node: ir.PrimCall, scope: Scope) -> Outcome:
 
 
 def _effect(i: Interpreter, node: ir.EffectCall, scope: Scope) -> Outcome:
-    _, cost = i.in_order(node.args, scope)
+    values, cost = i.in_order(node.args, scope)
     kind = "context" if node.kind == "items" else node.kind
     value, more = i.effect(kind, node.name, node.at)
+    if kind == "workflow" and i.programs is not None:
+        inner = i.programs.workflow(node.name, i.visits)
+        arguments = dict(zip(node.names, values, strict=True))
+        more = more.then(i.program(inner, f"workflow '{node.name}'", arguments, node.at))
     return value, cost.then(more)
 
 
@@ -250,6 +255,19 @@ def _repeat(i: Interpreter, node: ir.Repeat, scope: Scope) -> Outcome:
 
 
 def _while(i: Interpreter, node: ir.While, scope: Scope) -> Outcome:
+    for counter in counters(node, i.setters):
+        initial = i.initial(counter.variable, scope)
+        parameter = (i.next_number(), 0)
+        inner = i.with_value(counter.variable, marked(initial, parameter, counter.step), scope)
+        with inner as around:
+            if_true, if_false = guards_of(node.test, lambda each, around=around: i.peek(each, around))
+            count = rounds(if_true if node.sense else if_false, parameter, initial, counter.step)
+            if count is not None:
+                _, test = i.follow(node.test, around)
+                _, body = i.follow(node.body, around)
+                both = test.times(count + ONE).then(body.times(count))
+                value, result = i.follow(node.result, around)
+                return value, both.then(result)
     _, test = i.follow(node.test, scope)
     _, body = i.follow(node.body, scope)
     value, result = i.follow(node.result, scope)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from agentflow.core.names import Template
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.inner import text_of
 from agentflow.lang.bounds.interpret import Closure, Higher, Interpreter, Operator, Outcome, Scope, position
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import like, shortest
@@ -73,8 +74,14 @@ def defined_name(node: ir.RuntimeCall) -> str:
 
 
 def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
-    _, cost = i.in_order(node.args, scope)
-    return FOREIGN, cost.then(_written(i, node, "'eval-program' runs a program that is not known before it runs"))
+    (_, program, *values), cost = i.in_order(node.args, scope)
+    text = text_of(node.args[1], program)
+    options = dict(zip(node.constants[1], values, strict=True))
+    bindings = options["bindings"].fields if "bindings" in options else dict[str, Value]()
+    if i.programs is None or text is None or bindings is None:
+        return FOREIGN, cost.then(_written(i, node, "'eval-program' runs a program that is not known before it runs"))
+    inner = i.programs.text(text, frozenset(node.constants[0]), frozenset(bindings), i.visits)
+    return FOREIGN, cost.then(i.program(inner, "the program of 'eval-program'", bindings, node.at))
 
 
 def _solve(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:

@@ -249,12 +249,15 @@ def _modulo(arguments: list[Value]) -> Value:
 
 def _quotient(arguments: list[Value]) -> Value:
     value, by = arguments
+    marks: Mapping[tuple[int, int], Mark] = {}
+    if by.exactly is not None and by.exactly >= 2:
+        marks = {key: Mark(0, None, by.exactly) for key, mark in value.marks.items() if mark.delta == 0}
     if ((value.low or -1) < 0 and value.low != 0) or (by.low or 0) < 1:
-        return number(None, None, whole=True)
+        return replace(number(None, None, whole=True), marks=marks)
     high = value.high
     if high is not None and high.number is not None and by.low:
         high = Bound.of(high.number // by.low)
-    return number(0, high, whole=True)
+    return replace(number(0, high, whole=True), marks=marks)
 
 
 def _absolute(arguments: list[Value]) -> Value:

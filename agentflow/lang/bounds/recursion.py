@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, NONE, Cost, Effects
 from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.loops import distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Mark, Parameter, Value, joined, sequence
 from agentflow.lang.ir import Lambda, Var
@@ -296,6 +297,8 @@ class Recursion:
                 return None
             return Rounds(length, sure=all(_has_elements(call, parameter) for call in calls))
         deltas = [mark.delta for mark in known if mark.delta is not None]
+        if all(mark.divisor >= 2 for mark in known):
+            return self._divided(parameter, initial, min(mark.divisor for mark in known))
         if len(deltas) < len(known):
             return None
         if max(deltas) < 0 or min(deltas) > 0:
@@ -307,10 +310,23 @@ class Recursion:
             most = found[0]
             for each in found[1:]:
                 most = most.join(each)
-            if most.number is not None and step > 1:
-                most = Bound.of(-(-most.number // step))
+            most = in_steps(most, step)
             return None if self._own(most) or most.terms is None else Rounds(most, sure=True)
         return None
+
+    def _divided(self, parameter: Parameter, initial: Value, divisor: int) -> Rounds | None:
+        """How often a number can be divided while it is above 0."""
+        high = initial.high
+        if high is None or high.terms is None or self._own(high):
+            return None
+        if not all(_above_zero(call, parameter, initial) for call in self._frame.calls):
+            return None
+        if high.number is None:
+            return Rounds(high, sure=True)  # at least the logarithm, of any number of 1 or more
+        count, left = 0, int(high.number)
+        while left > 0:
+            count, left = count + 1, left // divisor
+        return Rounds(Bound.of(count), sure=True)
 
     def _towards(self, call: AgainCall, parameter: Parameter, initial: Value, deltas: Sequence[int]) -> Bound | None:
         """How many rounds a counter has until the test before a call is false."""
@@ -322,18 +338,16 @@ class Recursion:
             bound, ahead = guard.bound, mark.delta
             if down and guard.relation in ("above", "least") and bound.low is not None:
                 if initial.high is not None:
-                    distance = _distance(initial.high, bound.low - ahead)
-                    return distance + (ONE if guard.relation == "least" else ZERO)
+                    return distance(initial.high, bound.low - ahead) + (ONE if guard.relation == "least" else ZERO)
             elif not down and guard.relation in ("below", "most") and bound.high is not None:
                 if initial.low is not None and not self._own(bound.high):
-                    distance = _distance(bound.high, initial.low + ahead)
-                    return distance + (ONE if guard.relation == "most" else ZERO)
+                    return distance(bound.high, initial.low + ahead) + (ONE if guard.relation == "most" else ZERO)
             elif guard.relation == "not" and {*deltas} in ({1}, {-1}) and initial.whole and self._steady(guard):
                 start, end = (bound, initial) if down else (initial, bound)
                 ordered = _surely_below(bound, initial, ahead) if down else _surely_below(initial, bound, -ahead)
                 known = bound.whole and ordered and start.low is not None and end.high is not None
                 if known and start.low is not None and end.high is not None and not self._own(end.high):
-                    return _distance(end.high, start.low + (-ahead if down else ahead))
+                    return distance(end.high, start.low + (-ahead if down else ahead))
         return None
 
     def _steady(self, guard: Guard) -> bool:
@@ -374,10 +388,19 @@ def _has_elements(call: AgainCall, parameter: Parameter) -> bool:
     return any(guard.relation == "longer" and parameter in guard.marks for guard in call.guards)
 
 
-def _distance(high: Bound, low: float) -> Bound:
-    if low < 0:
-        return high + Bound.of(-low)
-    return Bound.of(max(0, high.number - low)) if high.number is not None else high
+def _above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> bool:
+    """Whether the tests before a call say that a number is at least 1, or above 0 and whole."""
+    for guard in call.guards:
+        mark, low = guard.marks.get(parameter), guard.bound.low
+        if mark is None or mark.delta != 0 or low is None:
+            continue
+        above = guard.relation == "above" and low >= 0 and (initial.whole or low >= 1)
+        nonzero = guard.relation == "not" and guard.bound.exactly == 0 and (initial.low or 0) >= 0
+        if above or (guard.relation == "least" and low >= 1):
+            return True
+        if nonzero and initial.low is not None and initial.whole:
+            return True
+    return False
 
 
 def _surely_below(a: Value, b: Value, by: int) -> bool:

@@ -23,10 +23,12 @@ _DEEPEST = 8
 
 @frozen
 class Mark:
-    """How a value came from a parameter: a list without its first ``drop`` elements, or a number and ``delta`` more."""
+    """How a value came from a parameter: a list without its first ``drop`` elements, or a number and ``delta`` more; or a
+    number divided by ``divisor``, towards 0."""
 
     drop: int = 0
     delta: int | None = 0
+    divisor: int = 1
 
 
 @frozen
@@ -184,7 +186,11 @@ def _common(a: Mapping[Parameter, Mark], b: Mapping[Parameter, Mark]) -> Mapping
     if not a or not b:
         return {}
     return {
-        key: Mark(min(mark.drop, b[key].drop), mark.delta if mark.delta == b[key].delta else None)
+        key: Mark(
+            min(mark.drop, b[key].drop),
+            mark.delta if mark.delta == b[key].delta else None,
+            min(mark.divisor, b[key].divisor),
+        )
         for key, mark in a.items()
         if key in b
     }

@@ -1,0 +1,83 @@
+"""Programs that a program runs: saved workflows by name, and texts of ``eval-program`` that are constants.
+
+Each is analysed by itself, with sizes named after its parameters. At a call site the sizes of the arguments replace these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from agentflow.core.frozen import frozen
+from agentflow.lang import ir
+from agentflow.lang.bounds.cost import Cost, Effects
+from agentflow.lang.bounds.polynomial import Bound
+from agentflow.lang.bounds.values import Value
+from agentflow.lang.printer import print_value
+
+PARAMETER = "\1"
+"""What the names of a parameter's sizes begin with: no task has such a name."""
+
+
+@frozen
+class Inner:
+    """The upper bounds of an inner program. ``reasons`` say where nothing bounds it; ``visits`` is what its analysis took."""
+
+    counts: Mapping[str, Bound]
+    reaches: frozenset[tuple[str, str]] = frozenset()
+    reasons: Sequence[str] = ()
+    by_data: bool = False
+    visits: int = 0
+
+
+class Programs(Protocol):
+    """Analyses inner programs. Each gives a text where it cannot, which is the reason."""
+
+    def workflow(self, name: str, visits: int) -> Inner | str:
+        """The saved workflow called ``name``, in at most ``visits`` visits."""
+        ...
+
+    def text(self, text: str, allow: frozenset[str], parameters: frozenset[str], visits: int) -> Inner | str:
+        """A program text that may call ``allow`` only and finds ``parameters`` bound."""
+        ...
+
+
+def text_of(node: ir.IR, value: Value) -> str | None:
+    """The text of the program that an operand of ``eval-program`` is; None unless it is a constant."""
+    if isinstance(node, ir.Const | ir.Quote):
+        constant: Any = node.value
+        return constant if isinstance(constant, str) else print_value(constant)
+    texts = value.texts
+    return next(iter(texts)) if texts is not None and len(texts) == 1 and _only_text(value) else None
+
+
+def _only_text(value: Value) -> bool:
+    plain = value.size is None and value.item is None and value.fields is None and value.high is None
+    return plain and not (value.procedures or value.foreign)
+
+
+def cost_of(inner: Inner, arguments: Mapping[str, Value]) -> Cost | str:
+    """What a call with these arguments costs; a text names the size that is not known."""
+    names = frozenset[str]().union(*(bound.sizes for bound in inner.counts.values()))
+    sizes: dict[str, Bound] = {}
+    for name in names:
+        if name.startswith(f"len({PARAMETER}"):
+            path = name.removeprefix(f"len({PARAMETER}").removesuffix(")")
+            size = _size(arguments, path)
+            if size is None or size.terms is None:
+                return path
+            sizes[name] = size
+    return Cost({(): Effects({key: bound.replaced(sizes) for key, bound in inner.counts.items()})})
+
+
+def _size(arguments: Mapping[str, Value], path: str) -> Bound | None:
+    parameter, *keys = path.split(".")
+    value = arguments.get(parameter)
+    for key in keys:
+        if value is None or any("." in name for name in value.fields or ()):
+            return None  # a path says nothing where keys have points in them
+        value = value.element() if key == "*" else value.part(key)
+    return None if value is None else value.length
+
+
+__all__ = ["PARAMETER", "Inner", "Programs", "cost_of", "text_of"]

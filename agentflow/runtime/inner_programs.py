@@ -1,0 +1,142 @@
+"""The bounds of programs that a program runs: saved workflows, and constant texts of ``eval-program``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from agentflow.core.errors import AgentflowError, SexpSyntaxError
+from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo, Names, Template, narrowed
+from agentflow.core.ports import NameFacts
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.bounds.analysis import analyse_bounds, templates_of
+from agentflow.lang.bounds.inner import PARAMETER, Inner
+from agentflow.lang.diagnosis import analyse
+
+_DEEPEST = 8
+"""Programs within one another."""
+
+
+class Weighing(Protocol):
+    """What the effects of a program count as."""
+
+    @property
+    def of(self) -> Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]: ...
+    @property
+    def shape(self) -> Callable[[str, Sequence[Any]], Mapping[str, Any] | None]: ...
+    def within(self, grants: frozenset[str] | None) -> Weighing:
+        """The weights in a program that was granted less."""
+        ...
+
+
+@dataclass(frozen=True)
+class Around:
+    """The names around an inner program: those of the flow, and the tasks that the programs around it define."""
+
+    names: Names
+    templates: Mapping[str, Sequence[Any]]
+
+    def describe(self, name: str) -> NameInfo | None:
+        """The description of ``name``, or None if there is no such task or tool."""
+        own = self.templates.get(name)
+        if not own:
+            return self.names.describe(name)
+        last = own[-1]
+        return NameInfo("task", None, open=True) if isinstance(last, Mapping) else last.info
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        """Build the template of a definition from its fields. Raises AgentflowError that names their fault."""
+        return self.names.prepare(fields)
+
+    def known_names(self) -> Iterable[str]:
+        """The names of all tasks and tools, for suggestions."""
+        return [*self.names.known_names(), *self.templates]
+
+
+@dataclass(frozen=True)
+class InnerPrograms:
+    """Analyses the programs that one program runs, with the authority that it has.
+
+    ``grants`` are those of the program, ``templates`` the tasks that it and those around it define; ``outer`` are the
+    programs that are being analysed, the outermost first.
+    """
+
+    facts: NameFacts
+    names: Names
+    limits: Limits
+    weights: Weighing
+    grants: frozenset[str] | None
+    allowance: Allowance | None
+    templates: Mapping[str, Sequence[Any]]
+    outer: tuple[str, ...] = ()
+    known: dict[tuple[Any, ...], Inner | str] = field(default_factory=dict[tuple[Any, ...], "Inner | str"])
+
+    def workflow(self, name: str, visits: int) -> Inner | str:
+        """The saved workflow called ``name``, in at most ``visits`` visits."""
+        saved = self.facts.workflow(name)
+        if saved is None:
+            return f"there is no workflow '{name}' yet"
+        if f"workflow {name}" in self.outer:
+            return f"workflow '{name}' calls itself"
+        return self._analysed(f"workflow {name}", saved.program, saved.allow, saved.parameters, visits)
+
+    def text(self, text: str, allow: frozenset[str], parameters: frozenset[str], visits: int) -> Inner | str:
+        """A program text that may call ``allow`` only and finds ``parameters`` bound."""
+        return self._analysed(text, text, allow, parameters, visits)
+
+    def _analysed(
+        self, key: str, text: str, allow: frozenset[str] | None, parameters: frozenset[str], visits: int
+    ) -> Inner | str:
+        if len(self.outer) >= _DEEPEST:
+            return "programs run programs, too many within one another"
+        whole = key, allow, parameters
+        seen = self.known.get(whole)
+        if seen is None:
+            seen = self.known[whole] = self._worked_out(key, text, narrowed(self.grants, allow), parameters, visits)
+            return seen
+        return seen if isinstance(seen, str) else replace(seen, visits=0)
+
+    def _worked_out(
+        self, key: str, text: str, grants: frozenset[str] | None, parameters: frozenset[str], visits: int
+    ) -> Inner | str:
+        around = Around(self.names, self.templates)
+        try:
+            analyzer, tree = analyse(
+                text,
+                names=around,
+                limits=self.limits,
+                allow=grants,
+                env_names=parameters,
+                allowance=self.allowance,
+            )
+        except SexpSyntaxError:
+            return Inner({})  # it is refused before its first effect
+        except AgentflowError as error:
+            return f"the program that is run here cannot be compiled: {error.message}"
+        templates = {name: [*self.templates.get(name, ()), *own] for name, own in templates_of(tree).items()}
+        weights = self.weights.within(grants)
+        inner = replace(
+            self,
+            weights=weights,
+            grants=grants,
+            templates={**self.templates, **templates},
+            outer=(*self.outer, key),
+            known={},
+        )
+        found = analyse_bounds(
+            analyzer,
+            tree,
+            weights.of,
+            sources={name: f"{PARAMETER}{name}" for name in parameters},
+            shapes=weights.shape,
+            programs=inner,
+            around=self.templates,
+            visits=visits,
+        )
+        reasons = [f"line {each.span.line}: {each.reason}" for each in found.unbounded]
+        return Inner(found.counts, found.reaches, reasons, bool(found.by_data), found.visits)
+
+
+__all__ = ["InnerPrograms"]
