@@ -57,6 +57,11 @@ class ProgramMethods:
     handler: BaseHandler
     _records: Recorded | None
 
+    @property
+    def records(self) -> Recorded | None:
+        """Where the events of runs are kept; None without ``record=``."""
+        return self._records
+
     def compile(
         self,
         program: ProgramLike,

@@ -21,6 +21,8 @@ from agentflow.core.service_port import ServicePort
 if TYPE_CHECKING:
     from agentflow.connect.connected import Connected, Registry
 
+CHECK_S = 1.0
+"""Seconds that a check waits before a server that failed is tried again."""
 MAX_NEWS = 100
 """Warnings kept for the next run."""
 
@@ -112,6 +114,16 @@ class McpConnections:
         del self.failed[name]
         self._tell("mcp/tools-changed", f"the MCP server '{name}', which was not there, is connected now")
 
+    async def check(self) -> dict[str, str]:
+        """``ok`` for each server that is not optional, by name, else the code of why it is not connected.
+
+        One whose connection was lost is connected again, as its next call would do it.
+        """
+        needed = [each for each in self._open if not each.server.optional]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_checked(each)) for each in needed]
+        return {each.server.name: task.result() for each, task in zip(needed, tasks, strict=True)}
+
     def tools_of(self, name: str) -> list[Tool]:
         """The registered tools of the server called ``name``, sorted."""
         return [tool for each in self._open if each.server.name == name for tool in each.tools]
@@ -141,6 +153,14 @@ async def _opened(connected: Connected) -> AgentflowError | None:
     except AgentflowError as error:
         return error
     return None
+
+
+async def _checked(connected: Connected) -> str:
+    try:
+        await connected.connection.live(CHECK_S)
+    except AgentflowError as error:
+        return error.code
+    return "ok"
 
 
 async def _close(every: Sequence[Connected]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from itertools import islice
 from typing import Any
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.event_log import FIRST, LogBounds
+from agentflow.core.event_log import FIRST, EventId, LogBounds
 from agentflow.core.store_ports import EventStore
 from agentflow.observe.recorder import Recorder
+
+_AT_ONCE = 100
+"""Events that are read at once."""
 
 
 class Recording:
@@ -30,6 +34,20 @@ class Recording:
 
         Raises AgentflowError (``record/failed``) if not all of them could be written.
         """
+        await self._written(run_id)
+        return await asyncio.to_thread(lambda: list(self._store.read(run_id, FIRST)))
+
+    async def batches(self, run_id: str, after: EventId) -> AsyncGenerator[list[dict[str, Any]]]:
+        """The JSON data of a run's events after ``after``, some at a time, up to the last published one.
+
+        Raises AgentflowError (``record/failed``) if not all of them could be written.
+        """
+        await self._written(run_id)
+        reading = iter(self._store.read(run_id, after))
+        while batch := await asyncio.to_thread(lambda: list(islice(reading, _AT_ONCE))):
+            yield batch
+
+    async def _written(self, run_id: str) -> None:
         await self.recorder.flush()
         error = self.recorder.lost(run_id)
         if error is not None:
@@ -38,7 +56,6 @@ class Recording:
                 code="record/failed",
                 hint="make room where runs are recorded, or record elsewhere: AgentFlow(record=DIRECTORY)",
             ) from error
-        return await asyncio.to_thread(lambda: list(self._store.read(run_id, FIRST)))
 
     async def aclose(self) -> None:
         """Write the queued events, and close the store."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol
 from typing_extensions import TypeVar
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, RunCancelled, clip
+from agentflow.core.event_log import EventId
 from agentflow.core.events import Event, EventBase
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import Usage
@@ -36,6 +37,10 @@ class Recorded(Protocol):
 
     async def events(self, run_id: str) -> list[dict[str, Any]]:
         """The recorded events of a run, as JSON data."""
+        ...
+
+    def batches(self, run_id: str, after: EventId) -> AsyncGenerator[list[dict[str, Any]]]:
+        """The recorded events of a run after ``after``, some at a time."""
         ...
 
 

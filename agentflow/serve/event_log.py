@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 Place: TypeAlias = tuple[int, int]
 """Where an event stands in its run: its slice, and its number in that."""
+
+Earlier: TypeAlias = Callable[[Place, Place], AsyncIterator[bytes]]
+"""Gives the frames of the events after one place and up to another, which are not kept."""
 
 MAX_EVENTS = 50_000
 """Lifecycle events of a run that are kept."""
@@ -117,9 +120,18 @@ class EventLog:
         if not self._news.is_set():
             self._news.set()
 
-    async def follow(self, place: Place = (0, 0)) -> AsyncGenerator[bytes, None]:
-        """The events after ``place``, those that are kept and then those that come, until the last."""
+    async def follow(self, place: Place, earlier: Earlier) -> AsyncGenerator[bytes, None]:
+        """The events after ``place``, those that are kept and then those that come, until the last.
+
+        What is not kept any more ``earlier`` gives, at the beginning as well as to a reader that has fallen behind.
+        """
         while True:
+            if self.cut is not None and place < self.cut:
+                until = self.cut
+                async for frames in earlier(place, until):
+                    yield frames
+                place = until
+                continue
             entries = self.since(place)
             if entries:
                 place = entries[-1].place
@@ -132,6 +144,11 @@ class EventLog:
                 await self._news.wait()
 
 
+def frame_of(place: Place, data: bytes) -> bytes:
+    """An event as it is sent; ``data`` is its JSON text."""
+    return b"id: %d.%d\ndata: %b\n\n" % (*place, data)
+
+
 def read_place(text: str) -> Place | None:
     """A place as it is written, ``SLICE.SEQ`` or ``SEQ`` of the first slice; None for what is none."""
     slice_text, dot, seq = text.strip().rpartition(".")
@@ -142,4 +159,4 @@ def read_place(text: str) -> Place | None:
     return int(slice_text), int(seq)
 
 
-__all__ = ["Entry", "EventLog", "Place", "read_place"]
+__all__ = ["Earlier", "Entry", "EventLog", "Place", "frame_of", "read_place"]

@@ -5,21 +5,29 @@ A run goes on when whoever began it goes away, and whoever has its key can come 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentflow.core.errors import AgentflowError
+from agentflow.core.event_log import event_id
 from agentflow.core.values import plain
-from agentflow.serve.event_log import Place, read_place
+from agentflow.runtime.handle import Recorded
+from agentflow.serve.event_log import Place, frame_of, read_place
 from agentflow.serve.faults import RequestError, dict_field, text_field
-from agentflow.serve.json_body import json_response
+from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streaming import EventStream
+
+_log = logging.getLogger(__name__)
 
 
 async def begin_run(service: Service, request: Request, key: Key) -> Response:
@@ -85,16 +93,28 @@ async def read_events(service: Service, request: Request, key: Key) -> Response:
             param="after",
             hint="an id is that of the stream: SLICE.SEQ, for example 1.17",
         )
-    return EventStream(_events(run, after), {"x-request-id": run.run_id})
+    earlier = partial(_recorded, service.flow.records, run.run_id)
+    return EventStream(run.log.follow(after, earlier), {"x-request-id": run.run_id})
 
 
-async def _events(run: ServedRun, after: Place) -> AsyncGenerator[bytes, None]:
-    """The events after a place, and where the first of them are not kept any more a word about that."""
-    if run.log.cut is not None and after < run.log.cut:
-        first, last = f"{after[0]}.{after[1]}", f"{run.log.cut[0]}.{run.log.cut[1]}"
+async def _recorded(records: Recorded | None, run_id: str, after: Place, until: Place) -> AsyncGenerator[bytes, None]:
+    """The events after one place and up to another from the record of the run; what it does not have is said to be missing."""
+    place = after
+    try:
+        if records is not None:
+            async with aclosing(records.batches(run_id, after)) as batches:
+                async for batch in batches:
+                    events = [event for event in batch if event_id(event) <= until]
+                    if events:
+                        yield b"".join([frame_of(event_id(event), await json_bytes(event)) for event in events])
+                        place = event_id(events[-1])
+                    if len(events) < len(batch):
+                        break
+    except (OSError, AgentflowError) as error:
+        _log.warning("the record of run %s cannot be read: %s", run_id, error)
+    if place < until:
+        first, last = f"{place[0]}.{place[1]}", f"{until[0]}.{until[1]}"
         yield f'event: gap\ndata: {{"type": "gap", "after": "{first}", "until": "{last}"}}\n\n'.encode()
-    async for frames in run.log.follow(after):
-        yield frames
 
 
 async def cancel_run(service: Service, request: Request, key: Key) -> Response:

@@ -26,7 +26,7 @@ from agentflow.observe.stream import Subscriber
 from agentflow.runtime.durable_run import DurableRun
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
-from agentflow.serve.event_log import EventLog
+from agentflow.serve.event_log import EventLog, frame_of
 from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Admission, Key
@@ -117,10 +117,9 @@ class ServedRun:
         while (event := await self._unsent.next()) is not None:
             data = await json_bytes(event.to_dict(self._text))
             place = (event.slice, event.seq)
-            frame = b"id: %d.%d\ndata: %b\n\n" % (*place, data)
             self.log.add(
                 place,
-                frame,
+                frame_of(place, data),
                 piece_of=event.parent if isinstance(event, DeltaBase) else None,
                 ends=event.started if isinstance(event, FinishedBase) else None,
             )

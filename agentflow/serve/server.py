@@ -19,13 +19,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.errors import AgentflowError
 from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, responses, run_api
 from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
+from agentflow.serve.readiness import is_ready, readiness
 from agentflow.serve.requests import LOCAL, Door
 from agentflow.serve.service import OnDisconnect, Service
 
@@ -175,15 +176,11 @@ class FlowServer:
         return JSONResponse({"ok": True})
 
     async def _ready(self, request: Request) -> Response:
-        """``GET /ready``: whether runs can be begun; 503 when the server stops, or no model can be called."""
-        model = "ok"
-        try:
-            self.service.flow.router.resolve(None)
-        except ConfigurationError as error:
-            model = error.code
+        """``GET /ready``: whether runs can be begun; 503 when the server stops, or something that runs need is not there."""
+        needs = await readiness(self.service.flow)
         runs = self.service.runs
-        ready = model == "ok" and not runs.stopping
-        body = {"ready": ready, "model": model, "stopping": runs.stopping, "runs": len(runs.live)}
+        ready = is_ready(needs) and not runs.stopping
+        body = {"ready": ready, **needs, "stopping": runs.stopping, "runs": len(runs.live)}
         return JSONResponse(body, 200 if ready else 503)
 
 

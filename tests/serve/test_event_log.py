@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.serve.event_log import EventLog, read_place
+from agentflow.serve.event_log import EventLog, Place, read_place
 from agentflow.serve.streaming import EventStream
-from tests.support.served import served
+from tests.support.served import Served, served
 
 
 def test_a_log_keeps_the_newest_within_its_bounds() -> None:
@@ -41,24 +42,65 @@ def test_pieces_are_kept_until_the_whole_is_there() -> None:
     assert [each.place for each in log.since((0, 0))] == [(1, 4), (1, 6), (1, 7), (2, 4)]
 
 
+COUNTS = '(define (go n) (if (= n 0) 0 (begin (log-message "x") (go (- n 1))))) (go 200)'
+
+
+async def cut_run(server: Served) -> tuple[str, list[dict[str, Any]]]:
+    """A run that has ended, of whose events the last 50 are kept; its id, and all that there were."""
+    run_id = await server.begin("loop", message="x")
+    await server.ended(run_id)
+    [run] = server.runs
+    whole = [event async for event in server.events(run_id)]
+    small = EventLog(max_events=50)
+    for entry in run.log.since((0, 0)):
+        small.add(entry.place, entry.frame)
+    small.close()
+    run.log = small
+    return run_id, whole
+
+
 async def test_a_reader_is_told_what_is_not_kept() -> None:
-    """A ``gap`` with both ends comes before the rest; a reader that is further on is not told."""
-    text = '(define (go n) (if (= n 0) 0 (begin (log-message "x") (go (- n 1))))) (go 200)'
-    async with AgentFlow() as flow, served(flow, {"loop": text}) as server:
-        run_id = await server.begin("loop", message="x")
-        await server.ended(run_id)
-        [run] = server.runs
-        whole = [event async for event in server.events(run_id)]
-        small = EventLog(max_events=50)
-        for entry in run.log.since((0, 0)):
-            small.add(entry.place, entry.frame)
-        small.close()
-        run.log = small
+    """Where runs are not recorded, a ``gap`` with both ends comes before the rest; a reader that is further on is not told."""
+    async with AgentFlow() as flow, served(flow, {"loop": COUNTS}) as server:
+        run_id, whole = await cut_run(server)
         first, *rest = [event async for event in server.events(run_id)]
         assert first["type"] == "gap" and first["after"] == "1.0"
         cut = int(first["until"].partition(".")[2])
         assert rest == [event for event in whole if event["seq"] > cut] and 0 < len(rest) <= 50
         assert [each async for each in server.events(run_id, after=first["until"])] == rest
+
+
+@pytest.mark.parametrize("record", ["files", "database"])
+async def test_what_is_not_kept_comes_from_the_record(tmp_path: Path, record: str) -> None:
+    """Where runs are recorded, a replay from every event is the rest of the events, kept or not."""
+    options: dict[str, Any] = {"record": str(tmp_path)}
+    if record == "database":
+        options = {"record": True, "durable": f"sqlite:///{tmp_path}/runs.db"}
+    async with AgentFlow(**options) as flow, served(flow, {"loop": COUNTS}) as server:
+        run_id, whole = await cut_run(server)
+        assert len(whole) > 200
+        for at in (*range(0, len(whole), 29), len(whole) - 52, len(whole) - 49, len(whole) - 1):
+            assert [each async for each in server.events(run_id, after=whole[at]["id"])] == whole[at + 1 :], at
+
+
+async def test_a_reader_that_falls_behind_loses_nothing(tmp_path: Path) -> None:
+    """What goes while it reads comes from the record; without one it is told of the gap where it is."""
+    told: list[tuple[Place, Place]] = []
+
+    async def earlier(after: Place, until: Place) -> AsyncIterator[bytes]:
+        told.append((after, until))
+        yield b"from the record"
+
+    log = EventLog(max_events=10)
+    log.add((1, 1), b"first")
+    reader = log.follow((0, 0), earlier)
+    assert await anext(reader) == b"first"
+    for seq in range(2, 40):
+        log.add((1, seq), b"x")
+    assert await anext(reader) == b"from the record" and told == [((1, 1), log.cut)]
+    assert len(await anext(reader)) == len(log)
+    log.close()
+    assert [frames async for frames in reader] == []
 
 
 @pytest.mark.parametrize(

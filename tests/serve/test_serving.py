@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from agentflow.core.errors import AgentflowError
 from agentflow.serve import FlowServer
 from agentflow.serve.keys import new_key
 from tests.support.served import running, served
+
+MCP_SERVER = Path(__file__).parents[1] / "connect" / "server.py"
 
 
 @contextlib.asynccontextmanager
@@ -54,7 +57,14 @@ async def test_the_command_serves_and_stops_in_order(tmp_path: Path) -> None:
     (tmp_path / "long.sexp").write_text("(begin (sleep 60) message)")
     async with command("--grace", "2", "--model", "offline", str(tmp_path), cwd=tmp_path) as (process, url):
         async with httpx2.AsyncClient(base_url=url, timeout=20) as client:
-            assert (await client.get("/ready")).json() == {"ready": True, "model": "ok", "stopping": False, "runs": 0}
+            assert (await client.get("/ready")).json() == {
+                "ready": True,
+                "model": "ok",
+                "index": "ok",
+                "mcp": {},
+                "stopping": False,
+                "runs": 0,
+            }
             ends: list[dict[str, Any]] = []
 
             async def read(name: str) -> None:
@@ -151,6 +161,27 @@ async def test_it_mounts_into_other_applications() -> None:
                 begun = await client.post("/runs", json={"export": "nap", "bindings": {"message": ""}})
                 assert begun.headers["location"] == f"/flows/runs/{begun.json()['run_id']}"
         assert not server.service.runs.live and [run.status for run in server.service.runs][-1] == "cancelled"
+
+
+@pytest.mark.slow
+async def test_a_server_is_ready_when_what_its_runs_need_is_there(tmp_path: Path) -> None:
+    """A dead MCP server and a closed index are named; a server that can be started again is, by the question itself."""
+    pytest.importorskip("mcp")
+    from tests.connect.flows import server as mcp_server
+
+    shutil.copy(MCP_SERVER, tmp_path / "server.py")
+    needed = [mcp_server(name="tools", approve="none"), mcp_server(name="extra", script="none.py", optional=True)]
+    async with AgentFlow("offline", root=tmp_path, sandbox="none", mcp=needed) as flow:
+        async with served(flow, {"echo": "(string-append message)"}) as server:
+            assert (await server.get("/ready")).json()["mcp"] == {"tools": "ok"}
+            await flow.eval("(tools:die_writing)")
+            assert (await server.get("/ready")).json()["ready"] is True
+            (tmp_path / "server.py").write_text("raise SystemExit('broken')")
+            await flow.eval("(tools:die_writing)")
+            answer = await server.get("/ready")
+            assert (answer.status_code, answer.json()["mcp"]) == (503, {"tools": "mcp/down"})
+            await flow.memory_system.index.aclose()
+            assert (await server.get("/ready")).json()["index"] == "memory/closed"
 
 
 async def test_a_server_without_a_model_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
