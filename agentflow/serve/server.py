@@ -22,6 +22,7 @@ from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError
 from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, responses, run_api
+from agentflow.serve.agui import AguiRoute
 from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
@@ -96,6 +97,7 @@ class FlowServer:
                 self._route("/v1/models/{model}", chat.show_model),
                 self._route("/v1/chat/completions", chat.complete, "POST"),
                 self._route("/v1/responses", responses.respond, "POST"),
+                self._route("/agui/{export}", AguiRoute(), "POST"),
                 self._route("/runs", run_api.list_runs),
                 self._route("/runs", run_api.begin_run, "POST"),
                 self._route("/runs/{run}", run_api.show_run),

@@ -1,0 +1,97 @@
+"""``POST /agui/NAME``: an export as an agent for front ends that speak AG-UI 1.0.
+
+Its text is the answer, its steps and its state are tasks, its interrupts approvals and questions. A client sends only the id of
+what it answers, and the answer: what was asked is the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentflow.serve.agui_view import AguiView, run_of
+from agentflow.serve.faults import RequestError, text_field
+from agentflow.serve.front_end import Shown, approves
+from agentflow.serve.keys import Key
+from agentflow.serve.requests import read_body
+from agentflow.serve.service import Service
+from agentflow.serve.talk import start_chat
+from agentflow.serve.waiting_runs import WaitingRuns
+
+_PASSED_OVER = ("tool", "activity", "reasoning")
+
+
+class AguiRoute:
+    """The route, and its runs whose clients are asked."""
+
+    def __init__(self) -> None:
+        self._waiting: WaitingRuns[Shown[AguiView]] = WaitingRuns()
+
+    async def __call__(self, service: Service, request: Request, key: Key) -> Response:
+        """Begin a run for a conversation, or go on with one that asked. A client that goes away has its run cancelled."""
+        body = await read_body(request)
+        offer = service.offer(request.path_params["export"], key, "export")
+        thread, run_id = text_field(body, "threadId"), text_field(body, "runId")
+        if not thread or not run_id:
+            raise RequestError("'threadId' and 'runId' are texts", code="serve/field", param="runId")
+        if body.get("resume"):
+            answers = _answers(body["resume"])
+            shown = self._waiting.take(run_of(answers), key)
+            await _answer(shown, answers)
+            shown.view.go_on(thread, run_id)
+        else:
+            run = await start_chat(service, key, offer, _messages(body), naming="export")
+            shown = Shown(service, run, offer, AguiView(service, run, thread, run_id), self._waiting)
+        return shown.stream({})
+
+
+def _messages(body: Mapping[str, Any]) -> object:
+    """The messages that are said: not those of tools, activities and thinking, which tell what a run did."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return messages
+    rows: list[Any] = [
+        each
+        for each in cast("list[Any]", messages)
+        if not (isinstance(each, dict) and cast("dict[str, Any]", each).get("role") in _PASSED_OVER)
+    ]
+    return rows
+
+
+def _answers(resume: object) -> dict[str, Mapping[str, Any]]:
+    """What a client answers, by the ids of the interrupts. Raises RequestError."""
+    answers: dict[str, Mapping[str, Any]] = {}
+    for each in cast("list[Any]", resume) if isinstance(resume, list) else [None]:
+        entry = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        name = entry.get("interruptId")
+        if not isinstance(name, str):
+            raise RequestError(
+                "'resume' is a list of answers",
+                code="serve/field",
+                param="resume",
+                hint='{"interruptId": ..., "status": ...}',
+            )
+        answers[name] = entry
+    return answers
+
+
+async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Pass answers on; one that does not fit leaves its question open, which is asked again."""
+    for name, entry in answers.items():
+        key = name.rpartition(".")[2]
+        question = shown.asked.open.get(key)
+        if question is None:
+            continue
+        payload = entry.get("payload")
+        if question.reason == "approval":
+            await shown.asked.answer(key, entry.get("status") == "resolved" and approves(payload))
+        elif entry.get("status") == "resolved":
+            await shown.asked.answer(key, payload)
+        else:
+            await shown.asked.decline(key)
+
+
+__all__ = ["AguiRoute"]

@@ -1,0 +1,54 @@
+"""What a run asks the client that it answers: the open questions, and their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.errors import DataError
+from agentflow.core.events import Event, WaitFinished, WaitStarted
+from agentflow.core.questions import Question
+from agentflow.serve.runs import ServedRun
+from agentflow.serve.service import Service
+
+
+class Asked:
+    """The ``open`` questions and approvals of a run by key; ``declined`` is the question whose refusal ended it."""
+
+    def __init__(self, service: Service, run: ServedRun) -> None:
+        self.open: dict[str, Question] = {}
+        self.declined: str | None = None
+        self._service = service
+        self._run = run
+
+    def take(self, event: Event) -> str | None:
+        """Take an event of the run. Gives the key of the question that it asks, where that is still open."""
+        if isinstance(event, WaitFinished):
+            self.open = {key: each for key, each in self.open.items() if each.path != event.path}
+        elif isinstance(event, WaitStarted) and (question := self._run.waits.get(event.key)) is not None:
+            self.open[event.key] = question
+            return event.key
+        return None
+
+    async def answer(self, key: str, answer: Any) -> bool:
+        """Pass an answer on; False where it does not fit, so that the question stays open."""
+        try:
+            await self._service.flow.send(self._run.run_id, key, answer)
+        except DataError as error:
+            if error.code != "question/unknown":  # which was answered, or given up, meanwhile
+                return False
+        self.open.pop(key, None)
+        return True
+
+    async def decline(self, key: str) -> None:
+        """Nobody answers: an approval is denied, and a question ends the run."""
+        question = self.open.pop(key, None)
+        if question is None:
+            return
+        if question.reason == "approval":
+            await self.answer(key, False)
+        else:
+            self.declined = question.question
+            await self._run.cancel()
+
+
+__all__ = ["Asked"]
