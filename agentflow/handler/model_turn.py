@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,17 +17,13 @@ from agentflow.core.events import (
     ToolArgumentsDelta,
     WaitStarted,
 )
+from agentflow.core.message_json import are_long
 from agentflow.core.messages import (
     Attempt,
     ModelDelta,
     ModelRequest,
     ModelResponse,
     Notice,
-    Part,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultPart,
     Usage,
     Waiting,
 )
@@ -36,7 +32,6 @@ from agentflow.core.provider_errors import CallTimeout, IncompleteStream
 from agentflow.core.results import NO_USAGE
 from agentflow.core.scope import Scope
 from agentflow.core.spending import may_be_billed
-from agentflow.core.values import rough_size
 from agentflow.core.work import LONG_TEXT
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
@@ -85,7 +80,7 @@ async def _watched(
     account: Account,
 ) -> ModelResponse:
     for message in request.messages:
-        if _are_long(message.parts):
+        if are_long(message.parts):
             await call.run.examine(message)
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
         progress = _Progress(scope.call, shape)
@@ -96,7 +91,7 @@ async def _watched(
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
         progress.ended()
-        if _are_long(response.parts):
+        if are_long(response.parts):
             await call.run.examine(response)
         scope.set(
             model=response.model or request.model,
@@ -108,17 +103,6 @@ async def _watched(
             response=response,
         )
         return response
-
-
-def _are_long(parts: Iterable[Part]) -> bool:
-    """Whether the parts of a message are so long together that they are searched and recorded in slices."""
-    size = 0
-    for part in parts:
-        if isinstance(part, TextPart | ThinkingPart | ToolResultPart):
-            size += len(part.text)
-        else:
-            size += rough_size(part.arguments if isinstance(part, ToolCallPart) else part, LONG_TEXT)
-    return size > LONG_TEXT
 
 
 async def _answer(

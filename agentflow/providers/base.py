@@ -39,7 +39,7 @@ from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_eve
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.sse import SseParser
-from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens, parse_json
+from agentflow.providers.wire import ToolNames, body_of, estimate_tokens, parse_json
 
 DEFAULT_GATE = 256
 _LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
@@ -181,7 +181,7 @@ class HttpAdapter(ABC):
             call.path, data = self._encode(request, call.names, call.streaming)
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
-            call.body = dump_json(self._merged(data, request, call.headers))
+            call.body = await body_of(request, self._merged(data, request, call.headers))
             tokens = 0 if self._rates is None else request.input_tokens or estimate_tokens(request)
             while True:
                 number += 1
@@ -228,7 +228,7 @@ class HttpAdapter(ABC):
         try:
             call.path, data = path, self._encode(request, call.names, False)[1]
             body = self._merged(data, request, call.headers)
-            call.body = dump_json({name: body[name] for name in fields if name in body})
+            call.body = await body_of(request, {name: body[name] for name in fields if name in body})
             await opened.gate.take(request.priority)
             pooled = opened.clients.take()
             try:

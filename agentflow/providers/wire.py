@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from typing import Any, cast
 
 import jiter
 from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.json_text import encoded
+from agentflow.core.message_json import are_long
 from agentflow.core.messages import ModelRequest, ToolCallPart
 from agentflow.core.provider_errors import ProtocolError
+from agentflow.core.work import CHARACTERS_PER_STEP, LONG_TEXT, Work, in_slices, slices
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 
 
@@ -44,6 +48,23 @@ def dump_json(data: Any) -> bytes:
             code="provider/request-not-json",
             hint="tool schemas and native settings must be plain JSON data",
         ) from None
+
+
+async def body_of(request: ModelRequest, data: Any) -> bytes:
+    """The body of ``request`` as bytes, in slices of the loop where it is long. Raises as :func:`dump_json`."""
+    if len(request.system) > LONG_TEXT or are_long([part for message in request.messages for part in message.parts]):
+        with suppress(ValueError, TypeError):  # what is not plain JSON data, which is written or refused below
+            return await in_slices(_body(data))
+    return dump_json(data)
+
+
+def _body(data: Any) -> Work[bytes]:
+    text = yield from encoded(data, compact=True)
+    pieces: list[bytes] = []
+    for piece in slices(text, LONG_TEXT):
+        pieces.append(cast(str, piece).encode())
+        yield LONG_TEXT // CHARACTERS_PER_STEP
+    return b"".join(pieces)
 
 
 def record(value: Any) -> dict[str, Any]:
