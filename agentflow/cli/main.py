@@ -194,6 +194,61 @@ def check(
     sys.exit(guarded(check_all, as_json=json))
 
 
+@app.command()
+def explore(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")],
+    bind: Annotated[
+        list[str] | None,
+        typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Run the program at most so often.")] = 300,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool",
+            metavar="NAME=FILE.py",
+            help="A tool that the program calls, as a typed function of that name; it is not called (repeatable).",
+        ),
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="RULE",
+            help="What answers are like: 'grade in 0..10', 'kind in bug,feature' (repeatable).",
+        ),
+    ] = None,
+    write: Annotated[
+        str | None, typer.Option("--write", metavar="DIR", help="Write each error as a test that fails, in DIR.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A failed task or tool that nobody handles is an error too.")
+    ] = False,
+    tasks: Tasks = None,
+    app: Application = None,
+    json: AsJson = False,
+) -> None:
+    """Say what can happen to a program, without models, tools and time.
+
+    Models answer what their schemas allow, near the constants of the program; tasks and tools fail. Says each error that can be
+    reached and the answers that bring it about, loops without an end, and what no run reached.
+    """
+    from agentflow.cli.explore import ExploreOptions, explore_file
+
+    options = ExploreOptions(
+        bind=bind or (),
+        runs=runs,
+        tools=tool or (),
+        assume=assume or (),
+        write=write,
+        strict=strict,
+        tasks=tasks,
+        app=app,
+        as_json=json,
+    )
+    sys.exit(run_async(partial(explore_file, file, options), as_json=json))
+
+
 @app.command("fmt")
 def format_programs(
     files: Programs,

@@ -72,7 +72,7 @@ Script: TypeAlias = Mapping[Point, int]
 
 @dataclass(slots=True)
 class ChosenAnswers:
-    """Answers by a script of choices, which keeps what was chosen and answered; ``plain`` says of each answer whether it was all plain.
+    """Answers by a script of choices, which keeps what was chosen and answered; ``changed`` are the places in each answer that are not plain.
 
     ``deadlines`` lets answers be late.
     """
@@ -82,23 +82,23 @@ class ChosenAnswers:
     deadlines: bool = False
     choices: list[Choice] = field(default_factory=list[Choice])
     answers: list[Answer] = field(default_factory=list[Answer])
-    plain: list[bool] = field(default_factory=list[bool])
+    changed: list[list[str]] = field(default_factory=list[list[str]])
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
     def answer(self, name: str, branch: str, shape: Shape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
         number = self._counts[name, branch]
         self._counts[name, branch] += 1
-        is_plain = True
+        changed: list[str] = []
 
         def choose(at: str, options: int) -> int:
-            nonlocal is_plain
             point = Point(name, at, branch, number)
             taken = self.script.get(point)
             if taken is None:
                 taken = self.script.get(point.for_good, 0)
             taken = taken if taken < options else 0
-            is_plain = is_plain and taken == 0
+            if taken:
+                changed.append(at)
             self.choices.append(Choice(point, taken, options))
             return taken
 
@@ -116,7 +116,7 @@ class ChosenAnswers:
             value = self.values.value({**schema, **self.values.assumed.get(name, {})}, "=", choose)
         answer = Answer(name, value, kind, branch)
         self.answers.append(answer)
-        self.plain.append(is_plain)
+        self.changed.append(changed)
         return answer
 
 

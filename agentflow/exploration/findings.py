@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Span
@@ -17,13 +17,13 @@ FindingKind = Literal["error", "endless", "unhandled"]
 _SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Finding:
     """Something that can happen to a program, with the shortest run in which it does.
 
     ``kind``: an ``error`` of the program, a loop that is ``endless``, or a failed call that is ``unhandled`` (of a task, a tool, a
     person). ``code`` and ``message`` are the error's, ``span`` is where. ``answers`` are all that was answered in that run, in order,
-    and ``deciding`` those of them that differ from the plainest; ``always`` names who answers alike throughout. ``effects`` is how
+    and ``deciding`` those of them that differ from the plainest, without fields that do not; ``always`` names who answers alike throughout. ``effects`` is how
     many calls an endless loop was watched for. ``places`` are the spans of all calls that fail unhandled.
     """
 
@@ -144,6 +144,22 @@ def said(answer: Answer) -> str:
             return f"gives {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}"
 
 
+def shortened(answer: Answer, places: Sequence[str]) -> Answer:
+    """An answer without the fields in which none of the ``places`` is, where it is an object."""
+    value: object = answer.value
+    if answer.kind != "value" or not isinstance(value, dict):
+        return answer
+    fields = cast("dict[str, Any]", value)
+    kept = {name: each for name, each in fields.items() if any([_is_in(place, name) for place in places])}
+    return replace(answer, value=kept) if kept else answer
+
+
+def _is_in(place: str, name: str) -> bool:
+    """Whether a place in an answer is in its field of that name."""
+    start = f"=.{name}"
+    return place.startswith(start) and place[len(start) : len(start) + 1] in ("", ".", "[", "#", "|", "?")
+
+
 def in_order(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Errors first, then loops, then failures, each as they stand in the text."""
     kinds = ("error", "endless", "unhandled")
@@ -152,4 +168,4 @@ def in_order(found: Sequence[Finding]) -> tuple[Finding, ...]:
     )
 
 
-__all__ = ["Exploration", "Finding", "in_order", "said"]
+__all__ = ["Exploration", "Finding", "in_order", "said", "shortened"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.source import Span
 from agentflow.exploration.answers import ChosenAnswers, Point, Script
-from agentflow.exploration.findings import Exploration, Finding, in_order
+from agentflow.exploration.findings import Exploration, Finding, in_order, shortened
 from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial
 
 RUNS = 300
@@ -25,6 +25,9 @@ SURE_STEPS = 500_000
 """What a run that does not end is given once more before it is said to have no end."""
 _EFFECTS_A_RUN = 12
 """What runs may take on average: many that do not end tell no more than a few."""
+_ALIKE = 12
+_ALIKE_ENDLESS = 3
+"""How many answers of a name are changed one by one, in a run and in one that does not end: more of them tell little more."""
 _DOUBTS = 5
 """Loops that are looked at so."""
 _OWN = frozenset({"program/error", "program/raised"})
@@ -155,14 +158,14 @@ class _Search:
                 run = shorter
         error, chosen = run.trial.error, run.chosen
         assert error is not None
-        deciding = tuple([answer for answer, plain in zip(chosen.answers, chosen.plain, strict=True) if not plain])
+        deciding = [(answer, places) for answer, places in zip(chosen.answers, chosen.changed, strict=True) if places]
         finding = Finding(
             "error",
             error.code,
             error.message,
             error.span,
             tuple(chosen.answers),
-            deciding,
+            tuple([shortened(answer, places) for answer, places in deciding]),
             frozenset([point.name for point in run.script if point.number is None]),
             error,
         )
@@ -188,8 +191,12 @@ def _changes(run: _Run) -> Iterator[tuple[Script, int]]:
         for taken in range(options):
             if taken != run.script.get(good, 0) or len(others) < len(run.script):
                 yield ({**others, good: taken} if taken else others), taken
+    most = _ALIKE_ENDLESS if isinstance(run.trial.error, LimitExceeded) else _ALIKE
+    seen: Counter[Point] = Counter()
     for choice in choices:
-        if often[choice.point.for_good] > 1:
+        good = choice.point.for_good
+        seen[good] += 1
+        if often[good] > 1 and seen[good] <= most:
             for taken in range(choice.options):
                 if taken != choice.taken:
                     yield {**run.script, choice.point: taken}, taken

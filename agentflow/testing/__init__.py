@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agentflow.testing.exploring import explore, rehearse
     from agentflow.testing.network import NetworkForbidden, forbid_network
     from agentflow.testing.script import Script, ScriptedCall
+    from agentflow.testing.written import load_tool
 
 __all__ = [
     "Answer",
@@ -29,6 +30,7 @@ __all__ = [
     "ScriptedProvider",
     "explore",
     "forbid_network",
+    "load_tool",
     "rehearse",
 ]
 
@@ -43,6 +45,7 @@ _HOMES = {
     "ScriptedProvider": "providers.scripted",
     "explore": "testing.exploring",
     "forbid_network": "testing.network",
+    "load_tool": "testing.written",
     "rehearse": "testing.exploring",
 }
 

@@ -101,6 +101,7 @@ LISTED = (
     Example("sse.py", "Into a web page, as it is written"),
     Example("serve.py", "As a model, as runs and as a page"),
     Example("test_triage.py", "Tests of an application"),
+    Example("find_errors.py", "Errors found without a model"),
 )
 
 

@@ -1,4 +1,8 @@
-"""What exploration finds of the seeded faults, as a table: ``python -m tests.testing.faults.figures [SET ...]``."""
+"""What exploration finds, as a table: ``python -m tests.testing.faults.figures [SET ...]``.
+
+The sets are ``development``, ``held_out`` (programs with seeded faults), ``clean`` and ``examples``. With ``--tests`` every finding is
+written as a test too, and each test is run ten times.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import json
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +23,7 @@ from tests.testing.faults.tools import TOOLS
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
+BINDINGS: dict[str, dict[str, Any]] = {"explain_repo": {"question": "why?"}, "improve_text": {"topic": "tides"}}
 _BLOCK = re.compile(r"^## (.*?)\n\n```lisp\n(.*?)```", re.DOTALL | re.MULTILINE)
 _TEXTS = re.compile(r'"(\\.|[^"\\])*"|;.*')
 
@@ -44,7 +50,11 @@ class Case:
 
 
 def cases(name: str) -> Iterator[Case]:
-    """The programs of a set: ``development``, ``held_out`` or ``clean``."""
+    """The programs of a set."""
+    if name == "examples":
+        for path in sorted(EXAMPLES.glob("*.sexp")):
+            yield Case(path.stem, path.read_text("utf-8"), BINDINGS[path.stem])
+        return
     for title, text in _BLOCK.findall((HERE / f"{name}.md").read_text("utf-8")):
         given = re.search(r"^; bindings: (.*)", text, re.MULTILINE)
         bindings: dict[str, Any] = json.loads(given[1]) if given else {}
@@ -85,13 +95,22 @@ async def main(names: list[str]) -> int:
             arms, reached = arms + len(explored.arms), reached + len(explored.arms) - len(explored.missed)
             if not hit:
                 print(f"  {case.name}: {'; '.join(map(str, explored.errors)) or 'nothing'}")
-        what = "without an error" if name == "clean" else "faults found"
+        clean = name in ("clean", "examples")
+        what = "without an error" if clean else "faults found"
         print(
             f"{name:<12}{sum(hits)} of {len(every)} {what}, {reached} of {arms} arms, {seconds:.1f} s of CPU, worst {worst:.2f} s"
         )
-        short = short or sum(hits) < (len(every) if name == "clean" else 0.9 * len(every))
+        short = short or sum(hits) < (1 if clean else 0.9) * len(every) or reached < 0.95 * arms
     return short
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1:] or ["development", "held_out", "clean"])))
+    chosen = [name for name in sys.argv[1:] if name != "--tests"] or ["development", "held_out", "clean", "examples"]
+    code = asyncio.run(main(chosen))
+    if "--tests" in sys.argv:
+        from tests.exploration.test_written import check
+
+        with tempfile.TemporaryDirectory() as directory:
+            counted = asyncio.run(check([case for name in chosen for case in cases(name)], Path(directory), 300, 10))
+        print(f"{counted} written tests failed as found, ten times of ten")
+    sys.exit(code)
