@@ -36,7 +36,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sqlite import Sync
-from agentflow.journal.urls import open_store
+from agentflow.journal.urls import is_postgres, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.redact import Redactor, Secret
@@ -94,7 +94,8 @@ class AgentFlow(OperationMethods, DurableMethods):
         rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``.
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``;
-            see :meth:`start`. sync, of SQLite: ``normal`` survives a killed process, ``full`` a power cut too. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
+            see :meth:`start`. sync, of SQLite: ``normal`` survives a killed process, ``full`` a power cut too. take_over: within
+            its block, go on with runs of other processes that died; None: in PostgreSQL. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
             when its durable run was interrupted: ``retry`` it, ``ask`` (the run is ``interrupted`` until somebody decides by
             :meth:`resume`), or ``fail``.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
@@ -141,6 +142,7 @@ class AgentFlow(OperationMethods, DurableMethods):
         rates: Mapping[str, Rate] | None = None,
         durable: str | None = None,
         sync: Sync = "normal",
+        take_over: bool | None = None,
         on_inflight: OnInflight = "retry",
         prompt_cache: PromptCache | None = None,
         fallbacks: Sequence[str] = (),
@@ -258,6 +260,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             if store is None
             else DurableRuns(self.engine, store, self.redactor, on_inflight=on_inflight, records=self._records)
         )
+        self._takes_over = durable is not None and (is_postgres(durable) if take_over is None else take_over)
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
         self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
         self.handler = BaseHandler(
@@ -292,6 +295,8 @@ class AgentFlow(OperationMethods, DurableMethods):
     async def __aenter__(self) -> AgentFlow:
         try:
             await self.connect()
+            if self._durable is not None and self._takes_over:
+                await self._durable.take_over()
         except BaseException:  # nothing stays open of a flow that could not connect, even when cancelled
             await self.aclose()
             raise

@@ -416,6 +416,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         "approve": approver(options.approve),
         "answer": None if "durable" in overrides else answerer(),
         "index_cache": True,
+        "take_over": False,  # runs of others want their tools, and outlive the command
         "notes": options.notes,
         "mcp": options.servers(),
         "record": getattr(options, "record", False) and can_record(),

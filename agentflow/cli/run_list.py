@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
-from agentflow.cli.state import database, state_directory
+from agentflow.cli.state import database, state_directory, stored_runs
 from agentflow.core.event_log import LogBounds
 from agentflow.core.store_ports import EventStore
 from agentflow.core.values import plain
@@ -61,9 +61,7 @@ def _line(run: RunSummary) -> str:
 
 async def list_durable(url: str | None, *, as_json: bool) -> int:
     """Print the durable runs of a database, the last changed first."""
-    from agentflow.app import AgentFlow
-
-    async with AgentFlow(durable=database(url)) as flow:
+    async with stored_runs(url) as flow:
         runs = await flow.runs()
     if as_json:
         write_json(plain(runs))
@@ -91,9 +89,7 @@ async def collect_durable(
     older_than: str | None, keep: int | None, megabytes: int | None, db: str | None, *, as_json: bool
 ) -> int:
     """Remove the durable runs that ended so long ago, and the oldest beyond the bounds; say how many. Raises UsageError."""
-    from agentflow.app import AgentFlow
-
-    async with AgentFlow(durable=database(db)) as flow:
+    async with stored_runs(db) as flow:
         try:
             count = await flow.remove_runs(older_than, keep=keep, megabytes=megabytes)
         except ValueError as error:

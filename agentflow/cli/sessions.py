@@ -11,7 +11,7 @@ import typer
 
 from agentflow.cli.common import Exit, run_async, write_json, write_out
 from agentflow.cli.options import AsJson, Database
-from agentflow.cli.state import database
+from agentflow.cli.state import stored_runs
 from agentflow.lib.terminal import clean
 
 sessions = typer.Typer(invoke_without_command=True, help="List or delete conversations that last.")
@@ -31,9 +31,7 @@ def list_(
 
 async def list_sessions(db: str | None, *, limit: int, as_json: bool) -> int:
     """Print conversations, a line each, or as JSON. Returns the exit code. Raises JournalError."""
-    from agentflow.app import AgentFlow
-
-    async with AgentFlow(durable=database(db)) as flow:
+    async with stored_runs(db) as flow:
         stored = await flow.sessions(limit)
     if as_json:
         from agentflow.core.values import plain
@@ -64,9 +62,7 @@ def delete(
 
 async def delete_sessions(names: list[str], db: str | None, *, as_json: bool) -> int:
     """Delete conversations; returns the exit code, FAILED if a name does not exist. Raises SessionBusy, JournalError."""
-    from agentflow.app import AgentFlow
-
-    async with AgentFlow(durable=database(db)) as flow:
+    async with stored_runs(db) as flow:
         deleted = [name for name in names if await flow.delete_session(name)]
     missing = [name for name in names if name not in deleted]
     if as_json:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentflow.lib.private_files import make_private_directory, state_path
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
 
 
 def state_directory() -> Path:
@@ -31,3 +35,10 @@ def can_record() -> bool:
 def database(url: str | None) -> str:
     """The URL of the durable runs: the given one, else that of the command's own."""
     return url or f"sqlite:///{state_directory().absolute() / 'runs.db'}"
+
+
+def stored_runs(url: str | None) -> AgentFlow:
+    """A flow to look after the durable runs of a database, which goes on with none by itself."""
+    from agentflow.app import AgentFlow
+
+    return AgentFlow(durable=database(url), take_over=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agentflow.cli.asking import parse_value
 from agentflow.cli.common import Exit, exit_code, show_error, write_json, write_out
 from agentflow.cli.options import WatchOptions
-from agentflow.cli.state import database
+from agentflow.cli.state import stored_runs
 from agentflow.core.errors import AgentflowError
 from agentflow.core.questions import Question
 from agentflow.core.values import to_json
@@ -52,10 +52,8 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> 
 
 async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_json: bool) -> int:
     """Answer a question of a durable run. Returns the exit code. Raises UsageError."""
-    from agentflow.app import AgentFlow
-
     answer = parse_value(value)
-    async with AgentFlow(durable=database(url)) as flow:
+    async with stored_runs(url) as flow:
         try:
             await flow.send(run_id, key, answer)
             left = await flow.questions(run_id)

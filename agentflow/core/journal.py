@@ -112,7 +112,8 @@ class RunRow:
 
     ``epoch`` counts its owners and ``slice`` the stretches in which it was worked on; ``seq`` the answers it was given.
     ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
-    JSON data. ``created`` and ``updated`` are unix seconds.
+    JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
+    they worked on it, where the store counts them.
     """
 
     run: str
@@ -130,6 +131,7 @@ class RunRow:
     error: Any
     created: float
     updated: float
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

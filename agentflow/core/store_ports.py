@@ -167,6 +167,10 @@ class JournalStore(Protocol):
         """Runs, the last updated first."""
         ...
 
+    async def abandoned(self) -> list[RunRow]:
+        """Runs that other processes worked on when they died, some of them where there are many."""
+        ...
+
     async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
         """The records of a run, in the order they were made: all, or those in one ``state``."""
         ...

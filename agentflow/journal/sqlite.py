@@ -8,6 +8,7 @@ import platform
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,13 @@ class SqliteJournal:
 
         return await self._writer.do(work)
 
+    async def abandoned(self) -> list[RunRow]:
+        def work(db: sqlite3.Connection) -> list[RunRow]:
+            ids = db.execute("select run from af_run where status = 'running' order by run").fetchall()
+            return [_dead(_row(db, run)) for (run,) in ids if not self._locks.alive(run)]
+
+        return await self._writer.do(work)
+
     async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
         def work(db: sqlite3.Connection) -> list[EffectRow]:
             only = "" if state is None else f" and state = {int(state)}"
@@ -211,8 +219,7 @@ class SqliteJournal:
             return None
         row = run_of(fields, db)
         if row.status == "running" and not self._locks.alive(run):
-            change_run(db, run, row.updated, status="queued", owner=None)
-            return _row(db, run)
+            return _dead(row)
         return row
 
     def _owned(self, db: sqlite3.Connection, run: str, epoch: int) -> RunRow:
@@ -227,6 +234,11 @@ def _row(db: sqlite3.Connection, run: str) -> RunRow:
     if fields is None:
         raise unknown_run(run)
     return run_of(fields, db)
+
+
+def _dead(row: RunRow) -> RunRow:
+    """A run whose owner is dead, as it is shown."""
+    return replace(row, status="queued")
 
 
 def _killed_s(db: sqlite3.Connection, row: RunRow) -> float:

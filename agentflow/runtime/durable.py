@@ -41,6 +41,7 @@ from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import answers
 from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
+from agentflow.runtime.takeover import Takeover
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.waiting import question_of
 
@@ -276,6 +277,15 @@ class DurableRuns:
         values = self._input.read(row, bindings)
         source = Source(str(row.input["name"]), row.program)
         return await self._engine.prepared(source, values, row.input["allow"]), values
+
+    async def take_over(self) -> None:
+        """Begin to go on with the runs of processes that die, until this is closed."""
+        await self._runs.watch(Takeover(self._store, self.resume, self._fail).watch())
+
+    async def _fail(self, row: RunRow, error: JournalError) -> None:
+        """End a run that nobody works on as failed."""
+        owned = await self._store.own(row.run)
+        await self._store.finish(row.run, owned.run.epoch, "failed", error=await self._runs.stored_error(error))
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run. Raises JournalError."""

@@ -63,6 +63,7 @@ class LiveRuns:
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._resting = Resting(self.look, self._spawn)
+        self._watching: asyncio.Task[None] | None = None
         self._closing = False
 
     def find(self, run_id: str) -> DurableRun | None:
@@ -73,6 +74,8 @@ class LiveRuns:
         """Give up the runs, to be gone on with later."""
         self._closing = True
         self._resting.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._group is not None:
             await asyncio.sleep(0)
             for live in list(self._live.values()):
@@ -124,9 +127,7 @@ class LiveRuns:
                 failures = last_failures(owned.records)
                 await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
                 owned = replace(owned, records=[each for each in owned.records if each not in failures])
-            if self._group is None and not self._closing:
-                group = asyncio.TaskGroup()
-                self._group = await group.__aenter__()
+            await self._open_group()
         except BaseException:
             if resting:
                 handle._resting = True
@@ -145,6 +146,19 @@ class LiveRuns:
         handle._task = self._group.create_task(
             self._work(handle, handle._work, owned, session), name=f"durable run {row.run}"
         )
+
+    async def watch(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` beside the runs, until they are given up."""
+        await self._open_group()
+        if self._group is None:
+            work.close()
+        else:
+            self._watching = self._group.create_task(work, name="takeover of durable runs")
+
+    async def _open_group(self) -> None:
+        if self._group is None and not self._closing:
+            group = asyncio.TaskGroup()
+            self._group = await group.__aenter__()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         if self._group is None:
@@ -282,7 +296,7 @@ class LiveRuns:
             except NotData:
                 result = None  # worked out from the records when somebody asks
         if end.status == "failed" and end.error is not None:
-            error = await self._stored_error(end.error)
+            error = await self.stored_error(end.error)
         await self._store.finish(
             owned.run.run,
             owned.run.epoch,
@@ -293,7 +307,7 @@ class LiveRuns:
             session=changes,
         )
 
-    async def _stored_error(self, error: BaseException) -> Any:
+    async def stored_error(self, error: BaseException) -> Any:
         """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""
         if not isinstance(error, AgentflowError):
             error = AgentflowError(f"{type(error).__name__}: {error}")

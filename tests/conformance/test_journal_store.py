@@ -141,6 +141,23 @@ async def test_a_run_has_one_owner(opener: Opener) -> None:
     assert await other.effects("r") == [] and await refused(store.own("q")) == "durable/unknown-run"
 
 
+async def test_runs_of_the_dead_are_abandoned(opener: Opener) -> None:
+    """Of the runs that somebody works on only those of owners that have died are; whoever looks first may own them."""
+    store, gone = opener(), opener()
+    for run, owner in (("dead", gone), ("live", store), ("ended", gone)):
+        await owner.create(run, NEW)
+        epoch = (await owner.own(run)).run.epoch
+        if run == "ended":
+            await owner.finish(run, epoch, "done")
+    assert await store.abandoned() == []
+    await gone.aclose()
+    other = opener()
+    (found,) = await other.abandoned()
+    assert (found.run, found.status) == ("dead", "queued") and found == await other.find("dead")
+    assert (await other.own("dead")).run.slice == 2
+    assert await other.abandoned() == []
+
+
 async def test_a_stale_owner_does_not_harm_others_of_its_batch(opener: Opener) -> None:
     """Of records committed together only those of the stale owner, and those that are no data, are refused."""
     store = opener()

@@ -133,6 +133,7 @@ def run_of(fields: Row) -> RunRow:
         error=load(error),
         created=created,
         updated=updated,
+        deaths=fields[DEATHS],
     )
 
 

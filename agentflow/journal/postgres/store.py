@@ -24,7 +24,7 @@ from agentflow.journal.postgres import openings, sessions
 from agentflow.journal.postgres.cleaning import collect
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.postgres.link import Link, PostgresDatabase
-from agentflow.journal.postgres.owner import OwnerSession, is_alive
+from agentflow.journal.postgres.owner import OwnerSession, end_stale, is_alive
 from agentflow.journal.postgres.results import PostgresResults
 from agentflow.journal.postgres.rows import (
     ANSWERS,
@@ -40,6 +40,12 @@ from agentflow.journal.postgres.rows import (
     spent,
 )
 from agentflow.journal.writer import Job, Put, Writer
+
+_ABANDONED = f"""
+with owners as materialized (select distinct owner from af_run where status = 'running' and owner <> $1),
+dead as materialized (select owner from owners where pg_try_advisory_xact_lock_shared(owner))
+select {RUN} from af_run join dead using (owner) where status = 'running' order by rid limit 100
+"""
 
 
 class PostgresJournal:
@@ -219,6 +225,14 @@ class PostgresJournal:
         async def work(db: Connection) -> list[RunRow]:
             rows = await db.fetch(f"select {RUN} from af_run order by updated desc, run limit $1", limit)
             return [await self._shown(db, row) for row in rows]
+
+        return await self._writer.do(work)
+
+    async def abandoned(self) -> list[RunRow]:
+        async def work(db: Connection) -> list[RunRow]:
+            await end_stale(db)
+            rows = await db.fetch(_ABANDONED, self._owner.id)
+            return [replace(run_of(row), status="queued") for row in rows]
 
         return await self._writer.do(work)
 

@@ -1,0 +1,127 @@
+"""Runs of processes that died go on in others that share the database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentflow import AgentFlow
+from agentflow.core.journal import NewRun
+from agentflow.journal.postgres import PostgresJournal
+from tests.scale.child import PROGRAM, VALUE, app
+from tests.support.postgres import Server
+
+
+@contextlib.contextmanager
+def working(url: str, log: Path, hang: str = "b") -> Iterator[subprocess.Popen[str]]:
+    """Another process that works on the run ``r`` and has come to ``hang``, where it stays."""
+    command = [sys.executable, "-m", "tests.scale.child", url, "r", str(log), hang]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "hangs\n"
+            yield process
+        finally:
+            process.kill()
+
+
+async def ended(flow: AgentFlow, run: str = "r") -> str:
+    """The status of a run once it has ended."""
+    while (found := await flow.find_run(run)) is None or found.status not in ("done", "failed", "cancelled"):
+        await asyncio.sleep(0.02)
+    return found.status
+
+
+async def abandoned(url: str) -> None:
+    """A run whose owner is gone."""
+    store = PostgresJournal(url)
+    await store.create("r", NewRun(program="(f)", digest="d", input={"bindings": {}}))
+    await store.own("r")
+    await store.aclose()
+
+
+async def test_a_killed_process_is_taken_over(postgres_url: str, tmp_path: Path) -> None:
+    """A flow that nobody told goes on with the run; only what was in flight is carried out again."""
+    log = tmp_path / "log"
+    with working(postgres_url, log) as process:
+        async with app(postgres_url, log) as flow:
+            assert (await flow.find_run("r") or pytest.fail()).status == "running"
+            process.send_signal(signal.SIGKILL)
+            assert await ended(flow) == "done"
+            assert (await (await flow.start(PROGRAM, run_id="r")).result()).value == VALUE
+    assert Counter(log.read_text().split()) == {"a": 1, "p1": 1, "p2": 1, "b": 2}
+
+
+@pytest.mark.slow
+async def test_a_process_that_stood_still_stores_nothing_more(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Its session is ended once it has said nothing for a while; when it wakes, its run belongs to somebody else."""
+    log = tmp_path / "log"
+    with working(postgres_url, log) as process:
+        process.send_signal(signal.SIGSTOP)
+        postgres_server.sql("update af_owner set seen = now() - interval '1 minute'", postgres_url)
+        async with app(postgres_url, log) as flow:
+            assert await ended(flow) == "done"
+        process.send_signal(signal.SIGCONT)
+        (tmp_path / "log.go").touch()
+        assert process.stdout is not None and process.stdout.readline() == "durable/owned\n"
+    assert Counter(log.read_text().split()) == {"a": 1, "p1": 1, "p2": 1, "b": 2}
+
+
+async def test_a_run_that_kills_its_processes_is_ended(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """After ten owners that died one after the other the run has failed, and says why."""
+    await abandoned(postgres_url)
+    postgres_server.sql("update af_run set deaths = 10", postgres_url)
+    async with app(postgres_url, tmp_path / "log") as flow:
+        assert await ended(flow) == "failed"
+        found = await flow.find_run("r")
+    assert found is not None and "11 processes died" in (found.error or "")
+
+
+async def test_what_cannot_go_on_here_is_left_to_others(
+    postgres_server: Server, postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that this flow cannot go on with stays as it is, and is tried once."""
+    async with app(postgres_url, tmp_path / "log") as flow:
+        await (await flow.start("(f)", {"f": lambda: 1}, run_id="r")).result()
+    postgres_server.sql("update af_run set status = 'running', owner = 1", postgres_url)
+    with caplog.at_level(logging.WARNING):
+        async with app(postgres_url, tmp_path / "log") as flow:
+            while not caplog.records:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.6)
+            assert (await flow.find_run("r") or pytest.fail()).status == "queued"
+    assert ["cannot go on here" in record.message for record in caplog.records] == [True]
+
+
+async def test_a_server_that_restarts_is_waited_for(postgres_server: Server, postgres_url: str, tmp_path: Path) -> None:
+    """Results that were paid for while the server was away are stored when it is back; nothing is carried out twice."""
+    log = tmp_path / "log"
+    async with app(postgres_url, log) as flow:
+        handle = await flow.start(PROGRAM, run_id="r")
+        postgres_server.stop()
+        await asyncio.sleep(0.1)
+        postgres_server.start()
+        assert (await handle.result()).value == VALUE
+        assert await ended(flow) == "done"
+    assert set(Counter(log.read_text().split()).values()) == {1}
+
+
+async def test_a_flow_may_leave_runs_alone(postgres_url: str, tmp_path: Path) -> None:
+    """With ``take_over=False``, as the command has it, a flow goes on with nothing by itself."""
+    await abandoned(postgres_url)
+    async with AgentFlow(model="offline", durable=postgres_url, take_over=False) as flow:
+        await asyncio.sleep(0.4)
+        run = await flow.find_run("r")
+    assert run is not None and (run.status, run.slices) == ("queued", 1)
