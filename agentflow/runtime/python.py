@@ -224,7 +224,9 @@ class EffectCall(FlowCall[R_co]):
         self._begun = True
         line.in_flight, line.flying = self, task
         try:
-            return self.read((yield from line.perform(self.effect, self.span).__await__()))
+            if call.run.watched or self.span is None:
+                return self.read((yield from line.perform(self.effect, self.span).__await__()))
+            return self.read((yield from line.strand.perform(self.effect, self.span).__await__()))
         finally:
             line.in_flight = None
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from agentflow.core.errors import AgentflowError, DataError, SexpEvaluationError
 from agentflow.core.notes import ErrorInfo
 from agentflow.core.records import is_dict
-from agentflow.core.results import TaskResult
+from agentflow.core.results import NO_NOTES, TaskResult
 from agentflow.lang.builtins.registry import primitive, wrong_type
 
 
@@ -33,7 +33,8 @@ def value_of(value: Any) -> Any:
     error of the first part that its caller named and that failed: a whole with a failed part is no success.
     """
     outcome = value if isinstance(value, TaskResult) else result("value-of", value)
-    problem = outcome.problem()
+    # a failed result has notes, so that without any all is well: nearly all are such
+    problem = None if outcome.notes is NO_NOTES else outcome.problem()
     if problem is None:
         return outcome.content if outcome.parsed_content is None else outcome.parsed_content
     if isinstance(problem, AgentflowError):
