@@ -70,7 +70,7 @@ async def list_durable(url: str | None, *, as_json: bool) -> int:
         when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
         write_out(clean(f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}").rstrip() + "\n")
     if not runs:
-        write_out("no durable runs; agentflow run FILE --durable starts one\n")
+        write_out("no durable runs; agentflow run FILE --durable starts one, --db sqlite:///FILE looks elsewhere\n")
     return Exit.OK
 
 

@@ -296,15 +296,15 @@ class CallContext:
         if self.run.streaming:
             self.emit(ToolProgress, progress=progress, total=total, message=message)
 
-    def program_loaded(self, source: Source) -> None:
-        """Publish the text of a program that is run for the first time in this run."""
+    def program_loaded(self, source: Source, language: str = "sexp") -> None:
+        """Publish the text of a program, or of a host's file, that is run for the first time in this run."""
         run = self.run
         if run.watched and source.digest not in run.programs:
             run.programs.add(source.digest)
             text = source.text
             if len(text) > MAX_PROGRAM_BYTES // 4:
                 text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
-            self.emit(ProgramLoaded, name=source.name, digest=source.digest, text=text)
+            self.emit(ProgramLoaded, name=source.name, digest=source.digest, text=text, language=language)
 
     def of_line(self, line: object) -> LineCall:
         """This call for Python code whose effects are numbered: they are done on ``line``."""

@@ -134,10 +134,11 @@ class RunFinished(FinishedBase):
 
 @frozen
 class ProgramLoaded(EventBase):
-    """A program text runs for the first time in this run: the main program, an evaluated one, a workflow or a solution.
+    """A program text runs for the first time in this run: the main program, an evaluated one, a workflow or a solution, or
+    the Python file of a workflow.
 
     Spans named ``name`` point into ``text``, which is cut after 256 KiB; ``digest`` is that of the whole text;
-    ``language`` is ``sexp``.
+    ``language`` is ``sexp`` or ``python``.
     """
 
     name: str = ""

@@ -72,7 +72,7 @@ class Line:
         call = self.strand.call = self.strand.call.of_line(self)
         self.entered = True
         if source is not None and source.text:
-            call.program_loaded(source)
+            call.program_loaded(source, "python")
         with LineCode(call):
             value = await self.body(start)
         self._check_awaited()
@@ -120,7 +120,7 @@ class Line:
         if span is None:
             span = call.span
         elif call.run.watched and span.source.text:
-            call.program_loaded(span.source)
+            call.program_loaded(span.source, "python")
         return strand.perform(effect, span)
 
     # -- branches and recovery, as programs have them --------------------------------------------------------------

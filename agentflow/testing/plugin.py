@@ -6,6 +6,7 @@ pays for none.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="let the fixture `cassette` record real model calls anew, with a key and the network, instead of replaying",
     )
+
+
+_FIXTURES = frozenset({"flow", "script", "cassette", "no_network"})
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test with one of the fixtures on a loop of its own, where no plugin for async tests has taken it."""
+    test: Any = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test) or not _FIXTURES.intersection(pyfuncitem.fixturenames):
+        return None
+    import asyncio
+
+    wanted = inspect.signature(test).parameters
+    arguments = {name: value for name, value in pyfuncitem.funcargs.items() if name in wanted}
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        runner.run(test(**arguments))
+    return True
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ async def test_waits_and_states_are_told_apart(browser: Any, tmp_path: Path) -> 
     await shown.page.click(".banner.first-error button")
     assert "slow" in await shown.text("aside h2") and "tool/broken" in await shown.text(".failure")
     sites = await shown.page.eval_on_selector_all(".site", "all => all.map(each => [each.textContent, each.className])")
-    assert ["(fast)", "site ok"] in sites and ["(slow)", "site failed"] in sites
+    assert ["(fast)", "site ok"] in sites and ["(slow)", "site failed shown"] in sites
     await shown.page.select_option("select[aria-label='colour by']", "time")
     heat = await shown.page.eval_on_selector_all(
         ".site", "all => all.map(each => Number(each.style.getPropertyValue('--heat')))"

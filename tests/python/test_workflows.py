@@ -86,6 +86,7 @@ async def test_branches_are_those_of_programs(tmp_path: Path) -> None:
         e.seq for e in seen if type(e).__name__.endswith("Started")
     )
     (loaded,) = [e for e in seen if isinstance(e, ProgramLoaded)]
+    assert loaded.language == "python"
     assert loaded.name == __file__
 
 

@@ -93,6 +93,36 @@ def test_the_fixtures_of_a_flow(project: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("others", [["-p", "no:asyncio", "-p", "no:anyio"], []])
+def test_async_tests_need_no_plugin(project: pytest.Pytester, others: list[str]) -> None:
+    """An async test with a fixture of ours runs without any plugin for async tests, beside one that takes marked tests alone, and by one
+    that has taken it; its failure is a failure, and a test with no fixture of ours is left to pytest.
+    """
+    project.makepyfile(
+        test_them="""
+        import asyncio
+        import pytest
+
+        async def test_ours(flow, script, tmp_path):
+            script.otherwise("yes")
+            assert await flow.ask("Well?") == "yes" and tmp_path.exists()
+
+        async def test_wrong(script):
+            await asyncio.sleep(0)
+            assert script is None
+
+        @pytest.mark.parametrize("how", ["a", "b"])
+        async def test_many(script, how):
+            assert how in "ab" and asyncio.get_running_loop()
+
+        async def test_not_ours(tmp_path):
+            assert tmp_path
+        """
+    )
+    run(project, "-W", "ignore", *others).assert_outcomes(passed=3, failed=2)
+
+
+@pytest.mark.slow
 def test_cassettes_beside_the_tests(project: pytest.Pytester) -> None:
     """``--record-cassettes`` records what passes; without it a test replays, and says so where nothing is recorded."""
     project.makepyfile(

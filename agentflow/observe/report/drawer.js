@@ -142,9 +142,13 @@ function filled(value) {
 
 function json(value) { return element("pre", { class: "json" }, visible(value === undefined ? "" : JSON.stringify(value, null, 2))); }
 
+// What a step gave: its text, and its data unless the text is that.
 function result(given) {
-  return section("result", element("div", { class: "message" }, element("div", {}, markdown(String(given.content || "")))),
-    given.parsedContent !== null && given.parsedContent !== undefined ? json(given.parsedContent) : null);
+  const text = String(given.content || ""), data = given.parsedContent;
+  let same = data === null || data === undefined;
+  try { same ||= JSON.stringify(JSON.parse(text)) === JSON.stringify(data); } catch { /* no JSON: a text of its own */ }
+  const written = same && data !== null && data !== undefined;
+  return section("result", written ? null : element("div", { class: "message" }, element("div", {}, markdown(text))), written || !same ? json(data) : null);
 }
 
 // The last messages, and those before them folded: of a long conversation a reader wants the end, and elements are few.

@@ -27,7 +27,7 @@ class ProgramPane {
   // Show what the run holds now.
   draw() {
     const names = [...this.run.programs.keys()];
-    if (this.tabs.options.length !== names.length) this.tabs.replaceChildren(...names.map((name) => element("option", { value: name }, visible(name))));
+    if (this.tabs.options.length !== names.length) this.tabs.replaceChildren(...names.map((name) => element("option", { value: name, title: visible(name) }, visible(name.split("/").pop() || name))));
     this.tabs.hidden = !names.length;
     const program = this.run.programs.get(this.tabs.value);
     this.gutter.hidden = this.colour.hidden = !program;
@@ -39,6 +39,7 @@ class ProgramPane {
     this.text.style.minWidth = `${this.source.widest + 4}ch`;
     this.until = 0;
     this.look();
+    if (this.sites.length && this.begun !== program) { this.begun = program; this.bring(this.sites[0].site.at.line); }
     this.find.box.hidden = this.first === 0 && this.until === this.source.lines;
   }
 
@@ -140,13 +141,19 @@ class ProgramPane {
 
   unpick() { if (this.site) this.pick(this.site); }
 
-  // Scroll to the expression that a step belongs to.
+  // Mark the expression that a step belongs to, and bring it into sight.
   reveal(span) {
-    if (!this.run.programs.has(span.source)) return;
+    if (!span || !this.run.programs.has(span.source)) return;
     this.shown = span;
     if (this.tabs.value !== span.source) { this.tabs.value = span.source; this.draw(); }
-    this.scrollTo(span.line);
+    this.bring(span.line);
     this.write();
+  }
+
+  // Scroll to a line that is out of sight.
+  bring(line) {
+    const at = (line - 1) * LINE + MARGIN - this.scroll.scrollTop;
+    if (at < 0 || at > this.scroll.clientHeight - 2 * LINE) this.scrollTo(line);
   }
 
   // Bring a line, counted from 1, to the middle of the pane; `column` too.

@@ -95,6 +95,6 @@ function seconds(value) {
   return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
 }
 
-function money(value) { return value === null || value === undefined ? "unknown" : `$${value.toFixed(value !== 0 && value < 0.01 ? 5 : 4)}`; }
+function money(value) { return value === null || value === undefined ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(value < 0.01 ? 5 : 4)}`; }
 function count(value) { return Number(value || 0).toLocaleString("en"); }
 function plural(number, name) { return `${count(number)} ${name}${number === 1 ? "" : "s"}`; }

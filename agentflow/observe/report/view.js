@@ -74,7 +74,12 @@ class View {
     this.timeline.move(this.timeline.rows.indexOf(node));
   }
 
-  details(node) { this.main.classList.add("open"); this.drawer.step(node); this.timeline.later(); }
+  details(node) {
+    this.main.classList.add("open");
+    this.drawer.step(node);
+    this.program.reveal(node.span);
+    this.timeline.later();
+  }
 
   close() {
     this.drawer.box.hidden = true;
