@@ -20,10 +20,10 @@ from agentflow.core.events import (
     ToolStarted,
 )
 from agentflow.core.questions import Question
-from agentflow.core.values import plain, to_json
+from agentflow.core.values import plain
 from agentflow.serve.answer import Piece, Said
 from agentflow.serve.faults import RequestError
-from agentflow.serve.front_end import text_of_model, text_of_result
+from agentflow.serve.front_end import arguments_of, text_of_model, text_of_result
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import APPROVAL_TTL
 from agentflow.serve.runs import ServedRun
@@ -171,7 +171,7 @@ class AguiView:
         call = {"toolCallId": self._id("c", event.seq)}
         return _frames(
             {"type": "TOOL_CALL_START", **call, "toolCallName": event.name},
-            {"type": "TOOL_CALL_ARGS", **call, "delta": to_json(plain(event.arguments or {}))},
+            {"type": "TOOL_CALL_ARGS", **call, "delta": arguments_of(event)},
             {"type": "TOOL_CALL_END", **call},
         )
 

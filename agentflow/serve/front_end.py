@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from agentflow.core.errors import clip
-from agentflow.core.events import Event, ModelFinished, ToolFinished
+from agentflow.core.events import Event, ModelFinished, ToolFinished, ToolStarted, as_data
 from agentflow.core.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
 from agentflow.serve.asked import Asked
@@ -92,6 +93,15 @@ def approves(answer: object) -> bool:
     return answer is True
 
 
+def arguments_of(event: ToolStarted) -> str:
+    """What a tool is called with, as JSON text, as much of it as is shown."""
+    try:
+        text = json.dumps(as_data(event.arguments or {}), allow_nan=False)
+    except ValueError:  # numbers that JSON does not have
+        text = json.dumps({"arguments": str(event.arguments)[:MAX_TEXT]})
+    return text if len(text) <= MAX_TEXT else json.dumps({"beginning": text[:MAX_TEXT]})
+
+
 def text_of_model(event: ModelFinished) -> str:
     """What a model said, as much of it as is shown beside an answer."""
     return "" if event.response is None else clip(event.response.text, MAX_TEXT)
@@ -104,4 +114,4 @@ def text_of_result(event: ToolFinished) -> str:
     return event.outcome if event.error is None else clip(str(event.error), MAX_TEXT)
 
 
-__all__ = ["Shown", "View", "approves", "text_of_model", "text_of_result"]
+__all__ = ["Shown", "View", "approves", "arguments_of", "text_of_model", "text_of_result"]

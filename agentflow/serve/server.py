@@ -30,6 +30,7 @@ from agentflow.serve.mcp.endpoint import McpEndpoint
 from agentflow.serve.readiness import is_ready, readiness
 from agentflow.serve.requests import LOCAL, Door
 from agentflow.serve.service import OnDisconnect, Service
+from agentflow.serve.ui_stream import UiRoute
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class FlowServer:
                 self._route("/v1/chat/completions", chat.complete, "POST"),
                 self._route("/v1/responses", responses.respond, "POST"),
                 self._route("/agui/{export}", AguiRoute(), "POST"),
+                self._route("/ui/{export}", UiRoute(), "POST"),
                 self._route("/runs", run_api.list_runs),
                 self._route("/runs", run_api.begin_run, "POST"),
                 self._route("/runs/{run}", run_api.show_run),

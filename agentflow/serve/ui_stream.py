@@ -1,0 +1,98 @@
+"""``POST /ui/NAME``: an export behind ``useChat`` of Vercel's AI SDK.
+
+A client sends its messages whole. Where the last one is the assistant's, it answers what the run behind it asked: of that only
+ids and answers are read, whatever else the message says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentflow.serve.faults import RequestError
+from agentflow.serve.front_end import Shown
+from agentflow.serve.keys import Key
+from agentflow.serve.requests import read_body
+from agentflow.serve.service import Service
+from agentflow.serve.talk import start_chat
+from agentflow.serve.ui_view import UiView
+from agentflow.serve.waiting_runs import WaitingRuns
+
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
+
+
+class UiRoute:
+    """The route, and its runs whose clients are asked."""
+
+    def __init__(self) -> None:
+        self._waiting: WaitingRuns[Shown[UiView]] = WaitingRuns()
+
+    async def __call__(self, service: Service, request: Request, key: Key) -> Response:
+        """Begin a run for a conversation, or go on with one that asked. A client that goes away has its run cancelled."""
+        body = await read_body(request)
+        offer = service.offer(request.path_params["export"], key, "export")
+        messages = _objects(body.get("messages"))
+        if messages and messages[-1].get("role") == "assistant":
+            answers = _answers(messages[-1])
+            shown = self._waiting.take(_run_of(answers), key)
+            await _answer(shown, answers)
+            name = messages[-1].get("id")
+            shown.view.message_id = name if isinstance(name, str) else None
+        else:
+            run = await start_chat(service, key, offer, [_said(each) for each in messages], naming="export")
+            shown = Shown(service, run, offer, UiView(service, run), self._waiting)
+        return shown.stream(HEADERS)
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    rows = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", each) for each in rows if isinstance(each, dict)]
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The text of a message: not its tool calls, steps and data, which tell what a run did. Files are left in, to be refused."""
+    parts = [each for each in _objects(message.get("parts")) if each.get("type") in ("text", "file")]
+    return {"role": message.get("role"), "content": parts}
+
+
+def _answers(message: Mapping[str, Any]) -> dict[str, tuple[bool, Any]]:
+    """What a message of the assistant's answers, by the ids of what was asked: whether it is answered, and how."""
+    return {name: answer for part in _objects(message.get("parts")) for name, answer in _answers_in(part)}
+
+
+def _answers_in(part: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bool, Any]]]:
+    state, approval, name = part.get("state"), part.get("approval"), part.get("toolCallId")
+    if state == "approval-responded" and isinstance(approval, dict):
+        given = cast("dict[str, Any]", approval)
+        if isinstance(given.get("id"), str):
+            yield given["id"], (True, given.get("approved") is True)
+    elif state in ("output-available", "output-error") and isinstance(name, str) and approval is None:
+        yield name, (state == "output-available", part.get("output"))
+
+
+def _run_of(answers: Mapping[str, object]) -> str:
+    """The run that the last of the answers belongs to. Raises RequestError where nothing is answered."""
+    runs = [each.rpartition(".")[0] for each in answers if "." in each]
+    if not runs:
+        raise RequestError(
+            "the last message is the user's, or answers what was asked", code="serve/messages", param="messages"
+        )
+    return runs[-1]
+
+
+async def _answer(shown: Shown[UiView], answers: Mapping[str, tuple[bool, Any]]) -> None:
+    """Pass answers on; one that does not fit leaves its question open, which is asked again."""
+    for name, (is_answered, answer) in answers.items():
+        run_id, _, key = name.rpartition(".")
+        if run_id != shown.run.run_id or key not in shown.asked.open:
+            continue
+        if is_answered and (shown.asked.open[key].reason != "approval" or isinstance(answer, bool)):
+            await shown.asked.answer(key, answer)
+        else:
+            await shown.asked.decline(key)
+
+
+__all__ = ["UiRoute"]

@@ -1,0 +1,71 @@
+// Talks to a UI message stream as useChat does, with the AI SDK's own chat and transport.
+// argv: JSON of a list of chats {url, headers, message, approve: bool|null, answers: [value], leave_after}; prints one JSON line a chat.
+import {
+  AbstractChat,
+  DefaultChatTransport,
+  lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls,
+} from "ai";
+
+class State {
+  status = "ready";
+  error = undefined;
+  messages = [];
+  pushMessage = (message) => this.messages.push(message);
+  popMessage = () => this.messages.pop();
+  replaceMessage = (index, message) => (this.messages[index] = message);
+  snapshot = (value) => structuredClone(value);
+}
+class Chat extends AbstractChat {
+  constructor(options) {
+    super({ ...options, state: new State() });
+  }
+}
+
+for (const each of JSON.parse(process.argv[2])) {
+  const types = [];
+  let left = each.leave_after ?? Infinity;
+  const aborter = new AbortController();
+  const transport = new DefaultChatTransport({
+    api: each.url,
+    headers: each.headers ?? {},
+    fetch: async (url, init) => {
+      const response = await fetch(url, { ...init, signal: aborter.signal });
+      if (!response.ok || !response.body) return response;
+      const decoder = new TextDecoder();
+      const watch = new TransformStream({
+        transform(chunk, controller) {
+          for (const [, type] of decoder.decode(chunk, { stream: true }).matchAll(/^data: \{"type": ?"([a-z-]+)"/gm)) {
+            types.push(type);
+            if (types.length >= left) aborter.abort();
+          }
+          controller.enqueue(chunk);
+        },
+      });
+      return new Response(response.body.pipeThrough(watch), { headers: response.headers, status: response.status });
+    },
+  });
+  const chat = new Chat({
+    transport,
+    sendAutomaticallyWhen: (state) =>
+      lastAssistantMessageIsCompleteWithApprovalResponses(state) || lastAssistantMessageIsCompleteWithToolCalls(state),
+  });
+  await chat.sendMessage({ text: each.message });
+  const answers = [...(each.answers ?? [])];
+  for (let round = 0; round < 10; round++) {
+    while (chat.status === "streaming" || chat.status === "submitted") await new Promise((done) => setTimeout(done, 5));
+    const parts = chat.messages.at(-1).parts;
+    const approval = parts.find((part) => part.state === "approval-requested");
+    const question = parts.find((part) => part.toolName === "ask_human" && part.state === "input-available");
+    if (approval && each.approve !== null) {
+      chat.addToolApprovalResponse({ id: approval.approval.id, approved: each.approve });
+    } else if (question && answers.length) {
+      const output = answers.shift();
+      if (output === null)
+        chat.addToolOutput({ tool: "ask_human", toolCallId: question.toolCallId, state: "output-error", errorText: "no" });
+      else chat.addToolOutput({ tool: "ask_human", toolCallId: question.toolCallId, output });
+    } else break;
+    await new Promise((done) => setTimeout(done, 10));
+  }
+  console.log(JSON.stringify({ types, messages: chat.messages, error: chat.error ? String(chat.error.message) : null }));
+}

@@ -1,0 +1,125 @@
+"""``/ui``: the AI SDK's own chat and transport, in Node, talk to exports over TCP as ``useChat`` does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
+from agentflow.core.provider_errors import Overloaded
+from agentflow.serve import Export
+from tests.serve.test_agui import ASKING, TEXT, look
+from tests.serve.test_responses import Thinking
+from tests.support.node import NodeClients
+from tests.support.served import Served, served
+
+pytestmark = pytest.mark.slow
+
+
+async def talk(node: NodeClients, chats: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the client made of each chat."""
+    process = await asyncio.create_subprocess_exec(
+        *node.script("ui.mjs", json.dumps(chats)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def chat(server: Served, name: str, message: str, **options: Any) -> dict[str, Any]:
+    return {"url": f"{server.url}/ui/{name}", "message": message, **options}
+
+
+def parts(answer: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """The parts of the last message that are of a kind."""
+    return [each for each in answer["messages"][-1]["parts"] if each["type"] == kind]
+
+
+async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
+    """The answer as text and thinking, tasks as data with what they said, tools as calls; the value and usage with the message."""
+
+    class Model(Thinking):
+        async def stream(self, request: Any) -> Any:
+            if "fail" in request.messages[-1].text:
+                yield ModelDelta(text="half")
+                raise Overloaded("busy")
+            async for delta in super().stream(request):
+                yield delta
+
+    model = Model(lambda request: f"said {request.messages[-1].text}")
+    async with AgentFlow(provider=model, tools=[look]) as flow:
+        async with served(flow, {"x": TEXT, "sum": "(+ 1 (length (list message)))"}) as server:
+            full, value, broken, unknown = await talk(
+                node_clients,
+                [
+                    chat(server, "x", "hello"),
+                    chat(server, "sum", "x"),
+                    chat(server, "x", "fail"),
+                    chat(server, "no", "x"),
+                ],
+            )
+    assert full["error"] is None
+    assert [each["text"] for each in parts(full, "text")] == ["said Answer hello."]
+    assert [each["text"] for each in parts(full, "reasoning")] == ["hm, "]
+    [call] = parts(full, "dynamic-tool")
+    assert (call["toolName"], call["input"], call["output"]) == ("look", {"what": "there"}, "seen there")
+    tasks = [each["data"] for each in parts(full, "data-task")]
+    assert [(each["name"], each["status"]) for each in tasks] == [("note", "ok"), ("note", "ok"), ("answer", "ok")]
+    assert tasks[0]["text"] == "said Note one."
+    metadata = full["messages"][-1]["metadata"]
+    assert metadata["value"] == "said Answer hello." and metadata["usage"]["output_tokens"] > 0
+    assert [each["text"] for each in parts(value, "text")] == ["2"]
+    assert broken["error"].startswith("provider/overloaded") and "serve/unknown-export" in unknown["error"]
+
+
+async def test_what_is_asked_is_answered_by_the_next_request(node_clients: NodeClients) -> None:
+    """An approval by a yes alone, a question by the output of a call; wrong answers are asked for again, declined ones end it."""
+    paid: list[int] = []
+
+    @tool(approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    async with AgentFlow(tools=[pay]) as flow:
+        export = Export(program=ASKING, allow=["pay", "ask-human"])
+        async with served(flow, {"pay": export}) as server:
+            yes, no, gone = await talk(
+                node_clients,
+                [
+                    chat(server, "pay", "go", approve=True, answers=["Ada"]),
+                    chat(server, "pay", "go", approve=False, answers=[3, "Bob"]),
+                    chat(server, "pay", "go", approve=True, answers=[None]),
+                ],
+            )
+            assert not server.runs.live
+    assert yes["error"] is None and no["error"] is None
+    assert yes["messages"][-1]["metadata"]["value"] == ["paid", "Ada"]
+    assert no["messages"][-1]["metadata"]["value"] == ["refused", "Bob"]
+    assert [len(each["messages"]) for each in (yes, no)] == [2, 2], "it is one message, however often it asks"
+    assert [each["toolName"] for each in parts(yes, "dynamic-tool")] == ["pay", "ask_human"]
+    assert (
+        "7" in parts(yes, "dynamic-tool")[0]["input"]["question"] and parts(yes, "dynamic-tool")[0]["output"] == "paid"
+    )
+    assert parts(no, "dynamic-tool")[0]["state"] == "output-error"
+    assert "abort" in gone["types"] and paid == [7, 7]
+
+
+async def test_a_client_that_leaves_at_any_event_leaves_nothing(node_clients: NodeClients) -> None:
+    """After each event of a run in turn: the run is cancelled, or had ended, or waits for an answer and is given up in time."""
+    model = ScriptedProvider(lambda request: f"said {request.messages[-1].text}")
+    async with AgentFlow(provider=model, tools=[look]) as flow:
+        text = TEXT.replace("(value-of", '(ask-human "Who?")(value-of')
+        async with served(flow, {"x": TEXT, "asking": text}, approval_ttl=0.5) as server:
+            chats = [chat(server, name, "hello", leave_after=at) for name in ("x", "asking") for at in range(1, 18, 2)]
+            await talk(node_clients, chats)
+            for run in server.runs:
+                await asyncio.wait_for(run.wait(), 10)
+            assert not server.runs.live and len(list(server.runs)) == len(chats)
+            assert "cancelled" in {run.status for run in server.runs}
+            [key] = {run.key for run in server.runs}
+            assert key.active == 0
