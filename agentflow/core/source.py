@@ -7,9 +7,12 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from agentflow.core.frozen import frozen
 
+Surface: TypeAlias = Literal["sexp", "python"]
+"""The language of a program text: S-expressions, or a subset of Python."""
 _EXCERPT_WIDTH = 160
 is_file_name = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""").fullmatch
 """Matches a program text that looks like the name of a program file, given where the text was wanted."""
@@ -19,11 +22,13 @@ is_file_name = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""").fullmatch
 class Source:
     """A piece of program text with a display name.
 
-    Parameters: ``name`` its name in messages (a file path, or ``<string>``), ``text`` the whole text.
+    Parameters: ``name`` its name in messages (a file path, or ``<string>``), ``text`` the whole text, ``surface`` the language
+    it is written in.
     """
 
     name: str
     text: str
+    surface: Surface = "sexp"
 
     @cached_property
     def line_starts(self) -> list[int]:

@@ -6,7 +6,7 @@ that runs, one that records, one that replays and the one that expands macros al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from agentflow.core.effects import Effect
@@ -40,6 +40,20 @@ Operation: TypeAlias = Literal[
 OPERATIONS: frozenset[Operation] = frozenset(get_args(Operation))
 
 
+class Fork(Protocol):
+    """The branches of one form, as code within them sees it: ``roots`` is what they were given to work on.
+
+    ``outer`` is the fork around the form, ``reachable`` the identities of all that can be reached from the roots, once somebody
+    has asked.
+    """
+
+    roots: Sequence[Any]
+    reachable: frozenset[int] | None
+
+    @property
+    def outer(self) -> Fork | None: ...
+
+
 class Runtime(Protocol):
     """A strand, as generated code sees it.
 
@@ -53,6 +67,11 @@ class Runtime(Protocol):
     tail: tuple[Any, ...] | None
     again: tuple[Any, ...]
     grants: frozenset[str] | None
+
+    @property
+    def fork(self) -> Fork | None:
+        """The fork that this strand is a branch of; None outside of branches."""
+        ...
 
     @property
     def limits(self) -> Limits:

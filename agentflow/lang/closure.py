@@ -15,6 +15,7 @@ from agentflow.lang.environment import SexpEnvironment
 class LambdaInfo:
     """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 
+    ``optional`` are parameters that may be missing, after ``params``; only texts in Python have such.
     ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition.
     """
 
@@ -26,6 +27,7 @@ class LambdaInfo:
     end: int
     body: tuple[int, int]
     portable: bool
+    optional: tuple[str, ...] = ()
 
     @property
     def least(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from agentflow.core.errors import UnboundSymbolError
@@ -171,6 +171,10 @@ class SexpEnvironment:
         elif cell is None:
             cell = self._cells[name] = Cell()
         return cell
+
+    def cells(self) -> Iterable[Cell]:
+        """The cells of this environment itself."""
+        return self._cells.values()
 
     @property
     def is_empty(self) -> bool:

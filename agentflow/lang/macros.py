@@ -105,6 +105,10 @@ class MacroStrand:
         self.grants: frozenset[str] | None = None
 
     @property
+    def fork(self) -> None:
+        """No macro branches."""
+
+    @property
     def branch(self) -> bool:
         """Nothing runs beside a template."""
         return False

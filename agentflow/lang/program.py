@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.names import UNKNOWN, VARIABLE, NameInfo, Names
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Surface
 from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance
@@ -144,13 +144,27 @@ class Program:
         return f"#<program {self.source.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.source.name, self.source.text, dict(self.free), self.allow, self.limits)
+        return _restore, (
+            self.source.name,
+            self.source.text,
+            dict(self.free),
+            self.allow,
+            self.limits,
+            self.source.surface,
+        )
 
 
 def _restore(
-    name: str, text: str, free: Mapping[str, NameInfo], allow: frozenset[str] | None, limits: Limits
+    name: str,
+    text: str,
+    free: Mapping[str, NameInfo],
+    allow: frozenset[str] | None,
+    limits: Limits,
+    surface: Surface = "sexp",
 ) -> Program:
-    source = Source(name, text)
+    source = Source(name, text, surface)
+    if surface == "python":
+        return _python(source, lambda each: free.get(each, UNKNOWN), limits, allow, None)
     with collector_paused():
         return _compile(source, read(source, limits=limits), lambda each: free.get(each, UNKNOWN), limits, allow, None)
 
@@ -181,8 +195,11 @@ class ProgramCache:
             return program if same and program.fitted == revision else None
         text = program if isinstance(program, str) else program.text
         name = _TEXT if isinstance(program, str) else program.name
+        surface = "sexp" if isinstance(program, str) else program.surface
         with self._lock:
-            kept = self._programs.get((name, text, allow, limits.source_bytes, limits.nesting, limits.nodes), ())
+            kept = self._programs.get(
+                (name, text, surface, allow, limits.source_bytes, limits.nesting, limits.nodes), ()
+            )
             for each in kept:
                 if each.fitted == revision:
                     return each
@@ -227,18 +244,21 @@ def compile_program(
         cached = cache.find(key, describe, revision)
         if cached is not None:
             return cached
-    with collector_paused():
-        program = _compile(
-            source,
-            read(source, limits=limits),
-            describe,
-            limits,
-            granted,
-            names,
-            strict=granted is not None,
-            allowance=allowance,
-            passes=passes,
-        )
+    if source.surface == "python":
+        program = _python(source, describe, limits, granted, names)
+    else:
+        with collector_paused():
+            program = _compile(
+                source,
+                read(source, limits=limits),
+                describe,
+                limits,
+                granted,
+                names,
+                strict=granted is not None,
+                allowance=allowance,
+                passes=passes,
+            )
     if cache is not None:
         cache.add(key, program)
     return program
@@ -261,7 +281,7 @@ def compiled_before(
 
 
 def _key(source: Source, granted: frozenset[str] | None, limits: Limits) -> tuple[Any, ...]:
-    return (source.name, source.text, granted, limits.source_bytes, limits.nesting, limits.nodes)
+    return (source.name, source.text, source.surface, granted, limits.source_bytes, limits.nesting, limits.nodes)
 
 
 def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
@@ -345,13 +365,31 @@ def assemble(
         raise first
     for change in passes:
         change(source, tree)
-    filename = f"<agentflow {source.digest[:12]}>/{source.name}"
+    filename = _filename(source)
     trees = split(tree)
     if len(trees) == 1:
         parts = [_part(analyzer, tree, forms[0], filename)]
     else:
         parts = [_part(analyzer, each, each.items[0].at, filename, _defined(each)) for each in trees]
     return Program(source, filename, parts, analyzer.asked, frozenset(analyzer.own), allow, limits)
+
+
+def _python(
+    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+) -> Program:
+    """The program of a text in Python."""
+    from agentflow.lang.python.compiling import compile_python  # Most processes never see such a text.
+
+    filename = _filename(source)
+    with collector_paused():
+        compiled = compile_python(source, filename, describe, limits, allow, port)
+    program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits)
+    show_lines(program, filename=filename, text=program.text)
+    return program
+
+
+def _filename(source: Source) -> str:
+    return f"<agentflow {source.digest[:12]}>/{source.name}"
 
 
 def _defined(tree: Seq) -> set[str]:

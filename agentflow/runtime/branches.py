@@ -6,7 +6,7 @@ have ended when the form returns, however it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from agentflow.core.call import RunPort
@@ -19,7 +19,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
-from agentflow.lang.abi import Code, Runtime
+from agentflow.lang.abi import Code, Fork, Runtime
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
 from agentflow.lang.support import apply
@@ -46,10 +46,18 @@ class _NarrowRun(ForwardingRun):
 
 
 class _Fork:
-    """The branches of one form, at most ``limit`` of them active at once: where they are and what they give."""
+    """The branches of one form, at most ``limit`` of them active at once: where they are and what they give.
 
-    def __init__(self, rt: Strand, form: str, span: Span, count: int, limit: int | None = None) -> None:
+    ``roots`` is the code and the data that they are given, see :class:`~agentflow.lang.abi.Fork`.
+    """
+
+    def __init__(
+        self, rt: Strand, form: str, span: Span, count: int, roots: Sequence[Any], limit: int | None = None
+    ) -> None:
         rt.budget.charge_branches(count, span)
+        self.roots = roots
+        self.reachable: frozenset[int] | None = None
+        self.outer: Fork | None = rt.fork
         self.rt = rt
         self.form = form
         self.span = span
@@ -78,6 +86,7 @@ class _Fork:
         if self.narrow is not None:
             scope.call.run = self.narrow
         strand = rt.child(scope.call, budget=self.budget, branch=True)
+        strand.fork = self
         try:
             with scope:
                 try:
@@ -156,7 +165,7 @@ class _Fork:
 
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> list[Any]:
     """All values, in order."""
-    fork = _Fork(rt, "parallel", span, len(thunks))
+    fork = _Fork(rt, "parallel", span, len(thunks), thunks)
     return await fork.all(lambda index: fork.branch(index, thunks[index]))
 
 
@@ -183,13 +192,13 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
 async def each(rt: Strand, span: Span, code: Code, items: Iterable[Any], limit: int | None = None) -> list[Any]:
     """The values of ``code`` on all items, in order, a branch each, at most ``limit`` at once."""
     elements = list(items)  # what the branches see, whatever becomes of the list meanwhile
-    fork = _Fork(rt, "pmap", span, len(elements), limit)
+    fork = _Fork(rt, "pmap", span, len(elements), (code, elements), limit)
     return await fork.all(lambda index: fork.branch(index, code, (elements[index],)))
 
 
 async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     """The first success. The others are cancelled and have ended."""
-    fork = _Fork(rt, "race", span, len(thunks))
+    fork = _Fork(rt, "race", span, len(thunks), thunks)
     errors: dict[int, AgentflowError] = {}
     failed: dict[int, TaskResult] = {}
     winner: list[int] = []

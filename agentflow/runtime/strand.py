@@ -19,7 +19,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.source import Span
 from agentflow.core.values import name_of
 from agentflow.core.work import PAUSE_S, Work
-from agentflow.lang.abi import Code, Operation, Runtime
+from agentflow.lang.abi import Code, Fork, Operation, Runtime
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
 from agentflow.lang.closure import Closure
@@ -69,6 +69,7 @@ class Strand(Naming):
         "again",
         "budget",
         "first_depth",
+        "fork",
         "fuel",
         "limits",
         "loop_config",
@@ -106,6 +107,7 @@ class Strand(Naming):
         self._base = 0
         self._cleanup: dict[str, CallContext] = {}
         self.steps = ProgramSteps()
+        self.fork: Fork | None = parent.fork if parent is not None else None
         self._loops: WatchedLoops | None = None
         budget.strands.add(self)
 

@@ -199,6 +199,16 @@ def _field(value: Any, field: Any, who: str, missing: Any) -> Any:
     return missing if real is None else getattr(value, real, missing)
 
 
+def field_of(value: Any, name: str, missing: Any) -> Any:
+    """The declared field ``name`` of a record, model, dataclass or named tuple; ``missing`` without one.
+
+    Raises ``type/argument`` for a value that declares no fields. Nothing else of the value is ever read.
+    """
+    if isinstance(value, Mapping) and not isinstance(value, Record):
+        return missing
+    return _field(value, name, f".{name}", missing)
+
+
 def _snake(name: str) -> str:
     return _HUMP.sub("_", name).lower()
 

@@ -1,0 +1,374 @@
+"""The functions that texts call by name: Python's, over exact types, and those of ``json`` and ``math``."""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Tests of exact types make list[Unknown] of Any.
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.work import BITS_PER_STEP, Work, slices
+from agentflow.lang.abi import Runtime
+from agentflow.lang.builtins.data import parse_json, to_json
+from agentflow.lang.calling import begun
+from agentflow.lang.charging import charge_collection, check_bits
+from agentflow.lang.python import texts
+from agentflow.lang.python.compare import NUMBERS, key
+from agentflow.lang.python.errors import article, kind_of, wanted, wrong_type, wrong_value
+from agentflow.lang.python.sets import OrderedSet
+from agentflow.lang.python.sharing import changing
+from agentflow.lang.python.sorting import sorted_values
+from agentflow.lang.python.support import call
+from agentflow.lang.python.table import Entry, table
+from agentflow.lang.python.values import (
+    MISSING,
+    SEQUENCES,
+    add,
+    elements,
+    floor_divide,
+    modulo,
+    power,
+    truth,
+)
+
+_LONG_DIGITS = 4_300
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------
+
+
+def abs_(rt: Runtime, x: Any) -> Any:
+    return abs(_number("abs", x))
+
+
+def round_(rt: Runtime, number: Any, ndigits: Any = None) -> Any:
+    value = _number("round", number)
+    if ndigits is not None and (type(ndigits) is not int or abs(ndigits) > _LONG_DIGITS):
+        wanted("round", "a small integer as digits", ndigits)
+    return _finite("round", lambda: round(value, ndigits))
+
+
+def divmod_(rt: Runtime, x: Any, y: Any) -> tuple[Any, Any]:
+    return floor_divide(rt, x, y), modulo(rt, x, y)
+
+
+def pow_(rt: Runtime, base: Any, exp: Any) -> Any:
+    return power(rt, base, exp)
+
+
+def sum_(rt: Runtime, iterable: Any, start: Any = 0) -> Any:
+    values = elements(rt, iterable, "sum")
+    if type(start) not in NUMBERS or not NUMBERS.issuperset(map(type, values)):
+        if type(start) is str:
+            wrong_type("sum takes no texts", '"".join(parts) joins them')
+        for each in values:
+            start = add(rt, start, each)
+        return start
+    return begun(_sum(rt, values, start))
+
+
+def _sum(rt: Runtime, values: Any, start: Any) -> Work[Any]:
+    for part in slices(values):
+        yield sum([each.bit_length() for each in part if type(each) is int]) // BITS_PER_STEP
+        start = sum(part, start)
+        if type(start) is int:
+            check_bits(rt, start.bit_length(), "sum")
+    return start
+
+
+async def min_(rt: Runtime, d: int, *values: Any, key: Any = None, default: Any = MISSING) -> Any:
+    return await _extreme(rt, d, "min", values, key, default)
+
+
+async def max_(rt: Runtime, d: int, *values: Any, key: Any = None, default: Any = MISSING) -> Any:
+    return await _extreme(rt, d, "max", values, key, default)
+
+
+async def _extreme(rt: Runtime, d: int, who: str, values: Any, key: Any, default: Any) -> Any:
+    """The first of the smallest or largest values."""
+    if not values:
+        wrong_type(f"{who} takes values, or a list of them")
+    items = elements(rt, values[0], who) if len(values) == 1 else values
+    if not items:
+        if default is MISSING:
+            wrong_value(f"{who} of nothing", f"{who}(xs, default=...) gives something then")
+        return default
+    keys = list(items) if key is None else [await call(rt, d, key, (each,)) for each in items]
+    order = await rt.work(sorted_values(rt, list(range(len(keys))), keys, reverse=who == "max"))
+    return items[order[0]]
+
+
+def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
+    if type(x) is str:
+        if len(x) > _LONG_DIGITS or type(base) is not int:
+            wrong_value("the text is no integer")
+        try:
+            return int(x, base)
+        except ValueError:
+            wrong_value(f"the text {x[:40]!r} is no integer")
+    return _finite("int", lambda: int(_number("int", x)))
+
+
+def float_(rt: Runtime, x: Any = 0.0) -> float:
+    if type(x) is str:
+        if len(x) > _LONG_DIGITS:
+            wrong_value("the text is no number")
+        try:
+            return float(x)
+        except ValueError:
+            wrong_value(f"the text {x[:40]!r} is no number")
+    return _finite("float", lambda: float(_number("float", x)))
+
+
+def _number(who: str, value: Any) -> Any:
+    if type(value) not in NUMBERS:
+        wanted(who, "a number", value)
+    return value
+
+
+def _finite(who: str, work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except OverflowError:
+        raise SexpEvaluationError(f"the number is too large for {who}", code="number/overflow") from None
+    except ValueError as error:
+        wrong_value(f"{who}: {error}")
+
+
+# -- texts --------------------------------------------------------------------------------------------------------
+
+
+def str_(rt: Runtime, object: Any = "") -> Any:
+    return texts.text(rt, object)
+
+
+def repr_(rt: Runtime, object: Any) -> Any:
+    return texts.written(rt, object)
+
+
+def chr_(rt: Runtime, i: Any) -> str:
+    if type(i) is not int or not 0 <= i <= 0x10FFFF:
+        wrong_value("chr takes the number of a character")
+    return chr(i)
+
+
+def ord_(rt: Runtime, c: Any) -> int:
+    if type(c) is not str or len(c) != 1:
+        wrong_type("ord takes one character")
+    return ord(c)
+
+
+# -- collections --------------------------------------------------------------------------------------------------
+
+
+def bool_(rt: Runtime, x: Any = False) -> bool:
+    return truth(x)
+
+
+def len_(rt: Runtime, obj: Any) -> int:
+    if type(obj) in SEQUENCES or type(obj) is dict or type(obj) is OrderedSet:
+        return len(obj)
+    return len(elements(rt, obj, "len"))
+
+
+def list_(rt: Runtime, iterable: Any = ()) -> list[Any]:
+    charge_collection(rt, 0, "list")
+    return list(_few(rt, iterable, "list"))
+
+
+def tuple_(rt: Runtime, iterable: Any = ()) -> tuple[Any, ...]:
+    return tuple(_few(rt, iterable, "tuple"))
+
+
+def set_(rt: Runtime, iterable: Any = ()) -> OrderedSet:
+    return OrderedSet([key(each) for each in _few(rt, iterable, "set")])
+
+
+def dict_(rt: Runtime, pairs: Any = ()) -> dict[Any, Any]:
+    if type(pairs) is dict:
+        charge_collection(rt, len(pairs), "dict")
+        return dict(pairs)
+    made: dict[Any, Any] = {}
+    for each in _few(rt, pairs, "dict"):
+        pair = elements(rt, each, "dict")
+        if len(pair) != 2:
+            wrong_value("dict takes pairs of a key and a value")
+        made[key(pair[0])] = pair[1]
+    return made
+
+
+def _few(rt: Runtime, iterable: Any, who: str) -> Any:
+    values = elements(rt, iterable, who)
+    charge_collection(rt, len(values), who)
+    return values
+
+
+def range_(rt: Runtime, *bounds: Any) -> list[int]:
+    numbers = rounds(*bounds)
+    charge_collection(rt, len(numbers), "range")
+    return list(numbers)
+
+
+def rounds(*bounds: Any) -> range:
+    """The numbers of ``range(...)``. Raises for what is no integer."""
+    if not 1 <= len(bounds) <= 3:
+        wrong_type("range takes a stop, or a start and a stop, and perhaps a step")
+    for each in bounds:
+        if type(each) is not int and type(each) is not bool:
+            wanted("range", "integers", each)
+        if not -(1 << 60) < each < 1 << 60:
+            wrong_value("the numbers of range have at most 60 bits")
+    if len(bounds) == 3 and not bounds[2]:
+        wrong_value("the step of range is not zero")
+    return range(*bounds)
+
+
+def enumerate_(rt: Runtime, iterable: Any, start: Any = 0) -> list[tuple[int, Any]]:
+    if type(start) is not int:
+        wanted("enumerate", "an integer as start", start)
+    return list(enumerate(_few(rt, iterable, "enumerate"), start))
+
+
+def zip_(rt: Runtime, *iterables: Any) -> list[tuple[Any, ...]]:
+    return list(zip(*[_few(rt, each, "zip") for each in iterables], strict=False))
+
+
+def reversed_(rt: Runtime, sequence: Any) -> list[Any]:
+    return list(_few(rt, sequence, "reversed"))[::-1]
+
+
+def all_(rt: Runtime, iterable: Any) -> bool:
+    return all(map(truth, elements(rt, iterable, "all")))
+
+
+def any_(rt: Runtime, iterable: Any) -> bool:
+    return any(map(truth, elements(rt, iterable, "any")))
+
+
+async def sorted_(rt: Runtime, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> list[Any]:
+    if type(reverse) not in (bool, int):
+        wanted("sorted", "True or False as reverse", reverse)
+    values = list(_few(rt, iterable, "sorted"))
+    keys = None if key is None else [await call(rt, d, key, (each,)) for each in values]
+    return await rt.work(sorted_values(rt, values, keys, reverse=bool(reverse)))
+
+
+async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
+    """``value.sort(...)``."""
+    if type(value) is not list:
+        wrong_type(f"{article(kind_of(value))} has no method 'sort'", "sorted(x) gives a list")
+    if rt.branch:
+        changing(rt, value)
+    value[:] = await sorted_(rt, d, value, key=key, reverse=reverse)
+
+
+async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]:
+    rows = zip_(rt, *iterables)
+    return [await call(rt, d, function, row) for row in rows]
+
+
+async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
+    values = _few(rt, iterable, "filter")
+    if function is None:
+        return [each for each in values if truth(each)]
+    return [each for each in values if truth(await call(rt, d, function, (each,)))]
+
+
+# -- json and math ------------------------------------------------------------------------------------------------
+
+
+def loads(rt: Runtime, s: Any) -> Any:
+    if type(s) is not str:
+        wanted("json.loads", "text", s)
+    return parse_json(rt, s)
+
+
+def dumps(rt: Runtime, obj: Any) -> Any:
+    return to_json(rt, obj)
+
+
+def _math(name: str) -> Callable[..., Any]:
+    native: Callable[..., Any] = getattr(math, name)
+
+    def one(rt: Runtime, x: Any) -> Any:
+        value = _number(name, x)
+        return _finite(name, lambda: native(value))
+
+    return one
+
+
+_MATH = (
+    "ceil",
+    "cos",
+    "exp",
+    "floor",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isqrt",
+    "log10",
+    "log2",
+    "sin",
+    "sqrt",
+    "tan",
+    "trunc",
+)
+
+
+def log(rt: Runtime, x: Any, base: Any = None) -> float:
+    value, other = _number("log", x), base if base is None else _number("log", base)
+    return _finite("log", lambda: math.log(value) if other is None else math.log(value, other))
+
+
+BUILTINS: dict[str, Entry] = {
+    **table(
+        (
+            *(
+                abs_,
+                round_,
+                divmod_,
+                pow_,
+                sum_,
+                int_,
+                float_,
+                str_,
+                repr_,
+                chr_,
+                ord_,
+                bool_,
+                len_,
+                list_,
+                tuple_,
+                set_,
+            ),
+            *(dict_, range_, enumerate_, zip_, reversed_, all_, any_),
+        ),
+        1,
+    ),
+    **table((min_, max_, sorted_, map_, filter_), 2),
+    "json.loads": Entry.of("json.loads", loads, 1),
+    "json.dumps": Entry.of("json.dumps", dumps, 1),
+    **{f"math.{name}": Entry.of(f"math.{name}", _math(name), 1) for name in _MATH},
+    "math.log": Entry.of("math.log", log, 1),
+}
+"""The functions by name."""
+CONSTANTS: dict[str, float] = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan}
+SORT = Entry.of("sort", sort, 3)
+KINDS: dict[str, tuple[type[Any], ...]] = {
+    "int": (int, bool),
+    "float": (float,),
+    "str": (str,),
+    "bool": (bool,),
+    "list": (list,),
+    "dict": (dict,),
+    "tuple": (tuple,),
+    "set": (OrderedSet,),
+}
+"""What ``isinstance`` knows."""
+
+
+def is_instance(value: Any, kinds: tuple[type[Any], ...]) -> bool:
+    """``isinstance(value, ...)``."""
+    return type(value) in kinds

@@ -1,0 +1,304 @@
+"""The rules for calls, and for names that stand for themselves."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from agentflow.lang.calling import MAX_STACK_CALLS
+from agentflow.lang.codegen import LOAD
+from agentflow.lang.python import effects
+from agentflow.lang.python.builtin_values import builtin
+from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
+from agentflow.lang.python.emitter import Emitter, as_bool, expression
+from agentflow.lang.python.expressions import collected
+from agentflow.lang.python.functions import code_name, known_function
+from agentflow.lang.python.methods import ALL_METHODS, append, method
+from agentflow.lang.python.names import Function
+from agentflow.lang.python.support import call, rebound
+from agentflow.lang.python.values import MISSING
+from agentflow.lib.suggest import did_you_mean
+
+_LONG = frozenset(("str", "repr", "sum", "json.loads", "json.dumps"))
+"""Functions that may leave their work to be carried out in slices."""
+ABSENT: dict[str, str] = {
+    "open": "tools read and write files: system.read_files(...)",
+    "input": "give what the workflow needs by bindings",
+    "eval": "solve(goal) lets a model write a program",
+    "exec": "solve(goal) lets a model write a program",
+    "compile": "solve(goal) lets a model write a program",
+    "getattr": "x.name reads a field, d[name] a key",
+    "setattr": "build a new dict: {**x, 'name': value}",
+    "hasattr": "'name' in d",
+    "type": "isinstance(x, str) tells",
+    "id": "'is' compares identities",
+    "hash": "keys of a dict need none",
+    "next": "go over it with for, or take xs[0]",
+    "iter": "go over it with for",
+    "format": 'write an f-string: f"{x:.2f}"',
+    "vars": "a dict has items()",
+    "dir": "a dict has keys()",
+    "globals": "name what you need",
+    "locals": "name what you need",
+    "callable": "call it",
+    "super": "classes have fields only",
+    "object": "None, or a dict, stands for nothing",
+    "frozenset": "a tuple can be a key",
+    "bytes": "text is str",
+    "bytearray": "text is str",
+    "memoryview": "text is str",
+    "slice": "xs[a:b] takes a slice",
+    "complex": "numbers are int and float",
+    "breakpoint": "agentflow runs show, and print, tell what happened",
+    "issubclass": "classes have fields only",
+    "property": "classes have fields only",
+    "staticmethod": "classes have fields only",
+    "classmethod": "classes have fields only",
+    "delattr": "del d[name]",
+    "help": "the docs have a page on Python texts",
+    "bin": 'write an f-string: f"{x:b}"',
+    "hex": 'write an f-string: f"{x:x}"',
+    "oct": 'write an f-string: f"{x:o}"',
+    "ascii": "repr(x)",
+    "aiter": "go over it with for",
+    "anext": "go over it with for",
+}
+"""Python's functions that are not here, and what to write instead."""
+
+
+@expression(ast.Name)
+def name(g: Emitter, node: ast.Name) -> ast.expr:
+    if node.id.startswith("_") and node.id != "_":
+        g.refuse(node, f"the name '{node.id}'", "names do not begin with _")
+        return g.const(None)
+    var = g.scope.find(node.id)
+    if var is not None or g.kind(node.id) == "variable":
+        return g.read(var, node.id)
+    kind = g.kind(node.id)
+    if kind in ("task", "tool"):
+        return effects.task_value(g, node, node.id)
+    if node.id in effects.FORMS or node.id in g.records:
+        g.wrong(node, "form/value", f"'{node.id}' is not a value", f"wrap it: lambda x: {node.id}(x)")
+        return g.const(None)
+    if node.id in BUILTINS:
+        return g.const_param(builtin(BUILTINS[node.id]), f"B_{node.id}")
+    if not absent(g, node) and g.allow is not None:
+        g.wrong(node, "name/unbound", f"'{node.id}' is not bound", near(g, node.id))
+    return g.read(None, node.id)
+
+
+def absent(g: Emitter, node: ast.Name) -> bool:
+    """Whether a name is one of Python's that is not here, which is an error then."""
+    hint = ABSENT.get(node.id)
+    if hint is not None:
+        g.wrong(node, "name/not-here", f"'{node.id}' is not there in workflow texts", hint)
+    return hint is not None
+
+
+def near(g: Emitter, wanted: str) -> str | None:
+    """A name in sight that is spelled like ``wanted``."""
+    known = {*BUILTINS, *effects.FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
+    known.update(g.port.known_names() if g.port is not None else ())
+    scope = g.scope
+    while scope.parent is not None:
+        known.update(scope.vars)
+        scope = scope.parent
+    return did_you_mean(wanted, known)
+
+
+@expression(ast.Call)
+def call_(g: Emitter, node: ast.Call) -> ast.expr:
+    function = node.func
+    if isinstance(function, ast.Name):
+        return _by_name(g, node, function)
+    if isinstance(function, ast.Attribute):
+        return _by_attribute(g, node, function)
+    return generic(g, node, g.value(function))
+
+
+def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
+    var = g.scope.find(function.id)
+    known = known_function(g, function.id, var)
+    if known is not None and (var is not None or function.id not in g.own_tasks):
+        return _direct(g, node, known, local=var is not None)
+    if var is not None or g.kind(function.id) == "variable":
+        return generic(g, node, g.value(function))
+    if g.kind(function.id) in ("task", "tool"):
+        return effects.call_task(g, node, function.id)
+    if function.id in g.records:
+        return effects.record(g, node, function.id)
+    form = effects.FORMS.get(function.id)
+    if form is not None:
+        return form(g, node)
+    if function.id == "isinstance":
+        return _isinstance(g, node)
+    if function.id in BUILTINS:
+        return _builtin(g, node, function.id)
+    if function.id in ABSENT:
+        absent(g, function)
+        return g.const(None)
+    if g.allow is not None:
+        granted = ", ".join(sorted(g.allow)[:20]) or "none"
+        hint = near(g, function.id) or f"the names it may call: {granted}"
+        g.wrong(function, "name/not-granted", f"'{function.id}' is nothing this program may call", hint)
+        return g.const(None)
+    return generic(g, node, g.value(function))
+
+
+def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.expr:
+    if function.attr.startswith("_"):
+        return g.value(function)
+    base = function.value
+    if isinstance(base, ast.Name) and g.scope.find(base.id) is None and g.kind(base.id) == "unknown":
+        dotted = f"{base.id}.{function.attr}"
+        if dotted in BUILTINS:
+            return _builtin(g, node, dotted)
+        tool = f"{base.id}:{function.attr}"
+        if g.kind(tool) in ("task", "tool"):
+            return effects.call_task(g, node, tool)
+        form = effects.ASYNCIO.get(dotted)
+        if form is not None:
+            return form(g, node)
+        if base.id in ("json", "math", "asyncio", "system", "os", "re"):
+            hint = did_you_mean(dotted, [*BUILTINS, *CONSTANTS]) or "the page on Python texts lists what is there"
+            g.wrong(function, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
+            return g.const(None)
+    if function.attr == "format":
+        g.wrong(function, "name/not-here", "'.format' is not there in workflow texts", 'write an f-string: f"{x:.2f}"')
+        return g.const(None)
+    if function.attr not in ALL_METHODS:
+        hint = (
+            did_you_mean(function.attr, ALL_METHODS) or f"f = x.{function.attr}, and then f(), calls what a field holds"
+        )
+        g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
+        return g.const(None)
+    value = g.value(base)
+    args, names = positional(g, node)
+    if function.attr == "sort":
+        keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args, strict=True)]
+        if len(names) != len(args) or not {"key", "reverse"}.issuperset(names):
+            g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", "xs.sort(key=f)")
+            return g.const(None)
+        made = g.ours(sort, g.name("rt"), g.name("d"), value)
+        assert isinstance(made, ast.Call)
+        made.keywords = keywords
+        return g.await_(made)
+    if function.attr == "append" and len(args) == 1 and not names:
+        return g.ours(append, g.name("rt"), value, args[0])
+    more = [g.packed_constant(("names", names), lambda: names)] if names else []
+    return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
+
+
+def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, ...]]:
+    """The code of all arguments, those by keyword last; and the keywords."""
+    args = [g.value(each) for each in node.args]
+    names: list[str] = []
+    for each in node.keywords:
+        if each.arg is None:
+            g.refuse(each.value, "'**' in this call", "name the arguments; tasks and tools take **d")
+            continue
+        if each.arg in names:
+            g.wrong(node, "call/duplicate", f"'{each.arg}' is given twice")
+        names.append(each.arg)
+        args.append(g.value(each.value))
+    return args, tuple(names)
+
+
+def generic(g: Emitter, node: ast.Call, function: ast.expr) -> ast.expr:
+    """A call of whatever procedure a value is."""
+    args, names = positional(g, node)
+    more = [g.packed_constant(("names", names), lambda: names)] if names else []
+    return g.await_(g.ours(call, g.name("rt"), g.name("d"), function, g.tuple_of(args), *more))
+
+
+def _direct(g: Emitter, node: ast.Call, known: ast.FunctionDef | ast.AsyncFunctionDef, *, local: bool) -> ast.expr:
+    """A call of a function of this text, whose parameters are known."""
+    args = _arranged(g, node, known)
+    if args is None:
+        return g.const(None)
+    py = code_name(g, known)
+    near_enough = ast.Compare(g.name("d"), [ast.Lt()], [g.const(MAX_STACK_CALLS)], **g.loc)
+    if local:
+        other = g.call(g.rt("on_fresh_stack"), [g.name(py)])
+        code = g.ifexp(near_enough, g.name(py), other)
+    else:
+        cell = g.cell(known.name)
+        g.global_functions.add(py)
+        same = g.is_(g.attr(cell, "v"), g.name(f"{py}_c"))
+        test = ast.BoolOp(ast.And(), [near_enough, same], **g.loc)
+        code = g.ifexp(test, g.name(py), g.ours(rebound, g.name("rt"), g.env(), cell, g.const(known.name)))
+    return g.await_(g.call(code, [g.name("rt"), g.deeper(), *args]))
+
+
+def _arranged(g: Emitter, node: ast.Call, known: Function) -> list[ast.expr] | None:
+    """The arguments of a call in the order of the parameters, each evaluated where it stands; None if they do not fit."""
+    args, names = positional(g, node)
+    by_position = [each.arg for each in (*known.args.posonlyargs, *known.args.args)]
+    every = [*by_position, *(each.arg for each in known.args.kwonlyargs)]
+    title = known.name if not isinstance(known, ast.Lambda) else "this lambda"
+    count = len(args) - len(names)
+    if count > len(by_position):
+        message = f"{title} takes {len(by_position)} arguments, and is given {count}"
+        g.wrong(node, "arity/closure", message, f"its parameters are {', '.join(every) or '(none)'}")
+        return None
+    given: dict[str, ast.expr] = dict(zip(by_position, args[:count], strict=False))
+    for each, value in zip(names, args[count:], strict=True):
+        if each not in every or each in given:
+            what = "twice" if each in given else "and has no such parameter"
+            hint = did_you_mean(each, every) or f"its parameters are {', '.join(every) or '(none)'}"
+            g.wrong(node, "arity/closure", f"{title} is given '{each}' {what}", hint)
+            return None
+        given[each] = value
+    least = len(by_position) - len(known.args.defaults)
+    needed = by_position[:least]
+    needed += [
+        each.arg for each, default in zip(known.args.kwonlyargs, known.args.kw_defaults, strict=True) if default is None
+    ]
+    missing = [each for each in needed if each not in given]
+    if missing:
+        g.wrong(node, "arity/closure", f"the call of {title} misses {', '.join(missing)}", None)
+        return None
+    in_order = [each for each in every if each in given]
+    if names and in_order != list(given):
+        # Python evaluates arguments where they stand: a tuple keeps them for the order of the parameters.
+        kept, again = g.walrus(g.tuple_of(list(given.values())))
+        places = {each: ast.Subscript(again, g.const(at), LOAD, **g.loc) for at, each in enumerate(given)}
+        first: ast.expr = ast.Subscript(kept, g.const(list(given).index(in_order[0])), LOAD, **g.loc)
+        given = {each: first if each == in_order[0] else places[each] for each in in_order}
+    return [given.get(each) or g.const_param(MISSING, "MISSING") for each in every]
+
+
+def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
+    entry = BUILTINS[title]
+    if title in ("any", "all") and len(node.args) == 1 and not node.keywords:
+        inner = node.args[0]
+        if isinstance(inner, ast.GeneratorExp | ast.ListComp):
+            with g.at(inner):
+                return collected(g, inner, title == "any")
+    args, names = positional(g, node)
+    count = len(args) - len(names)
+    problem = entry.problem(count, names)
+    if problem is not None:
+        g.wrong(node, problem.code, problem.message, problem.hint)
+        return g.const(None)
+    first = [g.name("rt"), g.name("d")] if entry.is_async else [g.name("rt")]
+    made = g.call(g.const_param(entry.function, f"B_{title.replace('.', '_')}_f"), [*first, *args[:count]])
+    assert isinstance(made, ast.Call)
+    made.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
+    if entry.is_async:
+        return g.await_(made)
+    if title == "bool":
+        return as_bool(made)
+    return g.long(made) if title in _LONG else made
+
+
+def _isinstance(g: Emitter, node: ast.Call) -> ast.expr:
+    kinds: list[Any] = []
+    listed = node.args[1] if len(node.args) == 2 and not node.keywords else None
+    for each in listed.elts if isinstance(listed, ast.Tuple) else [listed]:
+        if not isinstance(each, ast.Name) or each.id not in KINDS:
+            g.wrong(node, "form/arity", "isinstance takes a value and a type", f"the types are {', '.join(KINDS)}")
+            return g.const(None)
+        kinds += KINDS[each.id]
+    constant = g.packed_constant(("kinds", tuple(kinds)), lambda: tuple(kinds))
+    return as_bool(g.ours(is_instance, g.value(node.args[0]), constant))

@@ -1,0 +1,238 @@
+"""Equality, order and membership as Python has them, without recursion and without any code of a host's class."""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Tests of exact types make list[Unknown] of Any.
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.shared_list import SharedList
+from agentflow.core.values import MAX_DATA_DEPTH, Symbol
+from agentflow.core.walk import LEAVES
+from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
+from agentflow.lang.abi import Runtime
+from agentflow.lang.calling import begun
+from agentflow.lang.python.errors import article, kind_of, wanted
+from agentflow.lang.python.sets import OrderedSet
+
+NUMBERS = frozenset((int, float, bool))
+SMALL = 64
+"""Elements up to which a container of leaves is compared at once."""
+_SYMBOLS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def eq(rt: Runtime, a: Any, b: Any) -> Any:
+    """``a == b``."""
+    if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or len(a) < CHARACTERS_PER_STEP):
+        return a == b
+    return begun(_same(a, b))
+
+
+def ne(rt: Runtime, a: Any, b: Any) -> Any:
+    """``a != b``."""
+    if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or len(a) < CHARACTERS_PER_STEP):
+        return a != b
+    return begun(_different(a, b))
+
+
+def _different(a: Any, b: Any) -> Work[bool]:
+    return not (yield from _same(a, b))
+
+
+def _same(a: Any, b: Any) -> Work[bool]:
+    """Whether two values are equal. Objects of the host are equal to themselves alone."""
+    seen: set[tuple[int, int]] = set()
+    keep: list[Any] = []
+    pending: list[tuple[Any, Any, int]] = [(a, b, 0)]
+    count = 0
+    while pending:
+        x, y, depth = pending.pop()
+        count += 1
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
+        if type(x) in LEAVES and type(y) in LEAVES:
+            if type(x) is str and len(x) >= CHARACTERS_PER_STEP and x is not y:
+                yield len(x) // CHARACTERS_PER_STEP
+            if not (x is y or x == y):
+                return False
+            continue
+        pairs = _pairs(x, y)
+        if pairs is None:
+            return False
+        if x is y or not pairs or (id(x), id(y)) in seen:
+            continue
+        if depth >= MAX_DATA_DEPTH:
+            raise _too_deep()
+        seen.add((id(x), id(y)))
+        keep.append((x, y))
+        count += len(pairs)
+        pending.extend((p, q, depth + 1) for p, q in reversed(pairs))
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    return True
+
+
+def _pairs(x: Any, y: Any) -> list[tuple[Any, Any]] | None:
+    """The parts to be compared of two values; None if they differ already."""
+    kind = type(x)
+    if kind is SharedList:
+        return _pairs(x.plain(), y)
+    if type(y) is SharedList:
+        return _pairs(x, y.plain())
+    if kind is Symbol or type(y) is Symbol:
+        return [] if kind in (Symbol, str) and type(y) in (Symbol, str) and str(x) == str(y) else None
+    if kind is not type(y):
+        return None
+    if kind is list or kind is tuple:
+        return list(zip(x, y, strict=True)) if len(x) == len(y) else None
+    if kind is dict:
+        return [(x[key], y[key]) for key in x] if x.keys() == y.keys() else None
+    if kind is OrderedSet:
+        return [] if x.items.keys() == y.items.keys() else None
+    return [] if x is y else None
+
+
+def _too_deep() -> LimitExceeded:
+    return LimitExceeded(
+        f"data is nested deeper than {MAX_DATA_DEPTH} levels, too deep to compare",
+        limit="depth",
+        allowed=MAX_DATA_DEPTH,
+        hint="compare its parts",
+    )
+
+
+def ordered(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
+    """``a < b`` and its like: numbers, texts, lists and tuples of them, and sets by inclusion."""
+    kind = type(a)
+    if kind in NUMBERS and type(b) in NUMBERS:
+        return _SYMBOLS[sign](a, b)
+    if kind is str and type(b) is str:
+        if len(a) >= CHARACTERS_PER_STEP:
+            rt.charge(min(len(a), len(b)) // CHARACTERS_PER_STEP)
+        return _SYMBOLS[sign](a, b)
+    if kind is OrderedSet and type(b) is OrderedSet:
+        rt.charge((len(a.items) + len(b.items)) // ELEMENTS_PER_STEP)
+        return _SYMBOLS[sign](a.items.keys(), b.items.keys())
+    return begun(compared(sign, a, b))
+
+
+def compared(sign: str, a: Any, b: Any) -> Work[bool]:
+    """The order of two sequences: that of the first parts in which they differ."""
+    test = _SYMBOLS[sign]
+    depth = 0
+    while (type(a) is list and type(b) is list) or (type(a) is tuple and type(b) is tuple):
+        depth += 1
+        if depth > MAX_DATA_DEPTH:
+            raise _too_deep()
+        for x, y in zip(a, b, strict=False):
+            if not (yield from _same(x, y)):
+                a, b = x, y
+                break
+        else:
+            return test(len(a), len(b))
+    if (type(a) in NUMBERS and type(b) in NUMBERS) or (type(a) is str and type(b) is str):
+        return test(a, b)
+    raise incomparable(sign, a, b)
+
+
+def incomparable(sign: str, a: Any, b: Any) -> SexpEvaluationError:
+    """The error for two values that have no order."""
+    return SexpEvaluationError(
+        f"{article(kind_of(a))} and {article(kind_of(b))} have no order: '{sign}' compares numbers, or texts, or lists of them",
+        code="type/comparison",
+        hint="compare parts of them, or sort by a key",
+    )
+
+
+def contains(rt: Runtime, value: Any, container: Any) -> Any:
+    """``value in container``."""
+    kind = type(container)
+    if kind is str:
+        if type(value) is not str:
+            wanted("'in' on a text", "a text", value)
+        rt.charge(len(container) // CHARACTERS_PER_STEP)
+        return value in container
+    if kind is dict or kind is OrderedSet:
+        items = container if kind is dict else container.items
+        if type(value) in NUMBERS and not is_key(value):
+            return False
+        return key(value) in items
+    if kind is SharedList:
+        container, kind = container.plain(), list
+    if kind is list or kind is tuple:
+        if len(container) <= SMALL and type(value) in LEAVES and LEAVES.issuperset(map(type, container)):
+            return value in container
+        return begun(_found(value, container))
+    wanted("'in'", "a list, tuple, set, dict or text on its right", container)
+
+
+def _found(value: Any, container: Any) -> Work[bool]:
+    return (yield from position(value, container)) is not None
+
+
+def position(value: Any, container: Any) -> Work[int | None]:
+    """The index of the first element equal to ``value``; None without one."""
+    count = 0
+    for index, each in enumerate(container):
+        count += 1
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
+        if type(each) in LEAVES and type(value) in LEAVES:
+            if each is value or each == value:
+                return index
+        elif each is value or (yield from _same(each, value)):
+            return index
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    return None
+
+
+_HASHED = frozenset((str, bool, type(None)))
+_MAX_PARTS = 1_000
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value may be a key: hashing it takes little time, and no two of many have one hash."""
+    kind = type(value)
+    if kind in _HASHED:
+        return True
+    if kind is int:
+        return -(1 << 60) < value < 1 << 60
+    if kind is float:
+        return not abs(value) > 2**53 or value in (float("inf"), float("-inf"))
+    if kind is not tuple:
+        return False
+    count, pending = 0, [value]
+    while pending:
+        for each in pending.pop():
+            count += 1
+            if count > _MAX_PARTS:
+                return False
+            if type(each) is tuple:
+                pending.append(each)
+            elif not is_key(each):
+                return False
+    return True
+
+
+def key(value: Any) -> Any:
+    """``value`` as a key of a dict or an element of a set. Raises ``dict/key``."""
+    if type(value) is str or is_key(value):
+        return value
+    if type(value) is Symbol:
+        return value.name
+    raise SexpEvaluationError(
+        f"{article(kind_of(value))} cannot be a key of a dict or an element of a set",
+        code="dict/key",
+        hint="keys are texts, integers of at most 60 bits, floats up to 2**53, True, False, None, and tuples of them",
+    )

@@ -1,0 +1,167 @@
+"""Texts in Python made ready to run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.limits import Limits
+from agentflow.core.names import NameInfo, Names
+from agentflow.core.source import Source
+from agentflow.lang.calling import NOTHING
+from agentflow.lang.codegen import STORE
+from agentflow.lang.parts import Part
+from agentflow.lang.python import calls, declarations, expressions, statements
+from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
+from agentflow.lang.python.names import Names as Scopes
+from agentflow.lang.python.reader import read_python
+from agentflow.lang.python.support import binding
+from agentflow.lang.stack import on_fresh_stack
+from agentflow.lang.trace import CodeInfo, stamp
+
+RULES = (calls, declarations, expressions, statements)
+"""The modules whose functions write code; importing them is what declares them."""
+_SHALLOW = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A text as code: its part, what its free names were, and the names of the tasks that it defines."""
+
+    part: Part
+    free: dict[str, NameInfo]
+    own: frozenset[str]
+
+
+def errors_of(
+    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+) -> list[AgentflowError]:
+    """All that is wrong with a text, in the order of the text. Raises what makes it unreadable."""
+    g = emitter_of(source, describe, limits, allow, port)
+    written(g, read_tree(g))
+    return _in_order(g.errors)
+
+
+def compile_python(
+    source: Source, filename: str, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+) -> Compiled:
+    """The code of a text. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
+    g = emitter_of(source, describe, limits, allow, port)
+    link = written(g, read_tree(g))
+    if g.errors:
+        first, *others = _in_order(g.errors)
+        first.others = others  # type: ignore[attr-defined]
+        raise first
+    assert link is not None
+    code = stamp(_code(g, link, filename), CodeInfo(g.positions, g.names, _cells(g), g.lambdas), {})
+    space: dict[str, Any] = {"__builtins__": {}}
+    exec(code, space)
+    cells = tuple((name, name in g.scopes.defined) for name in g.cells)
+    part = Part(space["link"], tuple(value for _, value in g.constants), cells)
+    return Compiled(part, g.asked, frozenset(g.own_tasks))
+
+
+def emitter_of(
+    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+) -> Emitter:
+    """What writes the code of a text that has been read. Raises SexpSyntaxError and LimitExceeded."""
+    tree = read_python(source, limits)
+    g = Emitter(source, tree, Scopes(tree), describe, allow, port, limits)
+    for node, name in g.scopes.wrong:
+        g.wrong(node, "name/unbound", f"'nonlocal {name}': no function around this one assigns it")
+    return g
+
+
+def read_tree(g: Emitter) -> ast.Module:
+    """The text's tree, with the names of the tasks that it defines noted."""
+    for each in g.tree.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and _is_task(each.decorator_list):
+            g.own_tasks.add(each.name)
+    return g.tree
+
+
+def _is_task(decorators: Iterable[ast.expr]) -> bool:
+    called = (each.func if isinstance(each, ast.Call) else each for each in decorators)
+    return any(isinstance(each, ast.Name) and each.id == "task" for each in called)
+
+
+def _in_order(errors: list[AgentflowError]) -> list[AgentflowError]:
+    return sorted(errors, key=lambda each: each.span.start if each.span is not None else 0)
+
+
+def written(g: Emitter, tree: ast.Module) -> ast.FunctionDef | None:
+    """``def link(E, ...)``, which returns ``main``; None when there are too many mistakes."""
+    place = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+    g.loc = place
+    try:
+        return on_fresh_stack(lambda: _link(g, tree))
+    except TooManyErrors:
+        return None
+
+
+def _link(g: Emitter, tree: ast.Module) -> ast.FunctionDef:
+    body = [*g.suite(tree.body[:-1]), *_last(g, tree.body[-1])] if tree.body else [ast.Pass(**g.loc)]
+    unset: list[ast.stmt] = [
+        ast.Assign([ast.Name(f"{each}_c", STORE, **g.loc)], g.const_param(NOTHING, "NOTHING"), **g.loc)
+        for each in sorted(g.global_functions)
+    ]
+    declared: list[ast.expr] = [
+        ast.Name(each, STORE, **g.loc) for each in sorted({*g.fn.declared, *g.global_functions})
+    ]
+    dead: list[ast.stmt] = []
+    if declared:
+        dead = [ast.If(g.const(False), [ast.Assign(declared, g.const(None), **g.loc)], [], **g.loc)]
+    arguments = ast.arguments([], [ast.arg(each, None, **g.loc) for each in ("rt", "d")], None, [], [], None, [])
+    main = ast.AsyncFunctionDef("main", arguments, [*dead, *unset, *body], [], None, **g.loc)
+    g.constants.append(("K", tuple(g.packed)))
+    names = ["E", *(name for name, _ in g.constants), *g.cells.values()]
+    args = ast.arguments([], [ast.arg(each, None, **g.loc) for each in names], None, [], [], None, [])
+    link = ast.FunctionDef("link", args, [main, ast.Return(g.name("main"), **g.loc)], [], **g.loc)
+    for each in (main, link):
+        each.type_params = []  # type: ignore[attr-defined]
+    return link
+
+
+def _last(g: Emitter, node: ast.stmt) -> list[ast.stmt]:
+    """The last statement of a text, whose expression is the text's value; else that of ``main``, if there is one."""
+    if isinstance(node, ast.Expr):
+        with g.at(node):
+            value = g.value(node.value)
+            return [*g.flushed(), ast.Return(value, **g.loc)]
+    written = g.suite([node])
+    main = g.scopes.function("main")
+    if main is None or isinstance(node, ast.Return):
+        return written
+    with g.at(main):
+        args = main.args
+        needed = {each.arg for each in (*args.posonlyargs, *args.args)[: -len(args.defaults) or None]}
+        needed |= {each.arg for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None}
+        every = [each.arg for each in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+        values = [g.ours(binding, g.env(), g.const(each), g.const(each in needed)) for each in every]
+        py = g.known_code[main]
+        return [*written, ast.Return(g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), *values])), **g.loc)]
+
+
+def _cells(g: Emitter) -> dict[str, str]:
+    return {py: name for name, py in g.cells.items()}
+
+
+def _code(g: Emitter, link: ast.FunctionDef, filename: str) -> CodeType:
+    module = ast.Module([link], [])
+
+    def work() -> CodeType:
+        return compile(module, filename, "exec", dont_inherit=True)
+
+    try:
+        return on_fresh_stack(work) if g.deepest > _SHALLOW else work()
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise LimitExceeded(
+            f"the text is nested too deep for Python's compiler: {error}",
+            limit="blocks",
+            allowed=20,
+            hint="move inner parts into functions",
+        ) from None

@@ -1,0 +1,205 @@
+"""Tasks and records: a function whose body is its prompt, and a class that lists fields."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, cast
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.names import DEFINE
+from agentflow.lang.python.emitter import Emitter, statement
+from agentflow.lang.python.functions import DECORATORS
+from agentflow.lang.python.names import parameters
+from agentflow.lib.suggest import did_you_mean
+
+_SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_TEXTS = ("model", "system", "subtype", "description", "effort", "reuse")
+_COUNTS = ("max_turns", "max_output_tokens")
+_OPTIONS = (*_TEXTS, *_COUNTS, "tools")
+_BASES = frozenset(("BaseModel", "TypedDict", "NamedTuple"))
+_PLAIN: dict[str, dict[str, Any]] = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "dict": {"type": "object"},
+    "list": {"type": "array"},
+    "None": {"type": "null"},
+}
+_TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, and classes of this text"
+
+
+class _Unclear(Exception):
+    """An annotation that is no type here."""
+
+    def __init__(self, node: ast.AST) -> None:
+        self.node = node
+
+
+def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
+    """The JSON Schema of an annotation. Raises :class:`_Unclear` for what is no type here."""
+    if isinstance(node, ast.Constant) and node.value is None:
+        return {"type": "null"}
+    if isinstance(node, ast.Name):
+        plain = _PLAIN.get(node.id)
+        schema = g.schemas.get(node.id) if plain is None else plain
+        if schema is not None:
+            return dict(schema)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return {"anyOf": [schema_of(g, node.left), schema_of(g, node.right)]}
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        inside = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        kind = node.value.id
+        if kind in ("list", "List") and len(inside) == 1:
+            return {"type": "array", "items": schema_of(g, inside[0])}
+        if kind in ("dict", "Dict") and len(inside) == 2:
+            return {"type": "object", "additionalProperties": schema_of(g, inside[1])}
+        if kind == "Optional" and len(inside) == 1:
+            return {"anyOf": [schema_of(g, inside[0]), {"type": "null"}]}
+        if kind == "Literal":
+            values = [cast(object, each.value) for each in inside if isinstance(each, ast.Constant)]
+            if len(values) == len(inside) and all(isinstance(each, str | int | bool) for each in values):
+                return {"enum": values}
+    raise _Unclear(node)
+
+
+@statement(ast.ClassDef)
+def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
+    """``class Review:`` with annotated fields: a schema, and a function that makes a dict."""
+    for each in (*node.decorator_list, *node.keywords):
+        g.refuse(each, "this of a class", "a class lists its fields")
+    for base in node.bases:
+        if (base.id if isinstance(base, ast.Name) else "") not in _BASES:
+            g.refuse(base, "inheritance", "a class lists all its fields")
+    if g.scope.parent is not None:
+        g.refuse(node, "a class inside a function", "write it at the top of the text")
+    fields: dict[str, ast.expr | None] = {}
+    properties: dict[str, Any] = {}
+    for each in node.body:
+        if isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)):
+            continue
+        if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name) or each.target.id[0] == "_":
+            g.refuse(each, "this in a class", "a class lists its fields: name: str")
+            continue
+        if each.value is not None and not isinstance(each.value, ast.Constant | ast.List | ast.Dict):
+            g.refuse(each.value, "a computed default of a field", "write a literal")
+        fields[each.target.id] = each.value
+        try:
+            properties[each.target.id] = schema_of(g, each.annotation)
+        except _Unclear as unclear:
+            g.wrong(unclear.node, "python/annotation", "this is no type of a field", f"the types are {_TYPES}")
+    g.records[node.name] = fields
+    g.schemas[node.name] = {
+        "type": "object",
+        "title": node.name,
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return []
+
+
+def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> list[ast.stmt]:
+    """``@task`` above a function whose body is its prompt: the task is defined in the environment when this is reached."""
+    if g.scope.parent is not None:
+        g.refuse(node, "a task inside a function", "write it at the top of the text")
+        return []
+    if g.allow is not None and DEFINE not in g.allow:
+        hint = "call the tasks it was granted, or grant it 'defatom'"
+        g.wrong(decorator, "name/not-granted", "this program may not define tasks", hint)
+        return []
+    fields = _fields(g, node, decorator)
+    if fields is None:
+        return []
+    definition: Any = fields
+    if g.port is not None:
+        try:
+            definition = g.port.prepare(fields)
+        except AgentflowError as error:
+            g.wrong(node, "defatom/invalid", f"the task '{node.name}': {error.message}", error.hint)
+            return []
+        g.own_infos[node.name] = definition.info
+    constants = [g.packed_constant((node.name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
+    return [ast.Expr(g.operation_at("define-task", node, *constants, g.env()), **g.loc)]
+
+
+DECORATORS["task"] = task
+
+
+def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> dict[str, Any] | None:
+    """The fields of the task's template."""
+    first = node.body[0]
+    prompt = first.value.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
+    if not isinstance(prompt, str) or len(node.body) > 1:
+        g.wrong(node, "defatom/instructions", f"the body of the task '{node.name}' is its prompt", 'write """..."""')
+        return None
+    names = parameters(node.args)
+    if node.args.vararg or node.args.kwarg or node.args.defaults or any(node.args.kw_defaults):
+        g.refuse(node, "'*args', '**kwargs' and defaults of a task", "a task lists its parameters")
+    _check_slots(g, node, first, names)
+    fields: dict[str, Any] = {
+        "name": node.name,
+        "type": "atomic",
+        "params": {name: {} for name in names},
+        "instructions": _dedented(prompt),
+    }
+    if node.returns is not None:
+        output = _output(g, node.returns)
+        if output is not None:
+            fields["output_format"] = output
+    for option in decorator.keywords if isinstance(decorator, ast.Call) else ():
+        value = _option(g, option)
+        if value is not None and option.arg is not None:
+            fields[option.arg] = value
+    if isinstance(decorator, ast.Call) and decorator.args:
+        g.wrong(decorator, "defatom/option", "the options of a task are keywords", '@task(model="...")')
+    return fields
+
+
+def _output(g: Emitter, node: ast.expr) -> dict[str, Any] | None:
+    if (isinstance(node, ast.Name) and node.id == "str") or (isinstance(node, ast.Constant) and node.value is None):
+        return None
+    try:
+        return {"type": "json", "schema": schema_of(g, node)}
+    except _Unclear as unclear:
+        g.wrong(unclear.node, "python/annotation", "this is no type of a task's answer", f"the types are {_TYPES}")
+        return None
+
+
+def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, names: list[str]) -> None:
+    """Every ``{{x}}`` of the prompt is a parameter; the error stands at the slot."""
+    span = g.span_at(prompt)
+    for slot in _SLOT.finditer(span.text):
+        if slot[1] not in names and "(" not in slot[1]:
+            hint = did_you_mean(slot[1], names) or f"its parameters are {', '.join(names) or '(none)'}"
+            g.wrong(prompt, "defatom/instructions", f"{{{{{slot[1]}}}}} is no parameter of '{node.name}'", hint)
+            g.errors[-1].span = g.source.span(span.start + slot.start(), span.start + slot.end())
+
+
+def _option(g: Emitter, option: ast.keyword) -> Any:
+    name, node = option.arg, option.value
+    if name not in _OPTIONS:
+        hint = did_you_mean(name or "", _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"
+        g.wrong(node, "defatom/option", f"'@task' has no option '{name}'", hint)
+        return None
+    value: object = node.value if isinstance(node, ast.Constant) else None
+    if name in _TEXTS and isinstance(value, str):
+        return value
+    if name in _COUNTS and type(value) is int and value > 0:
+        if name == "max_turns" and g.allow is not None and value > g.limits.turns:
+            g.wrong(node, "defatom/option", f"a task may take {g.limits.turns} turns here", None)
+        return value
+    if name == "tools" and isinstance(node, ast.List):
+        texts = [each.value for each in node.elts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if len(texts) == len(node.elts):
+            return texts
+    g.wrong(node, "defatom/option", f"'{name}' is written out: a text, a number, or a list of names", None)
+    return None
+
+
+def _dedented(prompt: str) -> str:
+    lines = prompt.strip().splitlines()
+    indents = [len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()]
+    least = min(indents, default=0)
+    return "\n".join([lines[0], *(line[least:] for line in lines[1:])]) if lines else ""

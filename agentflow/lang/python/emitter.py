@@ -1,0 +1,371 @@
+"""Writes code: the parts that the rules for statements, expressions and calls share.
+
+The small builders and the parameters of ``link`` are those of the S-expression generator. A rule gets a node of the parsed
+tree and gives new nodes, which carry its position. Expressions stay expressions, so that Python itself keeps the order of
+evaluation.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.limits import Limits
+from agentflow.core.names import DEFINE, NameInfo, NameKind, Names
+from agentflow.core.source import Source, Span
+from agentflow.lang import codegen
+from agentflow.lang.abi import Operation
+from agentflow.lang.calling import Sliced
+from agentflow.lang.codegen import LOAD, STORE, PyFn
+from agentflow.lang.environment import UNBOUND
+from agentflow.lang.python.names import Names as Scopes
+from agentflow.lang.python.names import Scope, Var
+from agentflow.lang.python.reader import span_of
+from agentflow.lang.python.support import check_global, unbound_name
+from agentflow.lang.python.values import truth
+from agentflow.lang.stack import LEVELS, on_fresh_stack
+
+Describe = Callable[[str], NameInfo]
+MAX_BLOCKS = 18
+"""Loops and ``try`` statements nested in one function: Python's compiler takes 20."""
+MAX_ERRORS = 50
+
+
+Expression = Callable[["Emitter", Any], ast.expr]
+Statement = Callable[["Emitter", Any], "list[ast.stmt]"]
+_EXPRESSIONS: dict[type[ast.AST], Expression] = {}
+_STATEMENTS: dict[type[ast.AST], Statement] = {}
+_REFUSED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Yield: ("'yield'", "build a list and return it"),
+    ast.YieldFrom: ("'yield from'", "build a list and return it"),
+    ast.Starred: ("'*' here", "parallel(*[f(x) for x in xs]) and [*a, *b] are there"),
+    ast.With: ("'with'", "tools open and close files"),
+    ast.AsyncWith: ("'async with'", "tools open and close what they need"),
+    ast.Match: ("'match'", "write if and elif"),
+    ast.AsyncFor: ("'async for'", "write for"),
+    ast.TryStar: ("'except*'", "write except"),
+}
+
+
+def expression(*kinds: type[ast.AST]) -> Callable[[Expression], Expression]:
+    """Declare that the function writes the code of these kinds of expression."""
+
+    def mark(function: Expression) -> Expression:
+        _EXPRESSIONS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return mark
+
+
+def statement(*kinds: type[ast.AST]) -> Callable[[Statement], Statement]:
+    """Declare that the function writes the code of these kinds of statement."""
+
+    def mark(function: Statement) -> Statement:
+        _STATEMENTS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return mark
+
+
+class TooManyErrors(Exception):
+    """There are so many mistakes that more would help nobody."""
+
+
+class Emitter(codegen.Generator):
+    """One translation of a text.
+
+    ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
+    defines. ``allow`` are the names it may call (None: all), ``port`` makes templates.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tree: ast.Module,
+        scopes: Scopes,
+        describe: Describe,
+        allow: frozenset[str] | None,
+        port: Names | None,
+        limits: Limits,
+    ) -> None:
+        super().__init__(source, set(scopes.defined))
+        self.tree = tree
+        self.scopes = scopes
+        self.scope: Scope = scopes.module
+        self.describe = describe
+        self.allow = allow
+        self.port = port
+        self.limits = limits
+        self.errors: list[AgentflowError] = []
+        self.asked: dict[str, NameInfo] = {}
+        self.own_tasks: set[str] = set()
+        self.own_infos: dict[str, NameInfo] = {}
+        self.records: dict[str, dict[str, ast.expr | None]] = {}
+        self.schemas: dict[str, dict[str, Any]] = {}
+        self.before: list[ast.stmt] = []
+        self.blocks = 0
+        self.handlers: int = 0
+        self.in_thunk = 0
+        self.known_code: dict[ast.AST, str] = {}
+        self.global_functions: set[str] = set()
+
+    # -- errors ---------------------------------------------------------------------------------------------------
+
+    def span_at(self, node: ast.AST) -> Span:
+        """The span of a node."""
+        return span_of(self.positions, node) or self.source.span(0, 1)
+
+    def wrong(self, node: ast.AST, code: str, message: str, hint: str | None = None) -> None:
+        """Collect an error at ``node``."""
+        self.errors.append(SexpEvaluationError(message, code=code, span=self.span_at(node), hint=hint))
+        if len(self.errors) > MAX_ERRORS:
+            raise TooManyErrors
+
+    def refuse(self, node: ast.AST, what: str, hint: str | None = None) -> None:
+        """Collect the error for what this subset of Python has not."""
+        self.wrong(node, "syntax/not-here", f"{what} is not part of workflow texts", hint)
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """The code of an expression. A kind of node without a rule is refused."""
+        rule = _EXPRESSIONS.get(type(node))
+        if rule is None:
+            what, hint = _REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
+            self.refuse(node, what, hint)
+            return ast.Constant(None, **self.loc)
+        self.level += 1
+        with self.at(node):
+            if self.level % LEVELS:
+                code = rule(self, node)
+            else:
+                self.deepest = max(self.deepest, self.level)
+                code = on_fresh_stack(lambda: rule(self, node))
+        self.level -= 1
+        return code
+
+    def suite(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """The code of statements. A kind of node without a rule is refused."""
+        written: list[ast.stmt] = []
+        for node in nodes:
+            rule = _STATEMENTS.get(type(node))
+            if rule is None:
+                what, hint = _REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
+                self.refuse(node, what, hint)
+                continue
+            self.level += 1
+            with self.at(node):
+                if self.level % LEVELS:
+                    code = rule(self, node)
+                else:
+                    self.deepest = max(self.deepest, self.level)
+                    code = on_fresh_stack(lambda node=node, rule=rule: rule(self, node))
+                written += [*self.flushed(), *code]
+            self.level -= 1
+        return written or [ast.Pass(**self.loc)]
+
+    # -- positions and spans --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Generator[None]:
+        """Give what is built meanwhile the position of ``node``."""
+        saved = self.loc
+        place: Any = node
+        self.loc = {
+            "lineno": place.lineno,
+            "col_offset": place.col_offset,
+            "end_lineno": place.end_lineno,
+            "end_col_offset": place.end_col_offset,
+        }
+        yield
+        self.loc = saved
+
+    def span_constant(self, node: ast.AST) -> ast.expr:
+        """The span of a node as a constant."""
+        span = self.span_at(node)
+        return self.packed_constant((span.start, span.end), lambda: span)
+
+    # -- small parts ----------------------------------------------------------------------------------------------
+
+    def ours(self, function: Any, *arguments: ast.expr) -> ast.expr:
+        """A call of a function of this package."""
+        return self.call(self.const_param(function, f"P_{function.__name__}"), arguments)
+
+    def env(self) -> ast.expr:
+        """The environment that the program is linked to."""
+        return self.name("E")
+
+    def depth(self) -> ast.expr:
+        """The depth of the code that is written."""
+        return self.name("d")
+
+    def walrus(self, value: ast.expr) -> tuple[ast.expr, ast.expr]:
+        """``value`` assigned to a temporary, and the temporary to be read again."""
+        name = self.tmp()
+        return ast.NamedExpr(ast.Name(name, STORE, **self.loc), value, **self.loc), self.name(name)
+
+    def type_is(self, value: ast.expr, kind: type[Any]) -> ast.expr:
+        """``type(value) is kind``."""
+        named = self.call(self.const_param(type, "type_"), [value])
+        return self.is_(named, self.const_param(kind, f"T_{kind.__name__}"))
+
+    def long(self, value: ast.expr) -> ast.expr:
+        """The value of a function that may leave its work to be carried out in slices."""
+        named, again = self.walrus(value)
+        rest = self.await_(self.call(self.rt("work"), [self.attr(again, "work")]))
+        return self.ifexp(self.type_is(named, Sliced), rest, again)
+
+    def tuple_of(self, values: list[ast.expr]) -> ast.expr:
+        """A tuple."""
+        return ast.Tuple(values, LOAD, **self.loc)
+
+    def operation_at(self, op: Operation, node: ast.AST, *arguments: ast.expr) -> ast.expr:
+        """An operation of the runtime, awaited."""
+        first = [self.const(op), self.name("d"), self.span_constant(node)]
+        return self.await_(self.call(self.rt("operation"), [*first, *arguments]))
+
+    def true(self, value: ast.expr) -> ast.expr:
+        """Whether a value counts as true."""
+        return value if is_bool(value) else self.ours(truth, value)
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def kind(self, name: str) -> NameKind:
+        """What a name of the module is: the environment before tasks and tools; ``unknown`` for Python's functions."""
+        if name in self.scopes.defined and name not in self.own_tasks:
+            return "variable"
+        info = self.asked.get(name)
+        if info is None:
+            info = self.asked[name] = self.describe(name)
+        return "task" if name in self.own_tasks and info.kind != "variable" else info.kind
+
+    def info(self, name: str) -> NameInfo:
+        """What a call of a task or tool takes."""
+        return self.own_infos.get(name) or self.asked[name]
+
+    def granted(self, name: str, node: ast.AST, *, own: bool = False) -> bool:
+        """Whether the program may call ``name``; if not, that is an error."""
+        if self.allow is None or name in self.allow or (own and DEFINE in self.allow):
+            return True
+        shown = ", ".join(sorted(self.allow)[:20]) or "none"
+        message = f"'{name}' is not granted to this program"
+        self.wrong(node, "name/not-granted", message, f"the names it may call: {shown}")
+        return False
+
+    def read(self, var: Var | None, name: str) -> ast.expr:
+        """The value of a variable."""
+        if var is not None:
+            return self.name(var.py)
+        named, again = self.walrus(self.attr(self.cell(name), "v"))
+        missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name))
+        return self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
+
+    def target(self, name: str) -> ast.expr:
+        """What an assignment to a variable writes to; ``before`` gets what has to be checked first."""
+        var = self.scope.find(name)
+        if var is None:
+            if self.scope.parent is not None:
+                check = self.ours(check_global, self.name("rt"), self.env(), self.const(name))
+                self.before.append(ast.Expr(check, **self.loc))
+            return ast.Attribute(self.cell(name), "v", STORE, **self.loc)
+        self.names[var.py] = var.name
+        if var.fn is None:
+            var.fn = self.fn
+        if var.fn is not self.fn:
+            self.fn.nonlocals.add(var.py)
+            var.fn.declared.add(var.py)
+            if var.shared and var.scope is not self.scope:
+                owner = self.name(f"o_{var.py}")
+                check = ast.Expr(self.call(self.rt("check_owner"), [owner, self.const(name)]), **self.loc)
+                self.before.append(ast.If(self.is_(owner, self.name("rt"), negate=True), [check], [], **self.loc))
+        return ast.Name(var.py, STORE, **self.loc)
+
+    def flushed(self) -> list[ast.stmt]:
+        """What has to be checked before the statement that is being written."""
+        checks, self.before = self.before, []
+        return checks
+
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    def define(
+        self,
+        py: str,
+        parameters: list[str],
+        scope: Scope | None,
+        build: Callable[[], list[ast.stmt]],
+        *,
+        step: bool = True,
+    ) -> ast.AsyncFunctionDef:
+        """``async def py(rt, d, *parameters)`` with the statements that ``build`` writes, in ``scope`` (None: the same)."""
+        fn = PyFn("python", tail_ok=False)
+        handlers = self.handlers
+        saved = (self.fn, self.scope, self.blocks, self.before)
+        self.fn, self.blocks, self.before, self.handlers = fn, 0, [], 0
+        if scope is not None:
+            self.scope = scope
+            for var in scope.vars.values():
+                var.fn = fn
+                self.names[var.py] = var.name
+        else:
+            self.handlers = handlers
+        body = build()
+        used = scope.vars.values() if scope is not None else ()
+        shared = [var for var in used if var.shared]
+        self.fn, self.scope, self.blocks, self.before = saved
+        self.handlers = handlers
+        head: list[ast.stmt] = []
+        if fn.nonlocals:
+            head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.loc))
+            for name in fn.nonlocals:
+                self.owner.setdefault(name, fn)
+        declared: list[ast.expr] = [ast.Name(each, STORE, **self.loc) for each in sorted(fn.declared - set(parameters))]
+        if declared:
+            head.append(ast.If(self.const(False), [ast.Assign(declared, self.const(None), **self.loc)], [], **self.loc))
+        for var in shared:
+            owner = ast.Name(f"o_{var.py}", STORE, **self.loc)
+            head.append(ast.Assign([owner], self.name("rt"), **self.loc))
+        if step:
+            head.extend(self.fuel())
+        names = [ast.arg(each, None, **self.loc) for each in ("rt", "d", *parameters)]
+        args = ast.arguments([], names, None, [], [], None, [])
+        whole = [*head, *body] or [ast.Pass(**self.loc)]
+        definition = ast.AsyncFunctionDef(py, args, whole, [], None, **self.loc)
+        definition.type_params = []  # type: ignore[attr-defined]
+        return definition
+
+    @contextmanager
+    def nested(self, node: ast.AST, count: int = 1) -> Generator[None]:
+        """Around the inside of a loop or ``try``. Raises LimitExceeded (``limits/blocks``) past Python's bound."""
+        self.blocks += count
+        if self.blocks > MAX_BLOCKS:
+            raise LimitExceeded(
+                f"loops and try statements are nested deeper than {MAX_BLOCKS} in one function",
+                limit="blocks",
+                allowed=MAX_BLOCKS,
+                span=self.span_at(node),
+                hint="move the inner ones into a function",
+            )
+        yield
+        self.blocks -= count
+
+
+def is_bool(value: ast.expr) -> bool:
+    """Whether code gives True or False whatever happens."""
+    if isinstance(value, ast.Compare):
+        return True
+    if isinstance(value, ast.UnaryOp):
+        return isinstance(value.op, ast.Not)
+    if isinstance(value, ast.BoolOp):
+        return all(map(is_bool, value.values))
+    if isinstance(value, ast.Constant):
+        return type(value.value) is bool
+    return getattr(value, "_bool", False)
+
+
+def as_bool(value: ast.expr) -> ast.expr:
+    """Note that code gives True or False."""
+    value._bool = True  # type: ignore[attr-defined]
+    return value

@@ -1,0 +1,118 @@
+"""Errors as Python's classes: which names an error goes by in ``except``, and what ``raise`` raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.core.errors import AgentflowError, SexpEvaluationError, TaskError
+from agentflow.lang.builtins.records import field_of
+from agentflow.lang.python.errors import article, kind_of
+
+PARENTS: dict[str, str] = {
+    "KeyError": "LookupError",
+    "IndexError": "LookupError",
+    "ZeroDivisionError": "ArithmeticError",
+    "OverflowError": "ArithmeticError",
+    "UnboundLocalError": "NameError",
+    "JSONDecodeError": "ValueError",
+    "NotImplementedError": "RuntimeError",
+    "RecursionError": "RuntimeError",
+}
+"""The class above each that has one below Exception."""
+CLASSES = frozenset(
+    {
+        "Exception",
+        *PARENTS,
+        *PARENTS.values(),
+        "AssertionError",
+        "AttributeError",
+        "RuntimeError",
+        "TaskError",
+        "TimeoutError",
+        "TypeError",
+    }
+)
+"""The classes that ``raise`` and ``except`` know."""
+_CODES: dict[str, tuple[str, ...]] = {
+    "dict/missing": ("KeyError",),
+    "field/missing": ("AttributeError", "KeyError"),
+    "list/index": ("IndexError",),
+    "list/empty": ("IndexError",),
+    "value/invalid": ("ValueError",),
+    "json/invalid": ("JSONDecodeError",),
+    "json/unrepresentable": ("TypeError",),
+    "number/division-by-zero": ("ZeroDivisionError",),
+    "number/overflow": ("OverflowError",),
+    "name/unbound": ("NameError",),
+    "binding/uninitialised": ("UnboundLocalError",),
+    "timeout/elapsed": ("TimeoutError", "TaskError"),
+    "dict/key": ("TypeError",),
+}
+_FAMILIES: dict[str, str] = {"type": "TypeError", "arity": "TypeError", "call": "TypeError", "name": "NameError"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Failure:
+    """What ``except ... as e`` binds: ``name`` is the class it goes by, ``error`` the value that raises it again."""
+
+    name: str
+    code: str
+    message: str
+    reason: str
+    _names: frozenset[str]
+    _error: Any
+
+    @property
+    def error(self) -> Any:
+        """The error as the runtime's value."""
+        return self._error
+
+
+def caught(raised: Exception, value: Any) -> Failure:
+    """The failure of an exception, which the runtime has turned into ``value``."""
+    code = str(field_of(value, "code", ""))
+    details: dict[str, Any] = field_of(value, "details", {})
+    own = details.get("class")
+    if isinstance(own, str):
+        names: tuple[str, ...] = (own,)
+    else:
+        names = _CODES.get(code, ())
+        family = _FAMILIES.get(code.partition("/")[0])
+        if not names:
+            names = (family,) if family is not None else ("Exception",)
+        if isinstance(raised, TaskError):
+            names = (*names, "TaskError") if names != ("Exception",) else ("TaskError",)
+    message = str(field_of(value, "message", ""))
+    return Failure(names[0], code, message, str(field_of(value, "reason", "")), _above(names), value)
+
+
+def _above(names: tuple[str, ...]) -> frozenset[str]:
+    known = {"Exception"}
+    for each in names:
+        at: str | None = each
+        while at is not None:
+            known.add(at)
+            at = PARENTS.get(at)
+    return frozenset(known)
+
+
+def matches(failure: Failure, names: tuple[str, ...]) -> bool:
+    """Whether ``except`` with these classes catches a failure."""
+    return not failure._names.isdisjoint(names)  # pyright: ignore[reportPrivateUsage]
+
+
+def raised(name: str, message: str) -> AgentflowError:
+    """The error of ``raise name(message)``."""
+    return SexpEvaluationError(message or name, code="program/raised", details={"class": name})
+
+
+def raised_again(value: Any) -> Any:
+    """What raises a caught failure again. Raises ``type/argument`` for anything else."""
+    if isinstance(value, Failure):
+        return value.error
+    raise SexpEvaluationError(
+        f"'raise' takes an error, and was given {article(kind_of(value))}",
+        code="type/argument",
+        hint='write raise ValueError("what is wrong")',
+    )

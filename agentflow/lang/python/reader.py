@@ -1,0 +1,120 @@
+"""Reads Python text: its size, what no text may contain, Python's own syntax errors, and nesting."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+
+from agentflow.core.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.limits import Limits
+from agentflow.core.source import Source, Span
+from agentflow.lang.positions import Positions
+from agentflow.lang.stack import on_fresh_stack
+
+LONGEST_TEXT = 200_000
+"""Maximum number of bytes of a text: Python's parser works on the whole of it at once."""
+_MISPLACED = re.compile(r"\x00|\x0c|\r(?!\n)")
+_SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
+
+
+def read_python(source: Source, limits: Limits) -> ast.Module:
+    """The syntax tree of a text. Raises SexpSyntaxError (``syntax/python``) and LimitExceeded."""
+    text = source.text
+    _check_text(source, limits)
+    try:
+        tree = on_fresh_stack(lambda: _parse(text))
+    except SyntaxError as error:
+        raise _syntax_error(source, error) from None
+    except (MemoryError, RecursionError):
+        raise _too_deep(source, limits.nesting // 2, Span(source, 0, min(1, len(text)))) from None
+    except ValueError as error:
+        raise SexpSyntaxError(f"this is no Python: {error}", code="syntax/python", span=source.span(0, 1)) from None
+    _check_size(source, tree, limits)
+    return tree
+
+
+def _parse(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, "<text>")
+
+
+def _check_text(source: Source, limits: Limits) -> None:
+    text = source.text
+    allowed = min(limits.source_bytes, LONGEST_TEXT)
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > allowed:
+        raise LimitExceeded(
+            f"the program text has {size:,} bytes; at most {allowed:,} are allowed",
+            limit="source_bytes",
+            used=size,
+            allowed=allowed,
+            hint="give it data by bindings",
+        )
+    misplaced = _MISPLACED.search(text)
+    if misplaced is not None:
+        raise SexpSyntaxError(
+            f"the character U+{ord(misplaced[0]):04X} stands in the text",
+            code="syntax/character",
+            span=source.span(misplaced.start(), misplaced.end()),
+            hint="lines end in a line feed; other control characters are written as escapes in a string",
+        )
+
+
+def _syntax_error(source: Source, error: SyntaxError) -> SexpSyntaxError:
+    """Python's own words, at Python's own position."""
+    line, column = error.lineno or 1, max((error.offset or 1) - 1, 0)
+    starts = source.line_starts
+    start = min(starts[min(line, len(starts)) - 1] + column, len(source.text))
+    hint = 'this looks like an S-expression: run it without surface="python"' if _SEXP.match(source.text) else None
+    return SexpSyntaxError(
+        f"this is no Python: {error.msg}", code="syntax/python", span=source.span(start, start + 1), hint=hint
+    )
+
+
+def _check_size(source: Source, tree: ast.Module, limits: Limits) -> None:
+    """Refuse too many nodes and too deep nesting, without recursion."""
+    positions = Positions(source)
+    deepest, count = limits.nesting // 2, 0
+    pending: list[tuple[Iterator[ast.AST], ast.AST]] = [(ast.iter_child_nodes(tree), tree)]
+    while pending:
+        for node in pending[-1][0]:
+            if isinstance(node, ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop):
+                continue
+            count += 1
+            if count > limits.nodes:
+                raise LimitExceeded(
+                    f"the program has more than {limits.nodes:,} nodes: names, literals and operations",
+                    limit="nodes",
+                    allowed=limits.nodes,
+                    used=count,
+                    span=span_of(positions, node),
+                    hint="give it data by bindings or as a string, or raise Limits(nodes=...)",
+                )
+            if len(pending) > deepest:
+                raise _too_deep(source, deepest, span_of(positions, node))
+            pending.append((ast.iter_child_nodes(node), node))
+            break
+        else:
+            pending.pop()
+
+
+def _too_deep(source: Source, allowed: int, span: Span | None) -> LimitExceeded:
+    return LimitExceeded(
+        f"the text is nested deeper than {allowed} levels",
+        limit="nesting",
+        allowed=allowed,
+        span=span or source.span(0, 1),
+        hint="give parts of it names",
+    )
+
+
+def span_of(positions: Positions, node: ast.AST) -> Span | None:
+    """The span of a node; None for one without a position."""
+    line: int | None = getattr(node, "lineno", None)
+    if line is None:
+        return None
+    place: ast.expr = node  # type: ignore[assignment]
+    return positions.span((place.lineno, place.end_lineno, place.col_offset, place.end_col_offset))

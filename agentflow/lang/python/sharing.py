@@ -1,0 +1,93 @@
+"""Changes of data within branches: what code outside of a branch can reach may not be changed inside.
+
+Outside of branches nothing is looked at. At the first change inside one, the containers that the branch was given are
+collected, by identity, once for each fork: what its procedures captured, the elements it runs over, and the variables of
+the environment. Afterwards each change is a look-up. Objects outside cannot gain ones of the branch meanwhile, because
+they may not be changed either.
+"""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Tests of exact types make list[Unknown] of Any.
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any, cast
+
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.work import ELEMENTS_PER_STEP
+from agentflow.lang.abi import Fork, Runtime
+from agentflow.lang.closure import Closure
+from agentflow.lang.environment import Cell, SexpEnvironment
+from agentflow.lang.python.sets import OrderedSet
+
+_CONTAINERS = frozenset((list, dict, OrderedSet))
+
+
+def changing(rt: Runtime, value: object) -> None:
+    """Refuse to change ``value``, within a branch, if code outside can reach it (``concurrency/shared-set``)."""
+    fork = rt.fork
+    while fork is not None:
+        if fork.reachable is None:
+            fork.reachable = _containers(rt, fork)
+        if id(value) in fork.reachable:
+            raise SexpEvaluationError(
+                f"this {'set' if type(value) is OrderedSet else type(value).__name__} belongs to the code around this"
+                " branch, which runs at the same time",
+                code="concurrency/shared-set",
+                hint="change a copy (row = dict(row)), or return the value and combine the results afterwards",
+            )
+        fork = fork.outer
+
+
+def _containers(rt: Runtime, fork: Fork) -> frozenset[int]:
+    """The identities of all lists, dicts and sets in reach of what a fork was given, which it keeps alive."""
+    reached: set[int] = set()
+    seen: set[int] = set()
+    keep: list[Any] = []
+    pending: list[Any] = list(fork.roots)
+    while pending:
+        at = pending.pop()
+        if id(at) in seen:
+            continue
+        parts = _parts(at)
+        if parts is None:
+            continue
+        seen.add(id(at))
+        keep.append(at)
+        if type(at) in _CONTAINERS:
+            reached.add(id(at))
+        if len(parts) >= ELEMENTS_PER_STEP:
+            rt.charge(len(parts) // ELEMENTS_PER_STEP)
+        pending.extend(parts)
+    return frozenset(reached)
+
+
+def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
+    kind = cast("type[Any]", type(value))
+    if kind is list or kind is tuple:
+        return value
+    if kind is dict:
+        return list(value.values())
+    if kind is OrderedSet:
+        return ()
+    if kind is Closure:
+        return (value.raw, value.env)
+    if kind is FunctionType:
+        return _captured(value)
+    if kind is SexpEnvironment:
+        around = (value.parent,) if value.parent is not None else ()
+        return (*value.cells(), *around)
+    if isinstance(value, Cell):
+        return (value.v,)
+    return None
+
+
+def _captured(function: FunctionType) -> list[Any]:
+    """What a function holds of the functions around it. Empty cells are variables that are not bound yet."""
+    values: list[Any] = []
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return values

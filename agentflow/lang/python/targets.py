@@ -1,0 +1,62 @@
+"""Assignments to names, elements and several of these at once."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from agentflow.lang.codegen import STORE
+from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.values import store, unpacked
+
+
+def assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+    """The statements that assign ``value`` to ``target``."""
+    with g.at(target):
+        return _assignment(g, target, value)
+
+
+def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+    if isinstance(target, ast.Name):
+        if target.id.startswith("_") and target.id != "_":
+            g.refuse(target, f"the name '{target.id}'", "names do not begin with _")
+            return []
+        return [ast.Assign([g.target(target.id)], value, **g.loc)]
+    if isinstance(target, ast.Subscript):
+        if isinstance(target.slice, ast.Slice):
+            g.refuse(target, "assignment to a slice", "build a new list: [*xs[:a], *new, *xs[b:]]")
+            return []
+        return [ast.Expr(g.ours(store, g.name("rt"), g.value(target.value), g.value(target.slice), value), **g.loc)]
+    if isinstance(target, ast.Tuple | ast.List):
+        return _unpacking(g, target, value)
+    if isinstance(target, ast.Attribute):
+        g.refuse(target, "assignment to a field", f'build a new one: {{**x, "{target.attr}": value}}')
+    else:
+        g.refuse(target, f"assignment to '{type(target).__name__}'")
+    return []
+
+
+def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.stmt]:
+    leaves: list[ast.expr] = []
+    shape = _shape(target, leaves)
+    parts = g.ours(unpacked, g.name("rt"), value, g.packed_constant(("shape", shape), lambda: shape))
+    if all(isinstance(each, ast.Name) and not each.id.startswith("_") for each in leaves):
+        targets: list[ast.expr] = [g.target(each.id) for each in leaves]  # type: ignore[attr-defined]
+        return [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
+    names = [g.tmp() for _ in leaves]
+    targets = [ast.Name(each, STORE, **g.loc) for each in names]
+    written: list[ast.stmt] = [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
+    for leaf, name in zip(leaves, names, strict=True):
+        written += assignment(g, leaf, g.name(name))
+    return written
+
+
+def _shape(target: ast.Tuple | ast.List, leaves: list[ast.expr]) -> tuple[Any, ...]:
+    shape: list[Any] = []
+    for each in target.elts:
+        if isinstance(each, ast.Tuple | ast.List):
+            shape.append(_shape(each, leaves))
+        else:
+            shape.append("*" if isinstance(each, ast.Starred) else None)
+            leaves.append(each.value if isinstance(each, ast.Starred) else each)
+    return tuple(shape)
