@@ -29,6 +29,7 @@ from agentflow.executors.note_tools import note_tools
 from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.services import Services
 from agentflow.executors.system_tools import SystemTools
+from agentflow.exploration.explorer import FlowExplorer
 from agentflow.flow_durable import DurableMethods
 from agentflow.flow_operations import OperationMethods
 from agentflow.handler.data_context import DataContexts
@@ -232,7 +233,8 @@ class AgentFlow(OperationMethods, DurableMethods):
         self.workflows = WorkflowLibrary(
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
         )
-        self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows)
+        explorer = FlowExplorer(templates, self.tools)
+        self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows, explorer=explorer)
         asks = ranker is not None or embedder is not None
         self.facts = Facts(
             templates, self.tools, self.limits, self.workflows, looks_up=asks, decompose=settings.decompose > 0

@@ -99,13 +99,21 @@ class OperationMethods(PythonMethods):
         return self._effect("flow.context", GetContext({"query": query, **options}), list[str])
 
     def solve(
-        self, goal: str, *, allow: Iterable[str] = (), inputs: Mapping[str, Any] | None = None, max_rounds: int = 3
+        self,
+        goal: str,
+        *,
+        allow: Iterable[str] = (),
+        inputs: Mapping[str, Any] | None = None,
+        max_rounds: int = 3,
+        explore: bool = False,
     ) -> FlowCall[Any]:
         """What a program gives that a model writes for ``goal``; it may call the tasks and tools in ``allow`` alone.
 
-        ``inputs`` are its variables; ``max_rounds`` how often the model may try. Raises the error of a FAILED result.
+        ``inputs`` are its variables; ``max_rounds`` how often the model may try. With ``explore`` a program is tried out before it
+        may act, without calling anything, and the errors it may come to go back to the model. Raises the error of a FAILED result.
         """
-        return self._effect("flow.solve", Solve(goal, tuple(allow), max_rounds, dict(inputs or {})), value_of)
+        effect = Solve(goal, tuple(allow), max_rounds, dict(inputs or {}), explore=explore)
+        return self._effect("flow.solve", effect, value_of)
 
     @overload
     def step(self, function: Callable[P, Awaitable[T]], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...

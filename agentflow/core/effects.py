@@ -178,7 +178,10 @@ class AskHuman(EffectBase):
 
 @frozen
 class Solve(EffectBase):
-    """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run."""
+    """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run.
+
+    With ``explore`` it is explored before it runs.
+    """
 
     data: ClassVar[str | None] = "inputs"
 
@@ -187,6 +190,7 @@ class Solve(EffectBase):
     max_rounds: int
     inputs: dict[str, Any]
     env: Definitions | None = field(default=None, compare=False, repr=False)
+    explore: bool = False
 
     @property
     def grant(self) -> str | None:

@@ -515,6 +515,19 @@ class ProgramChecker(Protocol):
         ...
 
 
+class ProgramExplorer(Protocol):
+    """Tries programs out without calling anything."""
+
+    async def explore(
+        self, text: str, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
+    ) -> Sequence[str]:
+        """The errors and endless loops that a program may come to which may call only the names in ``allow``, as text.
+
+        ``inputs`` are its variables.
+        """
+        ...
+
+
 class EvaluatorPort(Protocol):
     """The evaluator as task system and handler use it."""
 

@@ -91,14 +91,15 @@ async def solve(
     options = dict(zip(given, values, strict=True))
     rounds = options.get("max-rounds", 3)
     inputs = pairs_to_dict(options.get("inputs", {}))
+    explore = options.get("explore", False)
     text = name_of(goal)
-    if text is None or type(rounds) is not int or rounds < 1 or inputs is None:
+    if text is None or type(rounds) is not int or rounds < 1 or inputs is None or not isinstance(explore, bool):
         raise SexpEvaluationError(
-            "solve takes a goal as text, max-rounds as a positive integer and inputs as a dict",
+            "solve takes a goal as text, max-rounds as a positive integer, inputs as a dict and explore as true or false",
             code="solve/arguments",
             span=span,
         )
-    return await rt.perform(Solve(text, allow, rounds, inputs, env), span)
+    return await rt.perform(Solve(text, allow, rounds, inputs, env, explore), span)
 
 
 async def eval_program(

@@ -22,7 +22,7 @@ from agentflow.core.errors import AgentflowError, LimitExceeded, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
 from agentflow.core.names import FILES, Definitions
-from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.ports import ProgramExplorer, TemplatePort, ToolPort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter, TaskTemplate
@@ -39,7 +39,7 @@ _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
 @dataclass(slots=True)
 class _Round:
-    """One attempt: the program, its errors, and whether they came from checking or running it."""
+    """One attempt: the program, its errors, and whether they came from checking, exploring or running it."""
 
     program: str = ""
     errors: list[str] = field(default_factory=list[str])
@@ -52,7 +52,7 @@ class Solver:
 
     Parameters: ``executor`` calls the model; ``card`` describes the language; ``templates``, ``tools`` and
     ``workflows`` describe the granted names; ``max_steps`` bounds one program, so that an endless loop costs a round
-    and not the run. The run of the call checks and runs the programs.
+    and not the run; ``explorer`` tries programs out where that is asked for. The run of the call checks and runs the programs.
     """
 
     executor: AtomicTaskExecutor
@@ -61,6 +61,7 @@ class Solver:
     tools: ToolPort | None = None
     workflows: WorkflowLibrary | None = None
     max_steps: int = 1_000_000
+    explorer: ProgramExplorer | None = None
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
         """Have a model write a program for ``effect.goal`` and run it.
@@ -147,7 +148,7 @@ class Solver:
                 return replace(answer.with_notes(rounds=number), usage=usage)
             attempt = _Round(program_of(answer.content))
             attempts.append(attempt)
-            value = await self._attempt(attempt, allow, effect.inputs, call)
+            value = await self._attempt(attempt, effect, allow, call)
             if not attempt.errors:
                 result = TaskResult.of(value).with_notes(program=attempt.program, rounds=number, allow=sorted(allow))
                 return replace(result, usage=usage)
@@ -164,10 +165,9 @@ class Solver:
         )
         return replace(failure, usage=usage)
 
-    async def _attempt(
-        self, attempt: _Round, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
-    ) -> Any:
+    async def _attempt(self, attempt: _Round, effect: Solve, allow: frozenset[str], call: CallContext) -> Any:
         """Check and run one attempt's program and return its value; errors are recorded in ``attempt``."""
+        inputs = effect.inputs
         if not attempt.program:
             attempt.errors.append("the answer holds no program")
             return None
@@ -182,6 +182,11 @@ class Solver:
         if past is not None:
             attempt.errors.append(past.render())
             return None
+        if effect.explore and self.explorer is not None:
+            attempt.stage = "exploring"
+            attempt.errors.extend((await self.explorer.explore(attempt.program, allow, inputs, call))[:5])
+            if attempt.errors:
+                return None
         attempt.stage = "running"
         try:
             value = await call.run.run_program(attempt.program, allow, inputs, call, steps=self.max_steps)

@@ -1,0 +1,81 @@
+"""Explores programs that models write, for ``solve``, before they act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentflow.core.call import CallContext
+from agentflow.core.names import CompiledTask
+from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.source import Source
+from agentflow.exploration.findings import Exploration, Finding
+from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
+from agentflow.exploration.search import explore
+from agentflow.exploration.virtual_time import in_virtual_time
+
+RUNS = 100
+"""Times that a program is run in its exploration."""
+_DATA = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class FlowExplorer:
+    """The :class:`~agentflow.core.ports.ProgramExplorer` of a flow with these tasks and tools, of which nothing is called."""
+
+    templates: TemplatePort
+    tools: ToolPort
+
+    async def explore(
+        self, text: str, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
+    ) -> Sequence[str]:
+        """The errors and endless loops that a program may come to, as text; none where ``inputs`` are not data, which cannot be tried out."""
+        if not _is_data(inputs):
+            return ()
+        setting = Setting(bindings=inputs, templates=self._tasks(call), tools=self._tools(), grants=allow)
+        source = Source("<program>", text)
+
+        async def work(stopped: Callable[[], bool]) -> Exploration:
+            return await explore(Rehearsal(source, setting), RUNS, stopped)
+
+        return [_rendered(finding) for finding in (await in_virtual_time(work)).errors]
+
+    def _tasks(self, call: CallContext) -> tuple[CompiledTask, ...]:
+        """The tasks of the flow, and those that programs defined around the call in their place."""
+        registered = [self.templates.find_compiled(name) for name in self.templates.template_names()]
+        tasks = {each.name: each for each in registered if each is not None}
+        for name in call.definitions.tasks() if call.definitions is not None else ():
+            own = self.templates.find_compiled(name, call.definitions)
+            if own is not None:
+                tasks[name] = own
+        return tuple(tasks.values())
+
+    def _tools(self) -> Any:
+        registered = [self.tools.find(name) for name in self.tools.names()]
+        return tools_of([each for each in registered if each is not None])
+
+
+def _rendered(finding: Finding) -> str:
+    """A finding with its place in the text and the answers that bring it about."""
+    if finding.kind == "endless" or finding.error is None:
+        return str(finding)
+    when = f"\n  this happens when {finding.when}" if finding.when else ""
+    return f"{finding.error.render()}{when}"
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is JSON data: no procedure, and nothing of the host."""
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, Mapping):
+            pending.extend(cast("Mapping[Any, Any]", each).values())
+        elif isinstance(each, list | tuple):
+            pending.extend(cast("list[Any]", each))
+        elif not isinstance(each, _DATA):
+            return False
+    return True
+
+
+__all__ = ["RUNS", "FlowExplorer"]
