@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,14 @@ def test_the_guide_shows_what_check_says(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 3
     assert done.stdout == shown[2], done.stderr
+
+
+def test_every_extra_is_in_the_page_on_installing() -> None:
+    """Each extra of the package has its row, with the packages that it brings."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [name for name in extras if not any(f"`{name}`" in row.split("|")[1] for row in rows)] == []
 
 
 def test_every_example_checks_and_is_formatted() -> None:
