@@ -16,6 +16,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.names import DEFINE, NameInfo
 from agentflow.core.names import Names as NamesPort
 from agentflow.core.source import Source, Span
+from agentflow.core.work import Work, finish
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, suspects
@@ -120,22 +121,30 @@ class Surveyor:
 
     def survey(self, source: Source) -> Survey:
         """The mistakes of a text, in order, and its names."""
+        return finish(self.work(source))
+
+    def work(self, source: Source) -> Work[Survey]:
+        """The same as work that can be interrupted between two forms; the collector is paused until it ends."""
         with collector_paused():
-            try:
-                parts = self._divide(source)
-            except AgentflowError as error:
-                return Survey(source, [Diagnostic(error, "error")])
-            results = self._analyse(source, parts)
-            if sum(len(each.analyzer.errors) for each in results) > MAX_ERRORS:
-                return Survey(source, self._whole(source))
-            tasks: dict[str, list[NameInfo]] = {}
-            for each in results:
-                for name, infos in each.analyzer.own_infos.items():
-                    tasks.setdefault(name, []).extend(infos)
-            symbols = SymbolTable(
-                [(offset, result.analyzer.names) for (offset, _), result in zip(parts, results, strict=True)]
-            )
-            return Survey(source, self._judge(source, parts, results, tasks), symbols, tasks)
+            return (yield from self._surveying(source))
+
+    def _surveying(self, source: Source) -> Work[Survey]:
+        try:
+            parts = yield from self._divide(source)
+        except AgentflowError as error:
+            return Survey(source, [Diagnostic(error, "error")])
+        results = yield from self._analyse(source, parts)
+        if sum(len(each.analyzer.errors) for each in results) > MAX_ERRORS:
+            return Survey(source, self._whole(source))
+        tasks: dict[str, list[NameInfo]] = {}
+        for each in results:
+            for name, infos in each.analyzer.own_infos.items():
+                tasks.setdefault(name, []).extend(infos)
+        symbols = SymbolTable(
+            [(offset, result.analyzer.names) for (offset, _), result in zip(parts, results, strict=True)]
+        )
+        yield 1
+        return Survey(source, self._judge(source, parts, results, tasks), symbols, tasks)
 
     def _whole(self, source: Source) -> list[Diagnostic]:
         return diagnose(
@@ -148,7 +157,7 @@ class Surveyor:
 
     # -- dividing -----------------------------------------------------------------------------------------------------
 
-    def _divide(self, source: Source) -> list[tuple[int, _Part]]:
+    def _divide(self, source: Source) -> Work[list[tuple[int, _Part]]]:
         """The parts of a text with their offsets. Raises what reading the whole raises.
 
         A text that can be read by itself ends where a form ends, so what follows it can be read by itself too.
@@ -165,7 +174,9 @@ class Surveyor:
                 piece = text[starts[index] : starts[last]]
                 part = kept.get(piece) or self._parts.get(piece)
                 try:
-                    part = part or self._read(source.name, piece)
+                    if part is None:
+                        part = self._read(source.name, piece)
+                        yield 1
                 except AgentflowError:
                     continue
                 break
@@ -198,7 +209,7 @@ class Surveyor:
 
     # -- analysing ----------------------------------------------------------------------------------------------------
 
-    def _analyse(self, source: Source, parts: Sequence[tuple[int, _Part]]) -> list[_Result]:
+    def _analyse(self, source: Source, parts: Sequence[tuple[int, _Part]]) -> Work[list[_Result]]:
         told = _Told(parts, defining=DEFINE in source.text)
         allowance = Allowance(self.limits.steps)
         results: list[_Result] = []
@@ -207,6 +218,7 @@ class Surveyor:
             result = part.results.get(key) if key is not None else None
             if result is None:
                 result = self._analyse_part(part, told, allowance)
+                yield 1
                 if key is not None and not result.analyzer.errors:
                     part.results[key] = result
                     while len(part.results) > _VARIANTS:

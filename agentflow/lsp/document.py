@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,6 +11,7 @@ from lsprotocol.types import PositionEncodingKind, TextDocumentContentChangeEven
 
 from agentflow.core.names import NameInfo
 from agentflow.core.source import Source
+from agentflow.core.work import PAUSE_S, Work
 from agentflow.lang.survey import Survey, Surveyor
 from agentflow.lang.symbols import Binding, Located, Occurrence, SymbolTable
 from agentflow.lsp.positions import Lines, edited
@@ -60,6 +63,7 @@ class Document:
         self.lines = Lines(text, encoding)
         self._surveyor = surveyor
         self._survey: Survey | None = None
+        self._work: Work[Survey] | None = None
         self._last: Survey | None = None
         self._shift: Shift | None = None
 
@@ -72,24 +76,46 @@ class Document:
         """Apply the editor's changes."""
         self.lines = edited(self.lines, changes)
         self.version = version
-        self._survey = self._shift = None
+        self._survey = self._work = self._shift = None
 
     @property
     def survey(self) -> Survey:
         """The survey of the text now."""
-        if self._survey is None:
-            self._survey = self._surveyor.survey(Source(self.name, self.text))
-            if self._survey.symbols is not None:
-                self._last = self._survey
-            elif self._last is None:
-                self._last = self._readable(self._survey)
+        while self._survey is None:
+            self._go_on()
         return self._survey
 
-    def _readable(self, survey: Survey) -> Survey | None:
-        """A survey of the forms before the one that cannot be read, for a text that never could."""
-        span = survey.diagnostics[0].error.span if survey.diagnostics else None
-        end = self.text.rfind("\n(", 0, span.start + 1) + 1 if span is not None else 0
-        return self._surveyor.survey(Source(self.name, self.text[:end])) if end else None
+    async def surveyed(self) -> None:
+        """Work out :attr:`survey`, and let others run in between. When the text changes meanwhile it is begun anew."""
+        paused = time.monotonic()
+        while self._survey is None:
+            self._go_on()
+            if time.monotonic() - paused > PAUSE_S:
+                await asyncio.sleep(0)
+                paused = time.monotonic()
+
+    def _go_on(self) -> None:
+        """Do the next part of the survey."""
+        self._work = self._work or self._surveying()
+        try:
+            next(self._work)
+        except StopIteration as done:
+            self._survey, self._work = done.value, None
+        except BaseException:  # what failed is not gone on with: the next who asks is told why again
+            self._work = None
+            raise
+
+    def _surveying(self) -> Work[Survey]:
+        survey = yield from self._surveyor.work(Source(self.name, self.text))
+        if survey.symbols is not None:
+            self._last = survey
+        elif self._last is None:
+            # the forms before the one that cannot be read, of a text that never could
+            span = survey.diagnostics[0].error.span if survey.diagnostics else None
+            end = self.text.rfind("\n(", 0, span.start + 1) + 1 if span is not None else 0
+            if end:
+                self._last = yield from self._surveyor.work(Source(self.name, self.text[:end]))
+        return survey
 
     @property
     def is_current(self) -> bool:

@@ -47,7 +47,7 @@ class Server(LanguageServer):
         self.vocabulary = vocabulary
         self.surveyor = surveyor
         self.documents: dict[str, Document] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._looking: dict[str, asyncio.Task[None]] = {}
         self._warning = warning
         _register(self)
 
@@ -58,9 +58,15 @@ class Server(LanguageServer):
         except KeyError:
             raise JsonRpcInvalidParams(f"{uri} is not open") from None
 
-    def at(self, params: _AtPosition) -> tuple[Document, int]:
+    async def surveyed(self, uri: str) -> Document:
+        """An open text whose survey is worked out. Raises JsonRpcInvalidParams."""
+        document = self.document(uri)
+        await document.surveyed()
+        return document
+
+    async def at(self, params: _AtPosition) -> tuple[Document, int]:
         """The text and the offset that a request is about."""
-        document = self.document(params.text_document.uri)
+        document = await self.surveyed(params.text_document.uri)
         return document, document.lines.offset(params.position)
 
     def opened(self, item: types.TextDocumentItem) -> None:
@@ -68,25 +74,28 @@ class Server(LanguageServer):
         name = to_fs_path(item.uri) or item.uri
         encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
         self.documents[item.uri] = Document(name, item.text, self.surveyor(), version=item.version, encoding=encoding)
-        self.publish(item.uri)
+        self._look(item.uri)
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         """Apply changes, and look for mistakes when no more come."""
         uri = params.text_document.uri
         self.document(uri).change(params.content_changes, params.text_document.version)
-        self._drop_timer(uri)
-        self._timers[uri] = asyncio.get_running_loop().call_later(DEBOUNCE_S, self.publish, uri)
+        self._look(uri, DEBOUNCE_S)
 
     def closed(self, uri: str) -> None:
         """Let go of a text; the editor forgets its mistakes."""
-        self._drop_timer(uri)
+        self._drop(uri)
         self.documents.pop(uri, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    def publish(self, uri: str) -> None:
-        """Send the mistakes of a text."""
-        self._timers.pop(uri, None)
-        document = self.documents[uri]
+    def _look(self, uri: str, wait_s: float = 0.0) -> None:
+        """Look for the mistakes of a text and send them, unless it changes before."""
+        self._drop(uri)
+        self._looking[uri] = asyncio.get_running_loop().create_task(self._publish(uri, wait_s))
+
+    async def _publish(self, uri: str, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        document = await self.surveyed(uri)
         self.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri, mistakes.diagnostics(document), version=document.version)
         )
@@ -96,10 +105,10 @@ class Server(LanguageServer):
         if self._warning is not None:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, self._warning))
 
-    def _drop_timer(self, uri: str) -> None:
-        timer = self._timers.pop(uri, None)
-        if timer is not None:
-            timer.cancel()
+    def _drop(self, uri: str) -> None:
+        task = self._looking.pop(uri, None)
+        if task is not None:
+            task.cancel()
 
 
 def serve(server: Server, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> None:
@@ -162,48 +171,48 @@ def _register_questions(server: Server) -> None:
     vocabulary = server.vocabulary
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
-    def hover(params: types.HoverParams) -> types.Hover | None:
-        document, offset = server.at(params)
+    async def hover(params: types.HoverParams) -> types.Hover | None:
+        document, offset = await server.at(params)
         return explain.hover(document, vocabulary, offset)
 
     @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(trigger_characters=["(", " "]))
-    def signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-        document, offset = server.at(params)
+    async def signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+        document, offset = await server.at(params)
         return explain.signature(document, vocabulary, offset)
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))
-    def complete(params: types.CompletionParams) -> types.CompletionList:
-        document, offset = server.at(params)
+    async def complete(params: types.CompletionParams) -> types.CompletionList:
+        document, offset = await server.at(params)
         return types.CompletionList(False, completion.completions(document, vocabulary, offset))
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
-    def definition(params: types.DefinitionParams) -> list[types.Location]:
-        document, offset = server.at(params)
+    async def definition(params: types.DefinitionParams) -> list[types.Location]:
+        document, offset = await server.at(params)
         return _locations(params, navigation.definitions(document, offset))
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
-    def references(params: types.ReferenceParams) -> list[types.Location]:
-        document, offset = server.at(params)
+    async def references(params: types.ReferenceParams) -> list[types.Location]:
+        document, offset = await server.at(params)
         declaration = params.context.include_declaration
         return _locations(params, navigation.references(document, offset, declaration=declaration))
 
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
-    def highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-        return navigation.highlights(*server.at(params))
+    async def highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+        return navigation.highlights(*await server.at(params))
 
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-        return navigation.outline(server.document(params.text_document.uri))
+    async def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+        return navigation.outline(await server.surveyed(params.text_document.uri))
 
     options = types.SemanticTokensRegistrationOptions(highlighting.LEGEND, full=True, range=True)
 
     @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, options)
-    def tokens(params: types.SemanticTokensParams) -> types.SemanticTokens:
-        return types.SemanticTokens(highlighting.tokens(server.document(params.text_document.uri)))
+    async def tokens(params: types.SemanticTokensParams) -> types.SemanticTokens:
+        return types.SemanticTokens(highlighting.tokens(await server.surveyed(params.text_document.uri)))
 
     @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, options)
-    def tokens_of_range(params: types.SemanticTokensRangeParams) -> types.SemanticTokens:
-        document = server.document(params.text_document.uri)
+    async def tokens_of_range(params: types.SemanticTokensRangeParams) -> types.SemanticTokens:
+        document = await server.surveyed(params.text_document.uri)
         return types.SemanticTokens(highlighting.tokens(document, _span(document.lines, params.range)))
 
 
@@ -215,21 +224,21 @@ def _register_changes(server: Server) -> None:
     options = types.CodeActionOptions([types.CodeActionKind.QuickFix])
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
-    def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
+    async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
         uri = params.text_document.uri
-        document = server.document(uri)
+        document = await server.surveyed(uri)
         return list(mistakes.fixes(document, uri, _span(document.lines, params.range)))
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
-    def prepare(params: types.PrepareRenameParams) -> types.Range:
+    async def prepare(params: types.PrepareRenameParams) -> types.Range:
         try:
-            return navigation.renamable(*server.at(params))
+            return navigation.renamable(*await server.at(params))
         except navigation.CannotRename as error:
             raise _refusal(error) from None
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
-    def rename(params: types.RenameParams) -> types.WorkspaceEdit:
-        document, offset = server.at(params)
+    async def rename(params: types.RenameParams) -> types.WorkspaceEdit:
+        document, offset = await server.at(params)
         try:
             edits = navigation.rename(document, offset, params.new_name)
         except navigation.CannotRename as error:

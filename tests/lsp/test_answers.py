@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from lsprotocol import types
 
 from agentflow.cli.language import ShippedNames
+from agentflow.core.limits import Limits
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.formatter import format_text
 from agentflow.lang.lexer import WorkflowLexer
@@ -18,6 +20,7 @@ from agentflow.lsp.document import Document, Shift
 from agentflow.lsp.positions import Lines, edited
 from agentflow.lsp.server import formatted
 from agentflow.lsp.vocabulary import Vocabulary
+from tests.benchmarks.lsp_cost import longest_part, text_of
 
 NAMES = ShippedNames(())
 VOCABULARY = Vocabulary(NAMES, {name: entry.description for name, entry in SCHEMAS.items()})
@@ -324,3 +327,31 @@ def test_the_examples_are_understood(path: Path) -> None:
     for each in doc.symbols:
         if each.what.role == "binding":
             assert each.start in [use.start for use in doc.symbols.occurrences_of(each)]
+
+
+@pytest.mark.slow
+def test_no_text_keeps_an_editor_waiting() -> None:
+    """Opening a dense file of 5,000 lines, and a change that all of its forms are told of, leave the server to others: parts of 100 ms at most."""
+    text = text_of(5_000)
+    doc = Document("a.sexp", text, Surveyor(names=NAMES, limits=Limits(nodes=1_000_000)))
+    assert longest_part(doc) < 100
+    where = doc.lines.range(0, 0)
+    doc.change([types.TextDocumentContentChangePartial(range=where, text="(define floor 3)")])
+    assert longest_part(doc) < 100
+
+
+async def test_a_survey_in_parts_is_the_one_at_once() -> None:
+    """Whoever asks meanwhile gets the whole at once, and a change begins anew: each is the survey of the text there is."""
+    text = text_of(200)
+    whole = document(text)
+    first, second = document(text), document("(x")
+    for doc in (first, second):
+        looking = asyncio.create_task(doc.surveyed())
+        await asyncio.sleep(0)
+        if doc is second:
+            doc.change([types.TextDocumentContentChangeWholeDocument(text)])
+        assert [each.error.to_dict() for each in doc.survey.diagnostics] == [
+            each.error.to_dict() for each in whole.survey.diagnostics
+        ]
+        await looking
+        assert [each.what.name for each in doc.symbols] == [each.what.name for each in whole.symbols]
