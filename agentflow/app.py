@@ -109,8 +109,8 @@ class AgentFlow(OperationMethods, DurableMethods):
         tasks: a directory of XML task templates. workflows: a directory of saved workflows.
         notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
             this root; None: there are no such tools. In the SQLite file of ``durable``, else in the user's state directory.
-        record: keep the events of each run, for ``agentflow runs``: True in the SQLite file of ``durable``, else in the user's
-            state directory; or a directory. At most 1 GB or 500 runs are kept, the oldest go first.
+        record: keep the events of each run, for ``agentflow runs``: True beside the durable runs, else in the user's state
+            directory; or a directory. At most 1 GB or 500 runs are kept, the oldest go first.
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;

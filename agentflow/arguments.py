@@ -11,8 +11,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
-from agentflow.journal.events import SqliteEvents
-from agentflow.journal.urls import database_file, is_postgres
+from agentflow.journal.urls import database_file, is_postgres, open_events
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
@@ -30,10 +29,8 @@ def recording_of(
     store: EventStore
     if not isinstance(record, bool):
         store = EventFiles(Path(record))
-    elif durable is None or is_postgres(durable):
-        store = EventFiles(state_path() / "runs")
     else:
-        store = SqliteEvents(database_file(durable))
+        store = EventFiles(state_path() / "runs") if durable is None else open_events(durable)
     return Recording(store, lambda value: redactor.redact(str(value)), wire)
 
 

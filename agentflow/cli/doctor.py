@@ -87,6 +87,12 @@ def _mcp_server() -> str:
     )
 
 
+def _postgres() -> str:
+    """Whether durable runs can be stored in PostgreSQL."""
+    number = _package("asyncpg")
+    return "not usable: install agentflow[postgres]" if number is None else f"usable: asyncpg {number}"
+
+
 def _mcp() -> str:
     """Whether tools of MCP servers can be had, and how many servers the settings name."""
     number = _package("mcp")
@@ -124,6 +130,7 @@ async def doctor(as_json: bool) -> int:
         "serve": _serving(),
         "lsp": _language_server(),
         "mcp": _mcp(),
+        "postgres": _postgres(),
         "mcp_server": _mcp_server(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
@@ -146,6 +153,7 @@ async def doctor(as_json: bool) -> int:
         write_out(f"{'serve':<20}{report['serve']}\n")
         write_out(f"{'language server':<20}{report['lsp']}\n")
         write_out(f"{'mcp':<20}{report['mcp']}\n")
+        write_out(f"{'postgres':<20}{report['postgres']}\n")
         write_out(f"{'mcp server':<20}{report['mcp_server']}\n")
         for name, state in report["sandbox"].items():
             write_out(f"{'sandbox ' + name:<20}{state}\n")

@@ -13,8 +13,7 @@ from agentflow.cli.state import database, state_directory, stored_runs
 from agentflow.core.event_log import LogBounds
 from agentflow.core.store_ports import EventStore
 from agentflow.core.values import plain
-from agentflow.journal.events import SqliteEvents
-from agentflow.journal.urls import database_file, open_store
+from agentflow.journal.urls import database_file, is_postgres, open_events, open_store
 from agentflow.lib.terminal import clean
 from agentflow.observe.files import EventFiles
 from agentflow.runtime.catalogue import RunCatalogue, RunSummary
@@ -30,9 +29,9 @@ async def open_catalogue(directory: str | None = None, db: str | None = None) ->
         stores: Sequence[EventStore] = [EventFiles(Path(directory))]
         journal = None
     else:
-        path = database_file(database(db))
-        stores = [*([EventFiles(state_directory() / "runs")] if db is None else []), SqliteEvents(path)]
-        journal = open_store(database(db)) if path.is_file() else None
+        url = database(db)
+        stores = [*([EventFiles(state_directory() / "runs")] if db is None else []), open_events(url)]
+        journal = open_store(url) if is_postgres(url) or database_file(url).is_file() else None
     async with contextlib.aclosing(RunCatalogue(stores, journal)) as catalogue:
         yield catalogue
 

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,7 @@ class SqliteEvents:
         self._db: sqlite3.Connection | None = None
 
     def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
-        started = next((entry.line for entry in entries if _is(entry, "run_started")), None)
-        finished = entries[-1].line if entries and _is(entries[-1], "run_finished") else None
+        started, finished = ends_of(entries)
         with self._lock, _transaction(self._connection()) as db:
             db.executemany(
                 "insert or ignore into af_event_content values (?, ?, ?)",
@@ -53,11 +52,11 @@ class SqliteEvents:
 
     def list(self, *, limit: int | None = None) -> list[LogInfo]:
         rows = self._rows(f"select {_INFO} from af_event_log order by updated desc, run limit ?", limit or -1)
-        return [log for row in rows if (log := self._info(row)) is not None]
+        return [log_of(row, str(self._path)) for row in rows]
 
     def find(self, run: str) -> LogInfo | None:
         rows = self._rows(f"select {_INFO} from af_event_log where run = ?", run)
-        return self._info(rows[0]) if rows else None
+        return log_of(rows[0], str(self._path)) if rows else None
 
     def read(self, run: str, after: EventId = FIRST) -> Iterator[dict[str, Any]]:
         lines = self._rows(
@@ -65,14 +64,8 @@ class SqliteEvents:
             run,
             *after,
         )
-        contents = dict(self._rows("select digest, body from af_event_content where run = ?", run))
-
-        def value(digest: str) -> Any:
-            content = parse(b'{"type":"content","value":%s}' % contents[digest]) if digest in contents else None
-            return None if content is None else content["value"]
-
-        parsed = (event for (line,) in lines if (event := parse(line)) is not None)
-        return (event for event in in_order(parsed, value) if event_id(event) > after)
+        contents = self._rows("select digest, body from af_event_content where run = ?", run)
+        return events_of(lines, contents, after)
 
     def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
         now = time.time()
@@ -106,12 +99,32 @@ class SqliteEvents:
             self._db = db
         return self._db
 
-    def _info(self, row: tuple[str, bytes | None, bytes | None, int, float]) -> LogInfo | None:
-        run, started, finished, size, updated = row
-        begun = parse(started) if started is not None else None
-        return LogInfo(
-            run, begun or {}, parse(finished) if finished is not None else None, size, updated, str(self._path)
-        )
+
+def ends_of(entries: Sequence[LogEntry]) -> tuple[bytes | None, bytes | None]:
+    """The line among ``entries`` that begins a run, and the one that ends it."""
+    started = next((entry.line for entry in entries if _is(entry, "run_started")), None)
+    return started, entries[-1].line if entries and _is(entries[-1], "run_finished") else None
+
+
+def log_of(row: Sequence[Any], where: str) -> LogInfo:
+    """The log in ``where`` whose row is: run, the line that began it, the one that ended it, bytes, unix time."""
+    run, started, finished, size, updated = row
+    begun = parse(started) if started is not None else None
+    return LogInfo(run, begun or {}, parse(finished) if finished is not None else None, size, updated, where)
+
+
+def events_of(
+    lines: Iterable[Sequence[bytes]], contents: Iterable[Sequence[Any]], after: EventId
+) -> Iterator[dict[str, Any]]:
+    """The events after ``after`` in rows of lines, with the contents that they refer to: rows of digest and body."""
+    bodies: dict[str, bytes] = {digest: body for digest, body in contents}
+
+    def value(digest: str) -> Any:
+        content = parse(b'{"type":"content","value":%s}' % bodies[digest]) if digest in bodies else None
+        return None if content is None else content["value"]
+
+    parsed = (event for (line,) in lines if (event := parse(line)) is not None)
+    return (event for event in in_order(parsed, value) if event_id(event) > after)
 
 
 def _is(entry: LogEntry, kind: str) -> bool:

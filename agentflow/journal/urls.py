@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.store_ports import JournalStore
+from agentflow.core.store_ports import EventStore, JournalStore
+from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal, Sync
 
 _SQLITE = "sqlite:///"
@@ -25,16 +26,30 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
             hint="'normal' survives a killed process, 'full' a power cut too, at the cost of waiting for the disk",
         )
     if is_postgres(url):
-        if find_spec("asyncpg") is None:
-            raise ConfigurationError(
-                "durable runs in PostgreSQL need a package that is not installed: asyncpg",
-                code="config/extra",
-                hint="pip install 'agentflow[postgres]'",
-            )
+        _need_asyncpg()
         from agentflow.journal.postgres import PostgresJournal
 
         return PostgresJournal(url)
     return SqliteJournal(database_file(url), sync=sync)
+
+
+def open_events(url: str) -> EventStore:
+    """The logs of runs in the database at ``url``. Touches no file yet, and connects to nothing. Raises as :func:`open_store`."""
+    if is_postgres(url):
+        _need_asyncpg()
+        from agentflow.journal.postgres.events import PostgresEvents
+
+        return PostgresEvents(url)
+    return SqliteEvents(database_file(url))
+
+
+def _need_asyncpg() -> None:
+    if find_spec("asyncpg") is None:
+        raise ConfigurationError(
+            "durable runs in PostgreSQL need a package that is not installed: asyncpg",
+            code="config/extra",
+            hint="pip install 'agentflow[postgres]'",
+        )
 
 
 def is_postgres(url: str) -> bool:

@@ -62,11 +62,11 @@ def test_importing_agentflow_is_light() -> None:
     code = (
         "import sys, time; before = set(sys.modules)\n"
         "t = time.process_time(); import agentflow; spent = time.process_time() - t\n"
-        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)\n"
+        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn', 'asyncpg'} & set(sys.modules)\n"
         "assert not heavy, heavy\nassert spent < 0.2, spent\n"
         "assert not {'typing', 'asyncio'} & (set(sys.modules) - before)\n"
         "from agentflow import AgentFlow\n"
-        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)\n"
+        "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn', 'asyncpg'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     succeeds(code)

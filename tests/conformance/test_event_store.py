@@ -17,19 +17,21 @@ from agentflow.core.event_log import LogBounds
 from agentflow.core.events import Event, Log, ModelStarted, ProgramLoaded, RunFinished, RunStarted, TextDelta
 from agentflow.core.messages import ModelRequest, user
 from agentflow.core.store_ports import EventStore
-from agentflow.journal.events import SqliteEvents
+from agentflow.journal.urls import open_events
 from agentflow.observe.files import EventFiles
 from agentflow.observe.log_lines import LogLines, PieceLine
 
 Opener = Callable[[], EventStore]
 
 
-@pytest.fixture(params=["files", "sqlite"])
+@pytest.fixture(params=["files", "sqlite", "postgres"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Opens the same store again and again, as several processes do."""
     if request.param == "files":
         return lambda: EventFiles(tmp_path / "runs")
-    return lambda: SqliteEvents(tmp_path / "runs.db")
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'runs.db'}" if sqlite else request.getfixturevalue("postgres_url")
+    return lambda: open_events(url)
 
 
 def run_of(run: str, *, slice: int = 1, outcome: str = "ok", time: float = 1.0, more: int = 0) -> list[Event]:
@@ -157,6 +159,7 @@ def test_threads_may_read_while_one_writes(opener: Opener) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("opener", ["files", "sqlite"], indirect=True)
 def test_a_store_is_closed_to_other_users(opener: Opener, tmp_path: Path) -> None:
     """Whatever the umask, files have mode 0600 and directories 0700."""
     before = os.umask(0)
@@ -170,7 +173,7 @@ def test_a_store_is_closed_to_other_users(opener: Opener, tmp_path: Path) -> Non
     assert modes and all(mode == (0o700 if name == "runs" else 0o600) for name, mode in modes.items())
 
 
-def test_damage_is_passed_over(opener: Opener, tmp_path: Path) -> None:
+def test_damage_is_passed_over(opener: Opener, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A line that is no event, or cut off, does not keep the others from being read."""
     store = opener()
     write(store, run_of("r"))
@@ -178,8 +181,13 @@ def test_damage_is_passed_over(opener: Opener, tmp_path: Path) -> None:
     if (tmp_path / "runs").is_dir():
         path = tmp_path / "runs" / "r.jsonl"
         path.write_bytes(b"no json\n" + path.read_bytes() + b'{"v":2,"type":"lo')
-    else:
+    elif (tmp_path / "runs.db").exists():
         with sqlite3.connect(tmp_path / "runs.db") as db:
             db.execute("update af_event set line = 'no json' where seq = 2")
-    read = [event["type"] for event in opener().read("r")]
+    else:
+        server, url = (request.getfixturevalue(name) for name in ("postgres_server", "postgres_url"))
+        server.sql("update af_event set line = 'no json' where seq = 2", url)
+    store = opener()
+    read = [event["type"] for event in store.read("r")]
+    store.close()
     assert read[0] == "run_started" and read[-1] == "run_finished" and len(read) >= 3

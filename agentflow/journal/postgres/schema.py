@@ -36,9 +36,17 @@ create index af_result_at on af_result(at);
 create table af_owner(owner bigint primary key, host text not null, pid int not null,
   started timestamptz not null default now(), seen timestamptz not null default now());
 """
-_MIGRATIONS = (_VERSION_1,)
+_VERSION_2 = """
+create table af_event(number bigint generated always as identity primary key, run text not null, slice int not null,
+  seq bigint not null, line bytea not null);
+create index af_event_run on af_event(run, number);
+create table af_event_content(run text not null, digest text not null, body bytea not null, primary key(run, digest));
+create table af_event_log(run text primary key, started bytea, finished bytea, bytes bigint not null,
+  updated float8 not null default extract(epoch from clock_timestamp()));
+"""
+MIGRATIONS = (_VERSION_1, _VERSION_2)
 """What makes each version of the tables of the one before it."""
-VERSION = len(_MIGRATIONS)
+VERSION = len(MIGRATIONS)
 
 
 async def migrate(db: Connection, name: str) -> None:
@@ -52,7 +60,7 @@ async def migrate(db: Connection, name: str) -> None:
             raise other_version(name, version, VERSION)
         if version == 0:
             await db.execute("create table af_meta(key text primary key, value text not null)")
-        for statements in _MIGRATIONS[version:]:
+        for statements in MIGRATIONS[version:]:
             await db.execute(statements)
         await db.execute(
             "insert into af_meta values ('version', $1) on conflict (key) do update set value = excluded.value",
