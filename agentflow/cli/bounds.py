@@ -117,10 +117,12 @@ def rendered(name: str, found: Bounds, sizes: Mapping[str, float]) -> str:
     rows.append(("money", "not known" if money == UNBOUNDED else f"at most ${_shown(money, given)}"))
     calls = [f"{key.partition(':')[2]} {_shown(bound, given)}" for key, bound in sorted(found.calls.items())]
     rows.append(("may call", ", ".join(calls) or "nothing"))
+    rows += [(label, text) for label, text in found.authority.rows() if label != "tasks"]
     for each in found.by_data:
         rows.append(("by data", f"{each.line}:{each.column} data says what is called here"))
     for each in found.unbounded:
         rows.append(("no bound", f"{each.span.line}:{each.span.column} {each.reason}"))
+    rows += [("loose", each) for each in found.loose]
     rows += [("note", each) for each in found.notes]
     return "".join([f"{name}\n", *[f"  {label:<12}{text}\n" for label, text in rows]])
 

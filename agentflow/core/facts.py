@@ -51,7 +51,7 @@ class ToolFacts:
     """A tool. ``read_only`` changes nothing; ``idempotent`` may be repeated, None if nobody says; ``source`` is where its
     result comes from; ``sinks`` say of arguments that leave the program by it who may fill them. ``returns`` is the
     JSON Schema of its value, None if that is not declared; ``calls_models``: it runs tasks. ``approval`` asks before each
-    call; ``origin`` says whose it is, if not the host's.
+    call; ``origin`` says whose it is, if not the host's. ``identity`` is a digest of its schema and origin.
     """
 
     name: str
@@ -63,6 +63,18 @@ class ToolFacts:
     calls_models: bool = False
     approval: bool = False
     origin: str = ""
+    identity: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it declares, as data for JSON."""
+        return {
+            "name": self.name,
+            "read_only": self.read_only,
+            "idempotent": self.idempotent,
+            "source": self.source,
+            "sinks": dict(self.sinks),
+            "approval": self.approval,
+        }
 
 
 @frozen
@@ -76,4 +88,43 @@ class WorkflowFacts:
     allow: frozenset[str] | None = None
 
 
-__all__ = ["TaskFacts", "ToolFacts", "WorkflowFacts"]
+@frozen(kw_only=True)
+class Authority:
+    """What a program can reach: names of ``tasks``, ``tools`` with what they declare, those that tasks are offered among them,
+    ``models``, patterns of ``files`` and names of ``workflows``. Not ``complete``: code may run that the text does not show."""
+
+    tasks: tuple[str, ...] = ()
+    tools: tuple[ToolFacts, ...] = ()
+    models: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
+    complete: bool = True
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to show of it: a label and a text each."""
+        tools = [_shown(each) for each in self.tools]
+        rows = [("tasks", ", ".join(self.tasks)), ("tools", ", ".join(tools)), ("models", ", ".join(self.models))]
+        rows += [("files", ", ".join(self.files)), ("workflows", ", ".join(self.workflows))]
+        shown = [(label, text or "none") for label, text in rows]
+        return shown if self.complete else [*shown, ("and", "whatever code does that the text does not show")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data for JSON."""
+        return {
+            "tasks": list(self.tasks),
+            "tools": [each.to_dict() for each in self.tools],
+            "models": list(self.models),
+            "files": list(self.files),
+            "workflows": list(self.workflows),
+            "complete": self.complete,
+        }
+
+
+def _shown(tool: ToolFacts) -> str:
+    says = ["reads" if tool.read_only else "writes"]
+    says += [f"{argument}: {who}" for argument, who in tool.sinks.items()]
+    says += [f"from {tool.source}"] if tool.source and tool.source != f"tool:{tool.name}" else []
+    return f"{tool.name} ({', '.join(says)})"
+
+
+__all__ = ["Authority", "TaskFacts", "ToolFacts", "WorkflowFacts"]

@@ -12,6 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -40,6 +41,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.spending import Quote
 from agentflow.core.templates import HistoryConfig, TaskTemplate
+from agentflow.core.values import to_json
 
 Observer = Callable[[Event], None | Awaitable[None]]
 """A plain or async callable that receives every event."""
@@ -169,6 +171,12 @@ class Tool:
         """The tool's name."""
         return self.spec.name
 
+    @property
+    def identity(self) -> str:
+        """A digest of its schema and origin: another tool of the same name has another one."""
+        text = f"{self.name}\n{self.origin}\n{to_json(self.spec.input_schema)}"
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
     def facts(self) -> ToolFacts:
         """What is known of it before it is called."""
         returns = self.returns
@@ -182,6 +190,7 @@ class Tool:
             calls_models=self.calls_models or self.kind == "subtask",
             approval=self.approval or self.prepare is not None,
             origin=self.origin,
+            identity=self.identity,
         )
 
 

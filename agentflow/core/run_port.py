@@ -68,6 +68,11 @@ class RunServicesOf(Protocol[C]):
         if it does not say so."""
         ...
 
+    async def admit_program(self, text: str, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
+        """The grants of a program that a model wrote and that is about to run at ``call``: those of the call, or what its
+        manifest names, where somebody approved that. Raises AgentflowError (``bounds/not-approved``)."""
+        ...
+
     async def run_program(
         self,
         text: str,
@@ -76,11 +81,12 @@ class RunServicesOf(Protocol[C]):
         call: C,
         *,
         steps: int | None = None,
+        written: bool = False,
     ) -> Any:
         """Run a program text within ``call``, ``inputs`` bound as its variables.
 
-        ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. Raises what
-        the program raises.
+        ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. One that a model
+        has ``written`` needs what :meth:`admit_program` asks for. Raises what the program raises.
         """
         ...
 
@@ -178,6 +184,10 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     async def approve(self, request: ApprovalRequest, call: C) -> bool:
         """Ask the run's approver. Where there is none, whoever sends an answer; False if that may not be waited for."""
+        ...
+
+    def cover(self, path: str, tools: Mapping[str, str]) -> None:
+        """Ask no more for ``tools``, by name and identity, which the program at ``path`` calls itself; see :meth:`approve`."""
         ...
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: C) -> Any:

@@ -332,7 +332,9 @@ async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) ->
         covered = text if not tool.origin else f"{text}\n{tool.origin}\n{to_json(tool.spec.input_schema)}"
         digest = hashlib.blake2b(covered.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         shown = escape(text) + (f"\n  from: {escape(clip(tool.origin, 500))}" if tool.origin else "")
-        request = ApprovalRequest(tool.name, shown, digest, "the tool asks for approval", arguments)
+        request = ApprovalRequest(
+            tool.name, shown, digest, "the tool asks for approval", arguments, identity=tool.identity
+        )
         return await call.run.approve(request, call)
     except (TaskError, LimitExceeded):
         raise

@@ -39,6 +39,7 @@ from agentflow.runtime.estimate import Bounds, ProgramEstimator, over_budget
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.journaled import Journaled
+from agentflow.runtime.manifest import approved
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.operations import OPERATIONS
@@ -474,6 +475,30 @@ class Engine:
         found = await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
         return over_budget(found, calls, usd)
 
+    async def admit_program(self, text: str, bindings: Mapping[str, Any], call: CallContext) -> frozenset[str] | None:
+        """The grants of a program that a model wrote and that is about to run at ``call``, once it has the approval it needs.
+
+        A program asks once where tools need approvals that it calls itself: what was approved is then all that it is
+        granted. One that may run code which its text does not show asks for each call. Raises AgentflowError
+        (``bounds/not-approved``).
+        """
+        grants, estimator = call.grants, self._estimator
+        if grants is None:
+            return None
+        call.run.cover(call.path, {})
+        if estimator is None or not any(tool.approval for name in grants if (tool := self.effects.tools.find(name))):
+            return grants
+        names = self.names(None, call.definitions)
+        await estimator.ready()
+
+        def work(allowance: Allowance) -> Bounds:
+            return estimator.bounds(
+                text, names, bindings=bindings, allow=grants, defined=call.definitions, allowance=allowance
+            )
+
+        found = await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
+        return await approved(text, found, call, lambda name: names.describe(name) is not None)
+
     async def run_program(
         self,
         text: str,
@@ -482,12 +507,18 @@ class Engine:
         call: CallContext,
         *,
         steps: int | None = None,
+        written: bool = False,
     ) -> Any:
         """Run a program, numbered below ``call``; ``inputs`` are its variables; ``allow`` None: the call's authority.
 
-        ``steps`` bounds it below what the run has left. Raises what the program raises.
+        ``steps`` bounds it below what the run has left. One that a model has ``written`` needs what :meth:`admit_program`
+        asks for. Raises what the program raises.
         """
         inner = call.at(call.next_path("program", text, inputs), grants=allow)
+        if written:
+            inner.grants = await self.admit_program(text, inputs, inner)
+        elif inner.grants is not None:
+            inner.run.cover(inner.path, {})  # nobody was shown the text of this one
         env = SexpEnvironment(dict(inputs))
         budget = budget_of(inner)
         if steps is not None:

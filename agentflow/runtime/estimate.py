@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.facts import TaskFacts
+from agentflow.core.facts import Authority, TaskFacts
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelProfile, Usage
@@ -25,6 +26,7 @@ from agentflow.lang.ir import Seq
 from agentflow.providers.decoding import MAX_TOOL_CALLS
 from agentflow.providers.table import Router
 from agentflow.runtime.inner_programs import InnerPrograms
+from agentflow.runtime.reached import authority_of
 
 _MODEL, _TOOL, _USD = "model", "tool", "usd"
 _DEEPEST = 6
@@ -38,7 +40,8 @@ class Bounds:
     ``model_calls`` and ``tool_calls`` are counted with those of its tasks; ``width`` is how many calls run at once; ``usd``
     the dollars, if every call had the longest input and answer that its model takes; ``calls`` the calls of each task,
     tool and other effect, as ``task:review``. ``unbounded`` are the parts without a bound, with span and reason;
-    ``by_data`` the spans where data says what is called. ``notes`` say what makes a bound larger than it need be, or
+    ``by_data`` the spans where data says what is called; ``authority`` is what the program can reach. ``loose`` names the tasks that
+    may take far more turns than they need, and what to write; ``notes`` say what makes a bound larger than it need be, or
     unknown.
     """
 
@@ -50,6 +53,8 @@ class Bounds:
     unbounded: Sequence[Unbounded] = ()
     by_data: Sequence[Span] = ()
     notes: Sequence[str] = ()
+    loose: Sequence[str] = ()
+    authority: Authority = field(default_factory=Authority)
 
     @property
     def sizes(self) -> frozenset[str]:
@@ -82,6 +87,8 @@ class Bounds:
             "unbounded": [{"span": each.span.to_dict(), "reason": each.reason} for each in self.unbounded],
             "by_data": [each.to_dict() for each in self.by_data],
             "notes": list(self.notes),
+            "loose": list(self.loose),
+            "authority": self.authority.to_dict(),
         }
 
 
@@ -138,7 +145,8 @@ class ProgramEstimator:
             known |= unbound
             analyzer, tree = analysed()
         weights = _Weights(self, granted, defined)
-        inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, templates_of(tree))
+        templates = templates_of(tree)
+        inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, templates)
         found = analyse_bounds(
             analyzer,
             tree,
@@ -148,7 +156,8 @@ class ProgramEstimator:
             shapes=weights.shape,
             programs=inner,
         )
-        return _bounds(found, weights)
+        authority = authority_of(found, templates, self.facts, granted, defined, self._router.full_name)
+        return _bounds(found, weights, authority)
 
     async def ready(self) -> None:
         """Load the prices of models, and saved workflows."""
@@ -198,6 +207,7 @@ class _Weights:
         self._defined = defined
         self._grants = grants
         self.notes: dict[str, None] = {}
+        self.loose: dict[str, None] = {}
 
     def of(self, kind: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
         """The weights of an effect; a text says why it has no bound."""
@@ -214,7 +224,7 @@ class _Weights:
     def within(self, grants: frozenset[str] | None) -> _Weights:
         """The weights in a program that was granted less; what it notes is noted here."""
         inner = _Weights(self._e, grants, self._defined)
-        inner.notes = self.notes
+        inner.notes, inner.loose = self.notes, self.loose
         return inner
 
     def shape(self, name: str, own: Sequence[Any]) -> Mapping[str, Any] | None:
@@ -252,7 +262,7 @@ class _Weights:
         if task.model_calls is None:
             return task.reason
         if task.offered_all and template.max_turns is None:
-            self.notes[
+            self.loose[
                 f"task '{task.name}' names no tools: it is offered all {len(task.tools)} and may take {task.model_calls} "
                 "turns; (tools) offers none, (max-turns 4) fewer turns"
             ] = None
@@ -301,7 +311,7 @@ def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]
     return {key: max(a.get(key, 0), b.get(key, 0)) for key in {**a, **b}}
 
 
-def _bounds(found: Analysis, weights: _Weights) -> Bounds:
+def _bounds(found: Analysis, weights: _Weights, authority: Authority) -> Bounds:
     priced = found.bound(_UNPRICED) == ZERO
     calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith("any:")}
     return Bounds(
@@ -313,6 +323,8 @@ def _bounds(found: Analysis, weights: _Weights) -> Bounds:
         unbounded=tuple(found.unbounded),
         by_data=tuple(found.by_data),
         notes=tuple(weights.notes),
+        loose=tuple(weights.loose),
+        authority=authority,
     )
 
 

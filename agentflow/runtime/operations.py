@@ -138,6 +138,7 @@ async def eval_program(
     past = await call.run.past_budget(text, call.grants, bindings, call)
     if past is not None:
         raise past
+    call.grants = await call.run.admit_program(text, bindings, call)
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
     return await strand.main(compiled, env, rt.depth + d)

@@ -116,6 +116,7 @@ class Run:
         self._answerer = answerer
         self._open = open_questions
         self._asking_turn: asyncio.Lock | None = None
+        self._covered: dict[str, Mapping[str, str]] = {}
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
         self.services = services
@@ -124,6 +125,7 @@ class Run:
         self.take_over = services.take_over
         self.check_program = services.check_program
         self.past_budget = services.past_budget
+        self.admit_program = services.admit_program
         self.run_program = services.run_program
 
     @property
@@ -217,7 +219,16 @@ class Run:
         return await together(self.budget, work, call)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the approver. Without one, whoever answers a durable run; else False, at once or when the time is up."""
+        """Ask the approver. Without one, whoever answers a durable run; else False, at once or when the time is up.
+
+        What an approved program calls itself was asked for with it.
+        """
+        if (
+            request.identity
+            and call.call_id is None
+            and self._covering(call.path).get(request.tool) == request.identity
+        ):
+            return True
         request = replace(request, run_id=self.run_id, path=call.path, call_id=call.call_id)
         consult = None if self._approver is None else partial(self._consult, self._approver, request, "approval", call)
         journal = call.run.journal
@@ -230,6 +241,18 @@ class Run:
         if journal is None:
             return bool(await self._wait_open(question, call))
         return bool(await journal.answer(question, request.digest, call, consult))
+
+    def cover(self, path: str, tools: Mapping[str, str]) -> None:
+        """Ask no more for ``tools``, by name and identity, which the program at ``path`` calls itself."""
+        self._covered[path] = tools
+
+    def _covering(self, path: str) -> Mapping[str, str]:
+        """What the approval of the innermost program around ``path`` covers."""
+        while path and self._covered:
+            if path in self._covered:
+                return self._covered[path]
+            path = path.rpartition("/")[0]
+        return {}
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
         """Ask the answerer. Without one, whoever sends an answer."""

@@ -189,7 +189,7 @@ class Solver:
                 return None
         attempt.stage = "running"
         try:
-            value = await call.run.run_program(attempt.program, allow, inputs, call, steps=self.max_steps)
+            value = await call.run.run_program(attempt.program, allow, inputs, call, steps=self.max_steps, written=True)
         except LimitExceeded as error:
             if error.limit != "steps" or error.allowed != self.max_steps:
                 raise  # a limit of the run

@@ -108,7 +108,7 @@ async def _main(first: int, count: int) -> int:
     began = time.process_time()
     for number in range(first, first + count):
         try:
-            outcome, wrong = await asyncio.wait_for(check(number), 20)
+            outcome, wrong = await asyncio.wait_for(check(number), 120)
         except Exception as error:
             outcome, wrong = "crashed", f"#{number}: {type(error).__name__}: {error}"
         outcomes[outcome] += 1

@@ -44,7 +44,7 @@ async def test_a_task_that_names_no_tools_is_loose_and_named() -> None:
     assert (bounds["model_calls"], bounds["tool_calls"]) == ("5", str(5 * 256).replace("1280", "1,280"))
     async with AgentFlow("offline", tools=[look]) as flow:
         found = await flow.bounds(f'{loose} (review (f "a"))')
-        assert "names no tools" in found.notes[0] and "review" in found.notes[0]
+        assert "'review' names no tools" in found.loose[0] and "(tools) offers none" in found.loose[0]
 
 
 async def test_a_registered_task_and_those_its_texts_call_count() -> None:
@@ -230,3 +230,17 @@ async def test_money_that_is_left_refuses_as_well() -> None:
         await flow.define(TASK)
         with pytest.raises(AgentflowError, match=r"cost \$4.36"):
             await flow.run('(eval-program "(loop 5 (ask (x \\"a\\")))" (allow ask))', max_cost=2)
+
+
+async def test_what_a_program_can_reach_is_listed() -> None:
+    """Tasks with those that their texts call, tools with those that tasks are offered, models, files: each is named."""
+    async with AgentFlow("anthropic:claude-sonnet-4-5", tools=[look]) as flow:
+        await flow.define('(defatom topic (params (x string)) (instructions "{{x}}") (tools) (model "openai:gpt-5"))')
+        await flow.define('(defatom tell (params (x string)) (instructions "{{topic(x)}}") (tools look))')
+        authority = (await flow.bounds("(tell (x 1))", allow=["tell", "topic", "look", "files:docs/**"])).authority
+        assert (authority.tasks, [each.name for each in authority.tools]) == (("tell", "topic"), ["look"])
+        assert authority.models == ("anthropic:claude-sonnet-4-5", "openai:gpt-5") and authority.files == ("docs/**",)
+        assert authority.complete and authority.workflows == ()
+        by_data = (await flow.bounds("((first xs) (x 1))", bindings={"xs": "a"}, allow=["look"])).authority
+        assert [each.name for each in by_data.tools] == ["look"]
+        assert not (await flow.bounds('(solve "x" (allow look))')).authority.complete

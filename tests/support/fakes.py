@@ -152,6 +152,12 @@ class FakeRun:
     async def past_budget(self, text: str, allow: Any, bindings: Any, call: CallContext) -> None:
         return None
 
+    async def admit_program(self, text: str, bindings: Any, call: CallContext) -> frozenset[str] | None:
+        return call.grants
+
+    def cover(self, path: str, tools: Mapping[str, str]) -> None:
+        return None
+
     async def check_program(
         self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
@@ -166,6 +172,7 @@ class FakeRun:
         call: CallContext,
         *,
         steps: int | None = None,
+        written: bool = False,
     ) -> Any:
         assert self.checker is not None
         return await self.checker.run(text, allow, inputs, call, steps=steps)

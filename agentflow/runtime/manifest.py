@@ -1,0 +1,65 @@
+"""One approval for a program that a model wrote, bound to its text and to what it can reach."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from agentflow.core.approval import PROGRAM, ApprovalRequest, Manifest
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError
+from agentflow.core.facts import ToolFacts
+from agentflow.lang.bounds.polynomial import UNBOUNDED
+from agentflow.lib.terminal import escape
+from agentflow.runtime.estimate import Bounds
+
+
+async def approved(
+    text: str, found: Bounds, call: CallContext, is_callable: Callable[[str], bool]
+) -> frozenset[str] | None:
+    """Ask for a program that is about to run at ``call``, if it calls tools that need approvals, and cover these.
+
+    ``is_callable`` says whether a name is a task or tool: of these, no others than those of the manifest stay granted. Gives the grants that the program has then. Raises AgentflowError (``bounds/not-approved``).
+    """
+    authority, grants = found.authority, call.grants
+    covered = [tool for tool in authority.tools if tool.approval and f"tool:{tool.name}" in found.calls]
+    if grants is None or not authority.complete or not covered:
+        return grants
+    reached = {*authority.tasks, *authority.workflows, *(tool.name for tool in authority.tools)}
+    kept = frozenset(name for name in grants if name in reached or not is_callable(name))
+    manifest = manifest_of(text, found, covered)
+    shown = escape(manifest.text(), lines=True)
+    request = ApprovalRequest(
+        PROGRAM, shown, _digest(text, kept, covered), "a model wrote this program", manifest=manifest
+    )
+    if not await call.run.approve(request, call):
+        raise AgentflowError(
+            "this program was not approved",
+            code="bounds/not-approved",
+            hint=f"do without {', '.join(manifest.covers)}, or have the program approved",
+        )
+    call.run.cover(call.path, {tool.name: tool.identity for tool in covered})
+    return kept
+
+
+def manifest_of(text: str, found: Bounds, covered: Sequence[ToolFacts]) -> Manifest:
+    """The manifest of a program with these bounds, whose approval covers the calls of ``covered``."""
+    return Manifest(
+        program=text,
+        authority=found.authority,
+        covers=tuple(tool.name for tool in covered),
+        model_calls=str(found.model_calls),
+        tool_calls=str(found.tool_calls),
+        usd="not known" if found.usd == UNBOUNDED else f"at most ${found.usd}",
+        unbounded=tuple(f"{each.span.line}:{each.span.column} {each.reason}" for each in found.unbounded),
+    )
+
+
+def _digest(text: str, grants: frozenset[str], tools: Sequence[ToolFacts]) -> str:
+    """Of the text, of what it may call, and of which tools those are."""
+    parts = [text, *sorted(grants), *sorted(tool.identity for tool in tools)]
+    content = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+__all__ = ["approved", "manifest_of"]

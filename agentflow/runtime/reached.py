@@ -1,0 +1,70 @@
+"""What a program can reach: tasks, tools, models, files and workflows, from its analysis and the facts of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentflow.core.facts import Authority, TaskFacts
+from agentflow.core.names import Definitions, file_grants
+from agentflow.core.ports import NameFacts
+from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.interpret import ANYTHING
+
+_FILE_TOOLS = ("system:read_files", "system:write_file", "system:list_directory")
+
+
+def authority_of(
+    found: Analysis,
+    templates: Mapping[str, Sequence[Any]],
+    facts: NameFacts,
+    grants: frozenset[str] | None,
+    defined: Definitions | None,
+    full_name: Callable[[str | None], str],
+) -> Authority:
+    """What a program with this analysis can reach, and what the tasks that it reaches can.
+
+    ``templates`` are the tasks that it defines; ``full_name`` says which model a name means. Where data says what is
+    called, that is everything which ``grants`` (None: the host's authority) allow.
+    """
+    names = {name for kind, name in found.reaches if kind == "task"}
+    tools = {name for kind, name in found.reaches if kind == "tool"}
+    if found.by_data:
+        names |= {*_granted(facts.task_names(), grants), *templates}
+        tools |= {*_granted(facts.tool_names(), grants)}
+    tasks: dict[str, list[TaskFacts]] = {}
+    pending = sorted(names)
+    while pending:
+        name = pending.pop()
+        if name in tasks:
+            continue
+        registered = facts.task(name, defined, grants)
+        own = [facts.own_task(each, grants) for each in templates.get(name, ())]
+        tasks[name] = [*own, *([] if registered is None else [registered])]
+        for each in tasks[name]:
+            pending.extend(each.calls)
+            tools.update(each.tools)
+    models = {
+        full_name(model)
+        for several in tasks.values()
+        for each in several
+        if not each.template.is_function
+        for model in (each.template.model, *each.template.fallbacks)
+    }
+    reads = bool(tasks) or any(name in tools for name in _FILE_TOOLS)
+    described = [facts.tool(name) for name in sorted(tools)]
+    return Authority(
+        tasks=tuple(sorted(tasks)),
+        tools=tuple(each for each in described if each is not None),
+        models=tuple(sorted(name for name in models if name)),
+        files=tuple(sorted(each.removeprefix("files:") for each in file_grants(grants))) if reads else (),
+        workflows=tuple(sorted(name for kind, name in found.reaches if kind == "workflow")),
+        complete=ANYTHING not in found.counts and all(tasks.values()),
+    )
+
+
+def _granted(names: Sequence[str], grants: frozenset[str] | None) -> list[str]:
+    return [name for name in names if grants is None or name in grants]
+
+
+__all__ = ["authority_of"]
