@@ -61,6 +61,7 @@ from agentflow.providers.table import Router, open_provider
 from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.facts import Facts
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.reuse import Reuse
@@ -520,6 +521,13 @@ async def workflow_is_called(house: House) -> None:
     assert await house.flow.eval("(value-of (call-workflow sum (n 40)))") == 42
 
 
+async def bounds_are_worked_out(house: House) -> None:
+    house.flow.task_system.register_template(ASK)
+    await house.flow.workflows.save(make_workflow({"name": "two", "params": {}, "program": "(ask (q 1))"}))
+    bounds = await house.flow.bounds("(list (call-workflow two) (call-workflow two))")
+    assert str(bounds.calls["task:ask"]) == "2"
+
+
 async def task_is_taken_over(house: House) -> None:
     house.replies += [{"text": "cut", "stop_reason": "max_tokens"}, '(string-append "done " "in parts")']
     house.flow.task_system.register_template({**ASK, "decompose": 1})
@@ -716,6 +724,7 @@ PAIRS = [
     Pair("Pacer", "Paced", Recorder, run_is_recorded),
     Pair("EventSink", "Recorder", EventFile, run_is_recorded),
     Pair("EventStore", "RunCatalogue", EventFiles, run_is_recorded),
+    Pair("NameFacts", "ProgramEstimator", Facts, bounds_are_worked_out),
     Pair("EventStore", "RunCatalogue", SqliteEvents, run_is_recorded),
     Pair("SessionStore", "Conversations", SqliteSessions, session_lasts),
     Pair("Verdict", "branches", JournalVerdict, durable_run_goes_on),
