@@ -64,6 +64,8 @@ class Values:
                 taken = _pick(cast("list[Any]", schema[several]), f"{at}|", choose)
                 rest = {key: value for key, value in schema.items() if key != several}
                 return self._value({**rest, **taken}, at, choose, root, depth)
+        if schema.get("examples"):
+            return _pick(cast("list[Any]", schema["examples"]), at, choose)
         kind: Any = schema.get("type")
         if isinstance(kind, list):
             kind = _pick(cast("list[Any]", kind), f"{at}|", choose)

@@ -18,6 +18,7 @@ from agentflow.core.ports import CommandResult, FileText, FoundFiles, Prompt, Pr
 from agentflow.core.provider_errors import ServerError
 from agentflow.core.values import to_json
 from agentflow.exploration.answers import Answer, Answers, Shape
+from agentflow.lib.json_schema import Schema
 
 LATE_S = 1e8
 """Seconds after which somebody answers who is late: past every time-out that the language takes seriously."""
@@ -60,6 +61,7 @@ class RehearsedPrompts:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self._schemas: dict[int, tuple[object, Schema]] = {}
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Answer a prompt. Raises ServerError where the answer is to fail."""
@@ -81,8 +83,18 @@ class RehearsedPrompts:
             turns=1,
             value=value,
             parse_error=wrong,
+            schema_errors=tuple(self._problems(prompt.output_schema, value)) if wrong is None else (),
             model=_MODEL,
         )
+
+    def _problems(self, schema: dict[str, Any] | None, value: object) -> list[str]:
+        """Where a value misses the schema asked for: not all that one can say is known where values are made."""
+        if schema is None:
+            return []
+        cached = self._schemas.get(id(schema))
+        if cached is None:
+            cached = self._schemas[id(schema)] = (schema, Schema(schema))
+        return cached[1].check(value)
 
 
 class RehearsedFiles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
@@ -40,6 +40,7 @@ from agentflow.runtime.engine import Engine
 from agentflow.runtime.perform import EffectRunner
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.inputs import request_from_arguments
+from agentflow.tasks.registry import CompiledTemplate
 from agentflow.tasks.service import TaskService
 
 STEPS = 20_000
@@ -91,7 +92,7 @@ class Rehearsal:
         tasks = TaskService(
             AtomicTaskExecutor(RehearsedPrompts(self._stage), files), memory, commands=commands, words=WORDS
         )
-        tasks.publish(setting.templates)  # pyright: ignore[reportArgumentType] - the task system's own
+        tasks.publish([_without_code(template) for template in setting.templates])
         for tool in SystemTools(memory, files, commands, DataContexts(memory, files)).tools():
             tools.add(replace(tool, approval=False))
         for name in sorted(TOOL_FORMS):
@@ -148,15 +149,21 @@ class Rehearsal:
 
     def _stand_in(self, tool: Tool) -> Tool:
         """A tool of the same arguments that gives what was decided."""
-        if tool.kind == "subtask":
-            return tool
         schema = tool.facts().returns or {}
 
         async def call(arguments: dict[str, Any], _: CallContext) -> Any:
             return _result(await self._stage.ask(Shape(schema)))
 
         return replace(
-            tool, call=call, validates=False, timeout_s=None, retries=0, approval=False, prepare=None, reuse=None
+            tool,
+            call=call,
+            kind="direct",
+            validates=False,
+            timeout_s=None,
+            retries=0,
+            approval=False,
+            prepare=None,
+            reuse=None,
         )
 
     async def _answered(self, question: Question) -> Any:
@@ -165,6 +172,18 @@ class Rehearsal:
         if answer.kind == "fails":
             raise SexpEvaluationError("nobody answers", code="question/unanswered", details={"rehearsed": answer.name})
         return answer.value
+
+
+def _without_code(compiled: CompiledTask) -> CompiledTemplate:
+    """A task whose prompt is not asked of a function of the host."""
+    own = cast(CompiledTemplate, compiled)
+    if own.template.prompt_function is None:
+        return own
+    return replace(own, template=own.template.model_copy(update={"prompt_function": _prompt}))
+
+
+async def _prompt(values: Mapping[str, Any], call: CallContext) -> str:
+    return "What the function of the host says."
 
 
 async def _never(arguments: dict[str, Any], call: CallContext) -> Any:

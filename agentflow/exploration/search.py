@@ -32,7 +32,9 @@ _DOUBTS = 5
 """Loops that are looked at so."""
 _OWN = frozenset({"program/error", "program/raised"})
 """Codes of what a program raises itself."""
-_FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
+_FAILURES = frozenset(
+    {"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered", "tasks/schema-missed"}
+)
 """Codes of failures that are no mistake of the program but for not being handled."""
 
 
@@ -215,7 +217,7 @@ def _who_failed(error: AgentflowError) -> str | None:
     who: Any = error.details.get("rehearsed")
     if who is not None:
         return str(who)
-    if error.code not in _FAILURES:
+    if error.code not in _FAILURES and error.reason != "output_format_failure":
         return None
     if error.span is None:
         return error.code

@@ -119,6 +119,33 @@ async def test_a_flow_lends_its_tasks_and_tools() -> None:
             await explore(text, flow=flow, allow=["city"])
 
 
+async def test_code_of_tasks_is_not_called() -> None:
+    """The prompt of a Python task, which its body gives, is not asked for; its type is what it answers."""
+    called: list[str] = []
+    flow = AgentFlow("offline")
+
+    @flow.task
+    async def count(of: str) -> int:
+        """Count."""
+        called.append(of)
+        return f"Count {of}"  # pyright: ignore[reportReturnType] - the prompt
+
+    async with flow:
+        explored = await explore('(/ 1 (value-of (count (of "birds"))))', flow=flow)
+    assert [each.code for each in explored.errors] == ["number/division-by-zero"] and not called
+
+
+async def test_an_answer_that_misses_its_schema_is_a_failed_task() -> None:
+    """What a schema says that is not known where values are made cannot become an error; its examples are answers."""
+    text = """(defatom t (params) (instructions "t") (output_format (type "json") (schema
+      {"type" "object" "required" ("day") "properties" {"day" {"type" "string" "pattern" "^[0-9]{4}$" EXAMPLES}}})))
+    (define day (get (value-of (t)) "day"))
+    (if (= (string-length day) 4) (/ 10 (string->number day)) (first '()))"""
+    assert not (await explore(text.replace("EXAMPLES", ""))).errors
+    explored = await explore(text.replace("EXAMPLES", '"examples" ("2024" "0000")'))
+    assert [each.code for each in explored.errors] == ["number/division-by-zero"]
+
+
 async def test_assumptions() -> None:
     """What is assumed of a field is not tried otherwise."""
     text = """(defatom g (params) (instructions "g") (output_format (type "json") (schema ((grade integer)))))
