@@ -21,7 +21,7 @@ _FILE = re.compile(r"<file\b[^>]*?\bpath=\"([^\"]*)\"[^>]*>\n?(.*?)\n?</file>", 
 _SCHEMA = re.compile(r"<schema>.*?</schema>|^Answer with one JSON value [^\n]*$", re.S | re.M)
 _QUESTION = re.compile(r"^[ \t]*(?:question|query|request|goal)[ \t]*:[ \t]*(\S[^\n]*)\n?", re.M | re.I)
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[`*])")
-_CODE = re.compile(r"^(?:(?:async|def|class|return|import|from)\b|@|\S{1,80}\()|[={}\[\]$\\]|[(,;]$")
+_CODE = re.compile(r"^(?:(?:async|def|class|return|import|from)\b|[@)]|\S{1,80}\()|[={}\[\]$\\]|[(,;]$")
 
 
 class Passage(NamedTuple):
@@ -52,7 +52,7 @@ class Extract:
         scores = LexicalSentenceRanker()(self.question, [passage.text for passage in every])
         ranked = [Passage(p.text, p.path, p.score * score) for p, score in zip(every, scores, strict=True)]
         ranked.sort(key=lambda passage: -passage.score)
-        answers = [passage for passage in ranked if passage.text not in self.question]
+        answers = [passage for passage in ranked if not _repeats(passage.text, self.question)]
         self.passages = answers or [passage for passage in ranked if passage.text != every[0].text]
         self._quotable = answers or ranked
 
@@ -70,6 +70,11 @@ def best(passages: list[Passage], limit: int) -> list[Passage]:
     """The first ``limit`` of sorted passages, without duplicates and without any far below the best."""
     distinct = {p.text.lower(): p for p in reversed(passages) if p.score >= passages[0].score * _FLOOR}
     return sorted(distinct.values(), key=lambda passage: -passage.score)[:limit]
+
+
+def _repeats(text: str, question: str) -> bool:
+    """Whether a passage says hardly more than the question, or a part of it."""
+    return text in question or (question.strip(" ?") in text and len(text) < 1.5 * len(question))
 
 
 def _take_documents(text: str, documents: dict[str, str]) -> str:
