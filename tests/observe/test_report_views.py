@@ -292,6 +292,34 @@ async def test_of_a_long_text_the_lines_in_view_are_elements(browser: Any, tmp_p
 
 
 @pytest.mark.browser
+async def test_the_text_that_did_the_work_is_shown_first(browser: Any, tmp_path: Path) -> None:
+    """Of several texts the first in which more than one call ran is shown, unless the reader picks another; a step brings its own."""
+    python = "async def audit():\n    one()\n    two()\n"
+    calls = [{"source": "audit.py", "line": line, "column": 5, "end_line": line, "end_column": 10} for line in (2, 3)]
+    whole = {"source": "main", "line": 1, "column": 1, "end_line": 1, "end_column": 8}
+    told = [
+        event("run_started", 1, 0.0, None, name="main"),
+        event("program_loaded", 2, 0.0, 1, name="main", text="(audit)", digest="a", language="sexp"),
+        event("tool_started", 3, 0.0, 1, name="audit", arguments={}, span=whole),
+        event("program_loaded", 4, 0.0, 3, name="audit.py", text=python, digest="b", language="python"),
+        event("tool_started", 5, 0.0, 3, name="one", arguments={}, span=calls[0]),
+        ended("tool_finished", 6, 1.0, 5),
+        event("tool_started", 7, 1.0, 3, name="two", arguments={}, span=calls[1]),
+        ended("tool_finished", 8, 2.0, 7),
+        ended("tool_finished", 9, 2.0, 3),
+        ended("run_finished", 10, 2.0, 1),
+    ]
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
+    assert (await shown.text(".program")).startswith("async def")
+    await shown.page.select_option("select[aria-label=program]", "main")
+    await shown.page.evaluate("report.update()")
+    assert await shown.text(".program") == "(audit)"
+    await shown.page.evaluate("report.choose(report.run.nodes.get(7), true)")
+    assert await shown.text(".site.shown") == "two()"
+    await shown.close()
+
+
+@pytest.mark.browser
 async def test_hostile_content_stays_text(browser: Any, tmp_path: Path) -> None:
     """Markup, text of megabytes, and characters that reorder or hide text, in every name and text of a run, are shown as they are."""
     bad = "<img src=x onerror=alert(1)></script><script>document.title='owned'</script>\u202e\u2066\u200b\x00"

@@ -6,11 +6,11 @@ const HEATS = [["state", "by state"], ["time", "by share of time"], ["cost", "by
 class ProgramPane {
   constructor(view) {
     this.view = view; this.run = view.run;
-    this.heat = "state"; this.site = null; this.shown = null; this.boxes = new Map();
+    this.heat = "state"; this.site = null; this.shown = null; this.picked = false; this.boxes = new Map();
     this.source = null; this.sites = []; this.first = 0; this.until = 0; this.pending = false;
     this.colour = element("select", { "aria-label": "colour by", onchange: () => { this.heat = this.colour.value; this.draw(); } },
       HEATS.map(([value, text]) => element("option", { value }, text)));
-    this.tabs = element("select", { "aria-label": "program", onchange: () => this.draw() });
+    this.tabs = element("select", { "aria-label": "program", onchange: () => { this.picked = true; this.draw(); } });
     this.times = new Occurrences((node) => this.view.choose(node, false));
     this.find = new Finder(this);
     this.gutter = element("pre", { class: "gutter", "aria-hidden": "true" });
@@ -29,6 +29,7 @@ class ProgramPane {
     const names = [...this.run.programs.keys()];
     if (this.tabs.options.length !== names.length) this.tabs.replaceChildren(...names.map((name) => element("option", { value: name, title: visible(name) }, visible(name.split("/").pop() || name))));
     this.tabs.hidden = !names.length;
+    if (!this.picked && names.length > 1) this.tabs.value = this.telling(names);
     const program = this.run.programs.get(this.tabs.value);
     this.gutter.hidden = this.colour.hidden = !program;
     if (!program) { this.text.replaceChildren(element("p", { class: "empty" }, "The text of the program is not in the recording.")); return; }
@@ -41,6 +42,13 @@ class ProgramPane {
     this.look();
     if (this.sites.length && this.begun !== program) { this.begun = program; this.bring(this.sites[0].site.at.line); }
     this.find.box.hidden = this.first === 0 && this.until === this.source.lines;
+  }
+
+  // The text a reader wants first: the main one, unless all it did was to call what another text says.
+  telling(names) {
+    const worked = {};
+    for (const site of this.run.sites.values()) worked[site.at.source] = (worked[site.at.source] || 0) + 1;
+    return names.find((name) => worked[name] > 1) || names[0];
   }
 
   later() {
@@ -145,7 +153,7 @@ class ProgramPane {
   reveal(span) {
     if (!span || !this.run.programs.has(span.source)) return;
     this.shown = span;
-    if (this.tabs.value !== span.source) { this.tabs.value = span.source; this.draw(); }
+    if (this.tabs.value !== span.source) { this.tabs.value = span.source; this.picked = true; this.draw(); }
     this.bring(span.line);
     this.write();
   }
