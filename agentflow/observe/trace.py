@@ -28,8 +28,19 @@ Attribute: TypeAlias = str | bool | int | float | list[str]
 Attributes: TypeAlias = dict[str, Attribute]
 Kind = Literal["internal", "client"]
 
-PROVIDERS: Mapping[str, str] = MappingProxyType({"openai-chat": "openai", "openai": "openai", "anthropic": "anthropic"})
+PROVIDERS: Mapping[str, str] = MappingProxyType(
+    {
+        "openai-chat": "openai",
+        "openai": "openai",
+        "anthropic": "anthropic",
+        "bedrock": "aws.bedrock",
+        "vertex": "gcp.vertex_ai",
+        "foundry": "azure.ai.inference",
+    }
+)
 """The conventions' names of providers by dialect; another dialect is its own name."""
+AZURE_OPENAI = ".openai.azure.com"
+"""Where OpenAI's models on Azure are asked, in OpenAI's own dialect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +197,8 @@ def provider_attributes(record: Record) -> Attributes:
         address, port = server.hostname, server.port
     except ValueError:  # records may come from elsewhere
         return attributes
+    if (address or "").endswith(AZURE_OPENAI) and attributes.get("gen_ai.provider.name") == "openai":
+        attributes["gen_ai.provider.name"] = "azure.ai.openai"
     return attributes | _present([("server.address", address), ("server.port", port)])
 
 

@@ -26,22 +26,29 @@ SEEDED = """\
 """
 
 
+def marked(span: dict[str, int]) -> tuple[int, int, str]:
+    """The line, the column and the text of a mistake that stands on one line."""
+    assert span["line"] == span["end_line"]
+    line = SEEDED.splitlines()[span["line"] - 1]
+    return span["line"], span["column"], line[span["column"] - 1 : span["end_column"] - 1]
+
+
 def test_eight_of_eight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each seeded mistake is a diagnostic at its own line with a hint, and the exit code is 3."""
+    """Each seeded mistake is a diagnostic at its own line and column with a hint, and the exit code is 3."""
     path = tmp_path / "seeded.sexp"
     path.write_text(SEEDED)
     assert check_files([str(path)], as_json=True) == Exit.DIAGNOSTICS
     (report,) = json.loads(capsys.readouterr().out)["files"]
-    found = [(each["span"]["line"], each["code"]) for each in report["diagnostics"]]
+    found = [(marked(each["span"]), each["code"]) for each in report["diagnostics"]]
     assert found == [
-        (3, "name/suspicious"),
-        (5, "arity/primitive"),
-        (6, "arity/closure"),
-        (7, "call/unknown-parameter"),
-        (8, "call/missing-parameter"),
-        (9, "call/duplicate"),
-        (10, "call/unknown-key"),
-        (11, "call/argument"),
+        ((3, 18, "rest-cuont"), "name/suspicious"),
+        ((5, 9, "(length path path)"), "arity/primitive"),
+        ((6, 9, "(total 1)"), "arity/closure"),
+        ((7, 29, "(depth 3)"), "call/unknown-parameter"),
+        ((8, 9, "(review (path path))"), "call/missing-parameter"),
+        ((9, 29, "(path path)"), "call/duplicate"),
+        ((10, 38, '(context {"fresh_contxt" "enabled"})'), "call/unknown-key"),
+        ((11, 29, '(most "many")'), "call/argument"),
     ]
     assert "rest-count" in report["diagnostics"][0]["hint"]
     assert "fresh_context" in report["diagnostics"][6]["hint"]

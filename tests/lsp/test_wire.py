@@ -58,6 +58,11 @@ def position(text: str, mark: str) -> types.Position:
     return types.Position(before.count("\n"), len(before.rpartition("\n")[2].encode("utf-16-le")) // 2)
 
 
+def extent_of(told: types.Range) -> tuple[int, int, int, int]:
+    """Lines and columns from 1, as ``check`` counts them, of a text whose characters each are one unit."""
+    return told.start.line + 1, told.start.character + 1, told.end.line + 1, told.end.character + 1
+
+
 async def test_it_says_what_check_says(
     client: LanguageClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,14 +74,19 @@ async def test_it_says_what_check_says(
     uri = await opened(client, SEEDED, path.as_uri())
     severities = {types.DiagnosticSeverity.Error: "error", types.DiagnosticSeverity.Warning: "warning"}
     told = [
-        (severities[each.severity or types.DiagnosticSeverity.Hint], each.code, each.range.start.line + 1, each.message)
+        (
+            severities[each.severity or types.DiagnosticSeverity.Hint],
+            each.code,
+            *extent_of(each.range),
+            each.message,
+        )
         for each in client.diagnostics[uri]
     ]
     assert told == [
         (
             each["severity"],
             each["code"],
-            each["span"]["line"],
+            *(each["span"][at] for at in ("line", "column", "end_line", "end_column")),
             "\nhint: ".join(filter(None, (each["message"], each["hint"]))),
         )
         for each in report["diagnostics"]

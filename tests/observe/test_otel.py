@@ -25,7 +25,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.messages import ModelRequest, ToolSpec
 from agentflow.core.ports import Tool
 from agentflow.core.provider_errors import Overloaded
-from agentflow.observe.trace import MAX_CONTENT, SCHEMA_URL
+from agentflow.observe.trace import MAX_CONTENT, SCHEMA_URL, provider_attributes
 
 
 class Open(SpanProcessor):
@@ -288,3 +288,23 @@ async def test_a_thousand_branches_and_an_error(tmp_path: Path, caplog: pytest.L
     assert len(parents) == 1000 and set(parents.values()) == {1}
     (run,) = [span for span in telemetry.spans if span.name.startswith("invoke_workflow")]
     assert run.status.status_code is StatusCode.ERROR and (run.attributes or {})["error.type"] == "type/argument"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "server", "name"),
+    [
+        ("openai-chat", "api.openai.com", "OPENAI"),
+        ("anthropic", "api.anthropic.com", "ANTHROPIC"),
+        ("bedrock", "bedrock-runtime.eu-west-1.amazonaws.com", "AWS_BEDROCK"),
+        ("vertex", "europe-west1-aiplatform.googleapis.com", "GCP_VERTEX_AI"),
+        ("foundry", "me.services.ai.azure.com", "AZURE_AI_INFERENCE"),
+        ("openai", "me.openai.azure.com", "AZURE_AI_OPENAI"),
+    ],
+)
+def test_providers_are_called_what_the_conventions_call_them(dialect: str, server: str, name: str) -> None:
+    """Each cloud has the name that the conventions list for it; a dialect they do not know keeps its own."""
+    values = pytest.importorskip(
+        "opentelemetry.semconv._incubating.attributes.gen_ai_attributes"
+    ).GenAiProviderNameValues
+    told = provider_attributes({"type": "attempt_started", "provider": dialect, "server": server})
+    assert told == {"gen_ai.provider.name": values[name].value, "server.address": server}

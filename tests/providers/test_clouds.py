@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.table import open_provider
 from tests.support.cloud_server import EVENTS, MESSAGE, Asked, chunk, cloud_server, frame, frames, signature, sse
+from tests.support.model_server import ModelServer
 
 MODEL = "us.anthropic.claude-sonnet-4-20250514-v1:0"
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -180,3 +182,24 @@ def test_what_is_not_set_is_named(
     with pytest.raises(ConfigurationError) as caught:
         open_provider(dialect, **options)
     assert caught.value.code == "config/no-key" and caught.value.details["variable"] == variable
+
+
+@pytest.mark.parametrize(("dialect", "package"), [("bedrock", "boto3"), ("vertex", "google.auth")])
+def test_a_missing_package_is_named_with_its_extra(dialect: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what signs, the model is refused before anything is sent, with the extra that brings it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError) as caught:
+        open_provider(dialect, base_url="http://127.0.0.1:9", prices=Prices())
+    assert caught.value.code == "config/extra" and caught.value.hint == f"pip install 'agentflow[{dialect}]'"
+    assert package in caught.value.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_azures_address_for_openais_models(stream: bool) -> None:
+    """It is OpenAI's own dialect below ``/openai/v1/``: the path stays, the deployment is the model, the resource's key goes along."""
+    async with ModelServer(["Paris."]) as server:
+        answer = await call("openai", f"{server.url}/openai/v1/", "my-deployment", stream=stream, api_key="azure-key")
+        assert text_of(answer) == "Paris."
+        (asked,) = server.requests
+    assert asked.path == "/openai/v1/responses" and asked.body["model"] == "my-deployment"
+    assert asked.headers["authorization"] == "Bearer azure-key"
