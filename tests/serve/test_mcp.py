@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from mcp.shared.exceptions import MCPError
 CAPITAL = '(defatom capital (params (country)) (instructions "Capital of {{country}}?")) (value-of (capital (country message)))'
 
 
-@pytest.fixture(params=["2026-07-28", "legacy"])
+@pytest.fixture(params=["2026-07-28", pytest.param("legacy", marks=pytest.mark.slow)])
 def mode(request: pytest.FixtureRequest) -> str:
     """Both revisions of the protocol."""
     return str(request.param)
@@ -296,18 +298,75 @@ async def test_a_call_that_nobody_comes_back_to_is_given_up() -> None:
                 assert isinstance(late, types.CallToolResult) and late.is_error
 
 
+async def test_requests_that_are_none_are_refused() -> None:
+    """Too large, no JSON, nested without end, for another host, from another site: an answer of 400 to 421, and the server goes on."""
+    async with AgentFlow() as flow, served(flow, {"add": Export(program="(+ 1 2)", parameters={})}) as server:
+        accept = {"accept": "application/json, text/event-stream"}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "add", "arguments": {"a": "x" * 5_000_000}},
+        }
+        cases: list[tuple[dict[str, Any], int]] = [
+            ({"json": call}, 413),
+            ({"content": b"{", "headers": {"content-type": "application/json", **accept}}, 400),
+            ({"content": b"[" * 200_000, "headers": {"content-type": "application/json", **accept}}, 400),
+            ({"json": {}, "headers": {"host": "evil.example", **accept}}, 421),
+            ({"json": {}, "headers": {"origin": "https://evil.example", **accept}}, 403),
+            ({"json": {}, "headers": {"mcp-session-id": "none", **accept}}, 404),
+        ]
+        for options, status in cases:
+            assert (await server.client.post("/mcp", **options)).status_code == status, (options.get("headers"), status)
+        async with client_of(server, "legacy") as client:
+            assert (await client.call_tool("add", {})).structured_content["value"] == 3
+        assert len(list(server.runs)) == 1
+
+
+async def test_calls_under_way_are_told_how_their_runs_ended_when_the_server_stops(mode: str) -> None:
+    """Runs are cancelled, and their callers hear so before their connections end."""
+    began = asyncio.Event()
+
+    @tool
+    async def nap() -> str:
+        """Sleep."""
+        began.set()
+        await asyncio.sleep(60)
+        return "slept"
+
+    async with AgentFlow(tools=[nap]) as flow, served(flow, {"nap": "(content (nap))"}) as server:
+        with contextlib.suppress(ExceptionGroup):  # the end of a session that is over by then
+            async with client_of(server, mode) as client:
+                calling = asyncio.create_task(client.call_tool("nap", {"message": ""}))
+                await began.wait()
+                await server.server.aclose()
+                ended = await calling
+        assert ended.is_error and "run/cancelled" in text_of(ended)
+        assert (await server.post("/mcp", {})).status_code == 503
+
+
+def test_the_sdk_is_imported_by_the_first_request_alone() -> None:
+    """It takes more than a second, which a server that nobody asks so does not."""
+    program = (
+        "import asyncio, sys\nfrom agentflow import AgentFlow\nfrom agentflow.serve import app\n"
+        "app(AgentFlow(), {'x': '(+ 1 2)'})\nassert not {'mcp', 'mcp_types'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 async def test_keys_bound_what_is_called(mode: str, tmp_path: Path) -> None:
     """Each sees its own tools and runs; a key that has no more is told so by the tool; without one nothing is answered."""
     from tests.serve.test_keys import keys_of
 
-    keys = keys_of(tmp_path, ada='exports = ["echo"]\nruns_per_min = 10', bob="")
-    exports = {"echo": "(string-append message)", "other": "(string-append message)"}
+    keys = keys_of(tmp_path, ada='exports = ["echo"]\nruns_per_min = 10', bob="concurrent = 3")
+    exports: dict[str, Any] = {"echo": "(string-append message)", "other": "(string-append message)"}
+    exports["slow"] = Export(program='(begin (sleep 0.2) "done")', parameters={})
     async with AgentFlow() as flow, served(flow, exports, keys=keys) as server:
         refused = await server.client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         assert refused.status_code == 401
         async with client_of(server, mode, "secret-ada") as ada, client_of(server, mode, "secret-bob") as bob:
             assert [each.name for each in (await ada.list_tools()).tools] == ["echo"]
-            assert len((await bob.list_tools()).tools) == 2
+            assert len((await bob.list_tools()).tools) == 3
             with pytest.raises(MCPError):
                 await ada.call_tool("other", {"message": "x"})
             run_id = (await ada.call_tool("echo", {"message": "x"})).structured_content["run_id"]
@@ -315,3 +374,7 @@ async def test_keys_bound_what_is_called(mode: str, tmp_path: Path) -> None:
                 await bob.read_resource(f"agentflow://runs/{run_id}")
             second = await ada.call_tool("echo", {"message": "x"})
             assert second.is_error and "serve/rate" in text_of(second)
+            racing = [bob.call_tool("slow", {}) for _ in range(30)]
+            answers = [text_of(each) for each in await asyncio.gather(*racing)]
+            assert answers.count("done") >= 3 and len([each for each in answers if "serve/concurrent" in each]) > 0
+            assert set(answers) - {"done"} == {each for each in answers if each.startswith("serve/concurrent")}

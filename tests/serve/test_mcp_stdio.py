@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agentflow import AgentflowError
 from agentflow.cli.common import UsageError
 from agentflow.cli.mcp import serve_on_stdio
 from agentflow.cli.serve_options import McpServeOptions
@@ -56,29 +57,47 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(directory: Path, *words: str) -> list[str]:
-    served = ["greet.sexp", "ask.sexp", "--app", "own_flow:flow", "--export", "nap"]
-    return [sys.executable, "-m", "agentflow", "mcp", "serve", *(words or served)]
+def command() -> list[str]:
+    served = [
+        "greet.sexp",
+        "ask.sexp",
+        "flows",
+        "--app",
+        "own_flow:flow",
+        "--export",
+        "nap",
+        "--run-program",
+    ]
+    return [sys.executable, "-m", "agentflow", "mcp", "serve", *served]
 
 
 @contextlib.asynccontextmanager
-async def client_of(directory: Path, mode: str, *words: str, **options: Any) -> AsyncIterator[Client]:
-    first, *rest = command(directory, *words)
+async def client_of(directory: Path, **options: Any) -> AsyncIterator[Client]:
+    first, *rest = command()
     env = {"PYTHONPATH": str(directory), "XDG_STATE_HOME": str(directory), "PATH": os.environ["PATH"]}
     transport = stdio_client(StdioServerParameters(command=first, args=rest, cwd=str(directory), env=env))
-    async with Client(transport, mode=mode, **options) as client:
+    async with Client(transport, **options) as client:
         yield client
 
 
-@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.slow)])
-async def test_a_client_starts_the_command(directory: Path, mode: str) -> None:
+@pytest.mark.slow
+async def test_a_client_starts_the_command(directory: Path) -> None:
     """Tools are called, questions asked, a call is cancelled, and what tools print does not stand between messages."""
 
     async def say(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"answer": params.message})
 
-    async with client_of(directory, mode, elicitation_callback=say) as client:
-        assert [each.name for each in (await client.list_tools()).tools] == ["nap", "greet", "ask"]
+    async with client_of(directory, elicitation_callback=say) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == [
+            "nap",
+            "greet",
+            "ask",
+            "add",
+            "run_program",
+        ]
+        assert (await client.call_tool("add", {"a": 3})).structured_content["value"] == 4
+        answer = await client.call_tool("run_program", {"program": "(+ 1 n)", "bindings": {"n": 2}})
+        assert answer.structured_content["value"] == 3
         assert (await client.call_tool("greet", {"message": "Ada"})).structured_content["value"] == "Hello, Ada!"
         assert (await client.call_tool("ask", {"message": ""})).structured_content["value"] == "Who?"
         mark = directory / "cancelled"
@@ -97,7 +116,7 @@ async def test_a_client_starts_the_command(directory: Path, mode: str) -> None:
 async def test_a_client_that_is_gone_leaves_nothing(directory: Path, how: str) -> None:
     """When it closes our input, or asks us to stop, or sends a message without end, runs are cancelled and the process ends."""
     process = await asyncio.create_subprocess_exec(
-        *command(directory),
+        *command(),
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(directory), "XDG_STATE_HOME": str(directory)},
         stdin=asyncio.subprocess.PIPE,
@@ -136,18 +155,10 @@ async def test_a_client_that_is_gone_leaves_nothing(directory: Path, how: str) -
             await process.wait()
 
 
-@pytest.mark.slow
-async def test_saved_workflows_and_programs_are_tools(directory: Path) -> None:
-    """``--workflows`` has each of its files served, ``--run-program`` programs that are sent."""
-    words = ["--workflows", "flows", "--run-program", "--model", "offline"]
-    async with client_of(directory, "auto", *command(directory, *words)[5:]) as client:
-        assert [each.name for each in (await client.list_tools()).tools] == ["add", "run_program"]
-        assert (await client.call_tool("add", {"a": 3})).structured_content["value"] == 4
-        answer = await client.call_tool("run_program", {"program": "(+ 1 n)", "bindings": {"n": 2}})
-        assert answer.structured_content["value"] == 3
-
-
 async def test_nothing_to_serve_is_said(tmp_path: Path) -> None:
     """Before the client is listened to."""
     with pytest.raises(UsageError, match="nothing to serve"):
         await serve_on_stdio([], McpServeOptions(root=str(tmp_path), record=False))
+    with pytest.raises(AgentflowError) as caught:
+        await serve_on_stdio([], McpServeOptions(workflows=str(tmp_path), record=False))
+    assert caught.value.code == "serve/export" and str(tmp_path) in caught.value.message

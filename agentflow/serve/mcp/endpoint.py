@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key
 from agentflow.serve.service import Service
 
+_LAST_WORDS_S = 2.0
 KEY = "agentflow.key"
 """Where the scope of a request has its key."""
 
@@ -28,6 +30,8 @@ class McpEndpoint:
         self._opening: asyncio.Lock | None = None
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self._calls = 0
+        self._idle = asyncio.Event()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, key: Key) -> None:
         """Answer a request of ``key``. Raises RequestError: 501 without the extra, 503 once it is closed."""
@@ -37,7 +41,14 @@ class McpEndpoint:
         if self._stop.is_set():
             raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
         scope = {**scope, KEY: key, "user": _user(key)}
-        await serving(scope, receive, send)
+        calls = scope["method"] == "POST"
+        self._calls += calls
+        try:
+            await serving(scope, receive, send)
+        finally:
+            self._calls -= calls
+            if not self._calls:
+                self._idle.set()
 
     async def _open(self) -> ASGIApp:
         if find_spec("mcp") is None:
@@ -68,7 +79,12 @@ class McpEndpoint:
             await self._stop.wait()
 
     async def aclose(self) -> None:
-        """End all sessions. Idempotent."""
+        """End all sessions, once the calls whose runs have ended have told so. Idempotent."""
+        self._idle.clear()
+        if self._calls and not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self._idle.wait()
         self._stop.set()
         if self._owner is not None:
             await asyncio.wait([self._owner])
