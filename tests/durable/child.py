@@ -20,7 +20,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, DurableRun, Limits, RunResult, ScriptedProvider, TaskResult
@@ -32,7 +31,9 @@ from agentflow.core.questions import Question
 from agentflow.core.templates import Parameter
 from agentflow.core.values import plain
 from agentflow.handler.tools import subtask_tool, tool_from_function
+from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.sqlite import SqliteJournal
+from agentflow.journal.urls import database_file, is_postgres
 from agentflow.runtime.durable import DurableRuns
 from agentflow.tasks.workflows import Workflow
 from tests.durable.programs import PROGRAMS, WAITING, WORKFLOW
@@ -65,11 +66,11 @@ class Failpoint:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-class LoggingJournal(SqliteJournal):
-    """A journal that says what it has stored, and what it was told to forget."""
+class Logging:
+    """Makes a journal say what it has stored, and what it was told to forget."""
 
-    def __init__(self, path: Path, log: Log, failpoint: Failpoint) -> None:
-        super().__init__(path)
+    def __init__(self, where: Any, log: Log, failpoint: Failpoint) -> None:
+        super().__init__(where)
         self._log = log
         self._failpoint = failpoint
         self._keys: dict[bytes, set[str]] = {}
@@ -125,6 +126,21 @@ class LoggingJournal(SqliteJournal):
     async def finish(self, run: str, epoch: int, status: RunStatus, **end: Any) -> None:
         self._failpoint("finish")
         await super().finish(run, epoch, status, **end)
+
+
+class LoggingSqlite(Logging, SqliteJournal):
+    """Over SQLite."""
+
+
+class LoggingPostgres(Logging, PostgresJournal):
+    """Over PostgreSQL."""
+
+
+def journal(url: str, log: Log, failpoint: Failpoint) -> SqliteJournal | PostgresJournal:
+    """The journal at ``url``."""
+    return (
+        LoggingPostgres(url, log, failpoint) if is_postgres(url) else LoggingSqlite(database_file(url), log, failpoint)
+    )
 
 
 class World:
@@ -289,7 +305,7 @@ async def run(job: dict[str, Any]) -> None:
             world.flow = flow
             flow.tools.add(subtask_tool("delegate", "Hand on.", template="quiet", parameters={"q": "string"}))
             await flow.workflows.save(Workflow(name="pair", params={"x": Parameter(type="string")}, program=WORKFLOW))
-            runs = DurableRuns(flow.engine, LoggingJournal(Path(job["db"]), log, failpoint), flow.redactor)
+            runs = DurableRuns(flow.engine, journal(job["db"], log, failpoint), flow.redactor)
             person = Person(runs, job["run"], log, job.get("pause_ms", 0))
             if job.get("sender"):
                 await person.answer(await runs.questions(job["run"]))

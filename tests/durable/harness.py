@@ -3,6 +3,7 @@
     python -m tests.durable.harness --kills 300
     python -m tests.durable.harness --failpoints 20
     python -m tests.durable.harness --replays 100
+    python -m tests.durable.harness --kills 300 --postgres
 
 For each run: no effect is carried out again after its record was acknowledged; the value is the undisturbed one; replayed
 from its records, nothing is carried out and value and usage are the same; of two outcomes of a race with time, only one was ever
@@ -12,6 +13,7 @@ acted on.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -23,13 +25,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from agentflow.journal.rows import change_run
+from agentflow.journal.urls import database_file, is_postgres
 from tests.durable.programs import PROGRAMS
+from tests.support.postgres import Server
 
 TIMEOUT_S = 60.0
 """Seconds after which a run that was not killed counts as stuck."""
@@ -93,10 +98,19 @@ class Nursery:
         return self.status()
 
 
-def job_of(directory: Path, program: str) -> dict[str, Any]:
+NewDatabase = Callable[[Path], str]
+"""Gives the URL of an empty database for a run in a directory."""
+
+
+def sqlite_in(directory: Path) -> str:
+    """An SQLite file in the directory."""
+    return f"sqlite:///{directory / 'runs.db'}"
+
+
+def job_of(directory: Path, program: str, database: NewDatabase = sqlite_in) -> dict[str, Any]:
     """The job that runs a program in a directory."""
     return {
-        "db": str(directory / "runs.db"),
+        "db": database(directory),
         "run": "r",
         "program": program,
         "log": str(directory / "log"),
@@ -104,9 +118,17 @@ def job_of(directory: Path, program: str) -> dict[str, Any]:
     }
 
 
-def one_run(nursery: Nursery, directory: Path, program: str, dice: random.Random, kills: int, report: Report) -> Any:
+def one_run(
+    nursery: Nursery,
+    directory: Path,
+    program: str,
+    dice: random.Random,
+    kills: int,
+    report: Report,
+    database: NewDatabase = sqlite_in,
+) -> Any:
     """Kill a run ``kills`` times at most, let it end, check it, and give its value and what was said in its session."""
-    job = job_of(directory, program)
+    job = job_of(directory, program, database)
     took = 1.2
     status = -9
     for _ in range(kills):
@@ -166,14 +188,9 @@ def check_once(path: Path, report: Report, program: str) -> None:
 
 def replay(nursery: Nursery, directory: Path, job: dict[str, Any], first: Any, report: Report) -> None:
     """The run once more from its records: the same, and nothing is carried out."""
-    again = directory / "again.db"
-    with sqlite3.connect(job["db"]) as source, sqlite3.connect(again, isolation_level=None) as copy:
-        source.backup(copy)
-        change_run(copy, "r", time.time(), status="queued", result=None)
-    source.close()
-    copy.close()
+    again = asyncio.run(_unended(job["db"])) if is_postgres(job["db"]) else _unended_copy(job["db"], directory)
     log = directory / "again"
-    status = nursery.run({**job, "db": str(again), "log": str(log), "replay": True}, None)
+    status = nursery.run({**job, "db": again, "log": str(log), "replay": True}, None)
     report.replays += 1
     if status != 0:
         carried = log.read_text().split("\n")[0] if log.exists() else ""
@@ -185,6 +202,27 @@ def replay(nursery: Nursery, directory: Path, job: dict[str, Any], first: Any, r
             report.wrong.append(f"{job['program']}: replayed, its {name} is {second[name]}, not {first[name]}")
 
 
+def _unended_copy(db: str, directory: Path) -> str:
+    """A copy of an SQLite database in which the run has not ended."""
+    again = directory / "again.db"
+    with sqlite3.connect(database_file(db)) as source, sqlite3.connect(again, isolation_level=None) as copy:
+        source.backup(copy)
+        change_run(copy, "r", time.time(), status="queued", result=None)
+    source.close()
+    copy.close()
+    return f"sqlite:///{again}"
+
+
+async def _unended(db: str) -> str:
+    """A database in PostgreSQL, in which the run has not ended from now on."""
+    import asyncpg
+
+    connection = await asyncpg.connect(db)
+    await connection.execute("update af_run set status = 'queued', result = null")
+    await connection.close()
+    return db
+
+
 def comparable(end: Any) -> Any:
     """A value, and what was said in the session, without what a race with time, chance or host code decides."""
     if end is None:
@@ -193,7 +231,14 @@ def comparable(end: Any) -> Any:
     return [each for each in value if not (isinstance(each, list) and each and each[0] == "edge")], sorted(said)
 
 
-def campaign(kills: int, seed: int, *, per_run: int = 4, programs: list[str] | None = None) -> Report:
+def campaign(
+    kills: int,
+    seed: int,
+    *,
+    per_run: int = 4,
+    programs: list[str] | None = None,
+    database: NewDatabase = sqlite_in,
+) -> Report:
     """Kill runs of the programs in turn until there were ``kills`` kills."""
     dice = random.Random(seed)
     report = Report()
@@ -202,12 +247,12 @@ def campaign(kills: int, seed: int, *, per_run: int = 4, programs: list[str] | N
     with Nursery() as nursery:
         for name in names:
             with tempfile.TemporaryDirectory() as directory:
-                undisturbed[name] = comparable(one_run(nursery, Path(directory), name, dice, 0, report))
+                undisturbed[name] = comparable(one_run(nursery, Path(directory), name, dice, 0, report, database))
                 check_once(Path(directory) / "log", report, name)
         while report.kills < kills:
             name = names[report.runs % len(names)]
             with tempfile.TemporaryDirectory() as directory:
-                value = comparable(one_run(nursery, Path(directory), name, dice, per_run, report))
+                value = comparable(one_run(nursery, Path(directory), name, dice, per_run, report, database))
                 if value != undisturbed[name]:
                     report.wrong.append(f"{name}: {value}, not {undisturbed[name]}")
     return report
@@ -218,7 +263,9 @@ FAILPOINTS = ("before", "unwritten", "undelivered", "park", "finish")
 written and nobody knows, before or after a run is stored as waiting, and at the end of the run."""
 
 
-def failpoint_campaign(times: int, seed: int, *, programs: list[str] | None = None) -> Report:
+def failpoint_campaign(
+    times: int, seed: int, *, programs: list[str] | None = None, database: NewDatabase = sqlite_in
+) -> Report:
     """Let runs kill themselves at each failpoint, as often as asked, at effects drawn at random."""
     dice = random.Random(seed)
     report = Report()
@@ -227,7 +274,7 @@ def failpoint_campaign(times: int, seed: int, *, programs: list[str] | None = No
             for point in FAILPOINTS:
                 name = "mixed" if point == "park" else dice.choice(programs or list(PROGRAMS))
                 with tempfile.TemporaryDirectory() as directory:
-                    job = job_of(Path(directory), name)
+                    job = job_of(Path(directory), name, database)
                     nth = {"finish": 1, "park": dice.randrange(1, 3)}.get(point, dice.randrange(1, 30))
                     status = nursery.run({**job, "failpoint": point, "nth": nth}, None)
                     report.kills += status == -signal.SIGKILL
@@ -259,17 +306,33 @@ def main() -> None:
     parser.add_argument("--program", action="append", choices=list(PROGRAMS))
     parser.add_argument("--failpoints", type=int, default=0, help="instead: each of them so often")
     parser.add_argument("--replays", type=int, default=0, help="instead: one run of each program, so often")
+    parser.add_argument("--postgres", action="store_true", help="over a PostgreSQL server, for kills and failpoints")
     options = parser.parse_args()
-    if options.failpoints:
-        reports = [failpoint_campaign(options.failpoints, options.seed, programs=options.program)]
-    elif options.replays:
-        names = options.program or list(PROGRAMS)
-        reports = [replay_campaign(options.replays, name, options.seed) for name in names]
-    else:
-        reports = [campaign(options.kills, options.seed, programs=options.program)]
+    with postgres() if options.postgres else contextlib.nullcontext(sqlite_in) as database:
+        reports = _reports(options, database)
     for report in reports:
         show(report)
     sys.exit(any([report.faults for report in reports]))
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[NewDatabase]:
+    """A PostgreSQL server, with a schema for each run."""
+    server = Server()
+    try:
+        server.start()
+        yield lambda _: server.schema()
+    finally:
+        server.remove()
+
+
+def _reports(options: argparse.Namespace, database: NewDatabase) -> list[Report]:
+    if options.failpoints:
+        return [failpoint_campaign(options.failpoints, options.seed, programs=options.program, database=database)]
+    if options.replays:
+        names = options.program or list(PROGRAMS)
+        return [replay_campaign(options.replays, name, options.seed) for name in names]
+    return [campaign(options.kills, options.seed, programs=options.program, database=database)]
 
 
 def show(report: Report) -> None:
