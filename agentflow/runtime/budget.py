@@ -10,6 +10,7 @@ from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
 from agentflow.runtime.cleanup import CleanupTime
+from agentflow.runtime.large_lists import LargeLists
 from agentflow.runtime.memory import BYTES_PER_STEP, MemoryAccount, MemoryAccounts
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.slices import Slices
@@ -27,7 +28,7 @@ class Budget:
     ``steps_used`` is exact at any time. A budget with a ``parent`` bounds a part of a run: what it uses also counts for
     the parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
-    ``slices`` how long they keep the loop, ``memory`` what the run allocates (``beside``: the accounts of other runs);
+    ``slices`` how long they keep the loop, ``large_lists`` are freed in slices, ``memory`` what the run allocates (``beside``: the accounts of other runs);
     ``cleanup`` is how long ``finally`` forms may take when it is stopped, ``pausing`` the number of strands that are just
     letting others run.
     ``met`` is the error with which a limit of this budget ended what it bounds: nothing more of that is done.
@@ -39,6 +40,7 @@ class Budget:
         "branches_used",
         "deadline",
         "effects_used",
+        "large_lists",
         "limits",
         "memory",
         "met",
@@ -77,6 +79,7 @@ class Budget:
             MemoryAccount(limits.memory, beside) if parent is None else parent.memory.within(limits.memory)
         )
         self.slices: Slices = Slices() if parent is None else self.root.slices
+        self.large_lists: LargeLists = LargeLists() if parent is None else self.root.large_lists
         self._cleanup = cleanup
         self.wall_s: float | None = None
         self.deadline: float | None = None

@@ -402,6 +402,7 @@ class OpenRun:
                 _raise_in_context(shown, context)
             return None
         finally:
+            self._run.budget.large_lists.end()
             self._fanout.close()
             redactor = self._redactor
             if redactor is not None and (redactor.searched or redactor.examined):

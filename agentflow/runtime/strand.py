@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, TypeAlias, TypeVar
+from typing import Any, Concatenate, TypeAlias, TypeVar, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, TaskCall, ToolCall
@@ -36,6 +36,7 @@ from agentflow.runtime.calls import (
     wrong_count,
 )
 from agentflow.runtime.hops import on_fresh_task
+from agentflow.runtime.large_lists import LARGE
 from agentflow.runtime.leaving import carries_data, carries_long_text, data_of, leaving
 from agentflow.runtime.naming import EffectHandler, Naming, Publish
 from agentflow.runtime.rounds import WatchedLoops
@@ -207,7 +208,8 @@ class Strand(Naming):
             if now - self._paused > share:
                 await self._pause()
                 now = self._paused
-            self.charge(owed)
+            if owed:
+                self.charge(owed)
         except LimitExceeded as error:
             error.at(calling_span(1))
             raise
@@ -229,14 +231,20 @@ class Strand(Naming):
     async def work(self, work: Work[T]) -> T:
         """Carry out long work: each part is charged before it is done, and others run every few milliseconds."""
         root = self.budget.root
+        lists = root.large_lists
         try:
+            while lists and lists.free():  # what is garbage goes before more is allocated
+                await self._pause()
             while True:
                 self.charge(next(work))
                 if time.monotonic() - self._paused > PAUSE_S / (1 + root.pausing):
                     await self._pause()
                     self.budget.check_time(None)
         except StopIteration as done:
-            return done.value
+            value: Any = done.value
+            if type(value) is list and len(cast("list[Any]", value)) >= LARGE:
+                lists.add(cast("list[Any]", value))
+            return cast(T, done.value)
         finally:
             work.close()
 
