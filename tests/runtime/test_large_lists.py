@@ -8,7 +8,6 @@ from typing import Any
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.runtime.large_lists import LARGE, LargeLists
 
-
 MANY = 40_000
 
 
