@@ -17,6 +17,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
+from agentflow.core.store_ports import ResultStore
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.conversations import LastingSession
@@ -263,6 +264,11 @@ class DurableMethods:
     def is_durable(self) -> bool:
         """Whether the flow stores runs."""
         return self._durable is not None
+
+    @property
+    def stored_results(self) -> ResultStore | None:
+        """The results that are stored beside durable runs; None for a flow that stores no runs."""
+        return None if self._durable is None else self._durable.results
 
     def _durable_runs(self) -> DurableRuns:
         if self._durable is None:

@@ -22,7 +22,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.session import Session
 from agentflow.core.source import Source
-from agentflow.core.store_ports import JournalStore
+from agentflow.core.store_ports import JournalStore, ResultStore
 from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
@@ -328,6 +328,11 @@ class DurableRuns:
         """The run of this id, or None."""
         row = await self._store.find(run_id)
         return None if row is None else RunInfo.of(row)
+
+    @property
+    def results(self) -> ResultStore:
+        """The results that are stored beside the runs."""
+        return self._store.results
 
     async def list(self, limit: int = 100) -> list[RunInfo]:
         """The runs of the store, the last changed first."""

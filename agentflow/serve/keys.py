@@ -99,12 +99,17 @@ class Key:
         return self.rules is None or self.rules.programs
 
     @property
+    def day(self) -> int:
+        """The day, counted from 1970, in UTC."""
+        return int(self._clock() // _DAY_S)
+
+    @property
     def purse(self) -> RunPurse | None:
         """What the key may still spend today: runs count for the day on which they began."""
         rules = self.rules
         if rules is None or (rules.tokens_per_day is None and rules.usd_per_day is None):
             return None
-        day = int(self._clock() // _DAY_S)
+        day = self.day
         if day != self._day:
             limits = Limits(tokens=rules.tokens_per_day, usd=rules.usd_per_day)
             self._day, self._purse = day, RunPurse(limits, whose=f"the key '{self.name}'")

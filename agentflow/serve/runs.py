@@ -29,6 +29,7 @@ from agentflow.runtime.run import check_name, new_run_id
 from agentflow.serve.event_log import EventLog, frame_of
 from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_bytes
+from agentflow.serve.key_use import KeyUse
 from agentflow.serve.keys import Admission, Key
 
 _log = logging.getLogger(__name__)
@@ -151,6 +152,7 @@ class ServedRuns:
 
     def __init__(self, flow: AgentFlow) -> None:
         self._flow = flow
+        self._use = KeyUse(flow.stored_results)
         self._runs: dict[str, ServedRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -206,6 +208,7 @@ class ServedRuns:
             raise RequestError(error.message, code=error.code, hint=error.hint, param="run_id") from None
         durable = lasting and self._flow.is_durable
         group = self._group or await self._open()
+        await self._use.load(key)
         stored = durable and run_id is not None and await self._flow.find_run(run_id) is not None
         if stored or run_id in self._runs:
             raise RequestError(
@@ -306,13 +309,16 @@ class ServedRuns:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._opened.set()
+                keeping = group.create_task(self._use.keep_on())
                 await self._stop.wait()
+                keeping.cancel()
                 for run in self.live:
                     if run.task is not None:
                         run.task.cancel()
         finally:
             self._group = None
             unsubscribe()
+            await self._use.keep()
 
     async def drain(self, seconds: float) -> None:
         """Begin no more runs, and wait for those at work, at most so long."""

@@ -89,6 +89,30 @@ async def test_a_hundred_racing_requests_never_pass_what_a_key_may_spend(tmp_pat
             assert (await ask()).status_code == 200, "the next day it is counted anew"
 
 
+async def test_a_server_that_is_started_anew_goes_on_counting(tmp_path: Path) -> None:
+    """Where the flow has a database, what keys used today stands in it: neither a restart nor a new flow gives it back."""
+    clock, model = Clock(), MeteredModel()
+    body = {"model": "ask", "messages": [{"role": "user", "content": "x"}]}
+    codes: list[int] = []
+    for _ in range(3):
+        keys = keys_of(tmp_path, clock, ada="tokens_per_day = 1000", bob="tokens_per_day = 1000")
+        async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+            async with served(flow, {"ask": f"{asking()} (value-of (ask (n 300)))"}, keys=keys) as server:
+                codes.append((await server.post("/v1/chat/completions", body, headers=by("ada"))).status_code)
+                used = [key.purse.used_tokens for key in keys]
+                assert used == [model.paid, 0] and model.paid <= 1_000
+    assert codes[:2] == [200, 200]
+    clock.now += 86_400
+    keys = keys_of(tmp_path, clock, ada="tokens_per_day = 1000", bob="tokens_per_day = 1000")
+    before = model.paid
+    async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+        async with served(flow, {"ask": f"{asking()} (value-of (ask (n 300)))"}, keys=keys) as server:
+            assert (await server.post("/v1/chat/completions", body, headers=by("ada"))).status_code == 200
+            assert [key.purse.used_tokens for key in keys] == [model.paid - before, 0], (
+                "the next day it is counted anew"
+            )
+
+
 async def test_racing_requests_never_pass_runs_at_once_and_a_minute(tmp_path: Path) -> None:
     """100 requests at once: as many runs as the key may have, or may begin; a place is free again when a run has ended."""
     gate, most, now = asyncio.Event(), 0, 0
