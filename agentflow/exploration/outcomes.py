@@ -91,6 +91,8 @@ class Values:
 
     def _fitting(self, schema: Mapping[str, Any]) -> list[str]:
         least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+        if not least and most is None:
+            return self._texts
         stretched = [text.ljust(least, ".")[:most] for text in self._texts]
         return list(dict.fromkeys(stretched))
 

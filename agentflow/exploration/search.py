@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.source import Span
-from agentflow.exploration.answers import ChosenAnswers, Point, Script
+from agentflow.exploration.answers import Choice, ChosenAnswers, Point, Script
 from agentflow.exploration.findings import Exploration, Finding, in_order, shortened
 from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial
 
@@ -32,9 +32,7 @@ _DOUBTS = 5
 """Loops that are looked at so."""
 _OWN = frozenset({"program/error", "program/raised"})
 """Codes of what a program raises itself."""
-_FAILURES = frozenset(
-    {"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered", "tasks/schema-missed"}
-)
+_FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
 """Codes of failures that are no mistake of the program but for not being handled."""
 
 
@@ -60,6 +58,47 @@ class _Run:
         return len(self.chosen.answers), len(self.script)
 
 
+class _Parent:
+    """A run whose changes are tried: ``novelty`` is 0 if it reached something new, else 1; ``most`` is the highest rank of a change.
+
+    The rank of a change is how far down its options the choice is: 0 is the plainest.
+    """
+
+    def __init__(self, run: _Run, novelty: int) -> None:
+        self.run = run
+        self.novelty = novelty
+        choices = run.chosen.choices
+        often = Counter([choice.point.for_good for choice in choices])
+        most = _ALIKE_ENDLESS if isinstance(run.trial.error, LimitExceeded) else _ALIKE
+        seen: Counter[Point] = Counter()
+        self._good = {choice.point.for_good: choice.options for choice in choices}
+        self._single: list[Choice] = []
+        for choice in choices:
+            good = choice.point.for_good
+            seen[good] += 1
+            if often[good] > 1 and seen[good] <= most:
+                self._single.append(choice)
+        self.most = max([options - 1 for options in self._good.values()], default=-1)
+        self._rank = -1
+        self._left: Iterator[Script] = iter(())
+
+    def changes(self, rank: int) -> Iterator[Script]:
+        """The scripts that differ from that of the run in one choice of this rank; asked again, those that are left."""
+        if rank != self._rank:
+            self._rank, self._left = rank, self._of_rank(rank)
+        return self._left
+
+    def _of_rank(self, rank: int) -> Iterator[Script]:
+        script = self.run.script
+        for good, options in self._good.items():
+            if rank < options:
+                others = {point: taken for point, taken in script.items() if point.for_good != good}
+                yield {**others, good: rank} if rank else others
+        for choice in self._single:
+            if rank < choice.options and rank != choice.taken:
+                yield {**script, choice.point: rank}
+
+
 async def explore(rehearsal: Rehearsal, runs: int = RUNS, stopped: Callable[[], bool] = lambda: False) -> Exploration:
     """Explore a program in at most ``runs`` runs, and a few to shorten what is found. ``stopped`` is asked between them."""
     return await _Search(rehearsal, stopped).explore(runs)
@@ -69,8 +108,9 @@ class _Search:
     def __init__(self, rehearsal: Rehearsal, stopped: Callable[[], bool]) -> None:
         self._rehearsal = rehearsal
         self._stopped = stopped
-        self._queue: list[tuple[tuple[int, int, int], int, Script]] = []
-        self._tried: set[frozenset[tuple[Point, int]]] = set()
+        self._queue: list[tuple[int, int, int, int, _Parent]] = []
+        self._pushed = 0
+        self._tried: set[frozenset[tuple[Point, int]]] = {frozenset()}
         self._reached: set[int] = set()
         self._shortest: dict[_Key, _Run] = {}
         self._places: dict[_Key, dict[Span, None]] = {}
@@ -79,28 +119,40 @@ class _Search:
         self.runs = 0
 
     async def explore(self, runs: int) -> Exploration:
-        self._push({}, (0, 0, 0))
         effects = 0
-        while self._queue and self.runs < runs and effects < runs * _EFFECTS_A_RUN and not self._stopped():
-            _, _, script = heapq.heappop(self._queue)
+        script: Script | None = {}
+        while script is not None and self.runs < runs and effects < runs * _EFFECTS_A_RUN and not self._stopped():
             run = await self._run(script)
             effects += run.trial.effects
             is_new = await self._learn(run)
             if is_new or not isinstance(run.trial.error, LimitExceeded):
-                for change, rank in _changes(run):
-                    self._push(change, (0 if is_new else 1, rank, len(change)))
+                self._push(_Parent(run, 0 if is_new else 1), 0)
             await asyncio.sleep(0)
+            script = self._next()
         found = [await self._finding(key, run) for key, run in self._shortest.items()]
         arms = self._rehearsal.arms
         shown = [arm for arm in arms if arm.kind != "round"]
         missed = [arm for number, arm in enumerate(arms) if number not in self._reached and arm.kind != "round"]
         return Exploration(in_order(found), tuple(shown), tuple(missed), self.runs)
 
-    def _push(self, script: Script, rank: tuple[int, int, int]) -> None:
-        key = frozenset(script.items())
-        if key not in self._tried:
-            self._tried.add(key)
-            heapq.heappush(self._queue, (rank, len(self._tried), script))
+    def _push(self, parent: _Parent, rank: int) -> None:
+        """Have the changes of a run of this rank tried in their turn."""
+        self._pushed += 1
+        heapq.heappush(self._queue, (parent.novelty, rank, len(parent.run.script), self._pushed, parent))
+
+    def _next(self) -> Script | None:
+        """The next script that was not tried yet; None if there is none."""
+        while self._queue:
+            _, rank, _, _, parent = self._queue[0]
+            for script in parent.changes(rank):
+                key = frozenset(script.items())
+                if key not in self._tried:
+                    self._tried.add(key)
+                    return script
+            heapq.heappop(self._queue)
+            if rank < parent.most:
+                self._push(parent, rank + 1)
+        return None
 
     async def _run(self, script: Script, steps: int = STEPS, effects: int = EFFECTS) -> _Run:
         self.runs += 1
@@ -182,26 +234,6 @@ class _Search:
                 message = "a time-out is over"
             return replace(finding, kind="unhandled", message=message, places=places, who=who)
         return finding
-
-
-def _changes(run: _Run) -> Iterator[tuple[Script, int]]:
-    """The scripts that differ from that of a run in one choice, each with how far down its options the choice is."""
-    choices = run.chosen.choices
-    often = Counter([choice.point.for_good for choice in choices])
-    for good, options in {choice.point.for_good: choice.options for choice in choices}.items():
-        others = {point: taken for point, taken in run.script.items() if point.for_good != good}
-        for taken in range(options):
-            if taken != run.script.get(good, 0) or len(others) < len(run.script):
-                yield ({**others, good: taken} if taken else others), taken
-    most = _ALIKE_ENDLESS if isinstance(run.trial.error, LimitExceeded) else _ALIKE
-    seen: Counter[Point] = Counter()
-    for choice in choices:
-        good = choice.point.for_good
-        seen[good] += 1
-        if often[good] > 1 and seen[good] <= most:
-            for taken in range(choice.options):
-                if taken != choice.taken:
-                    yield {**run.script, choice.point: taken}, taken
 
 
 def _is_active(loop: Span | None, error: AgentflowError | None) -> bool:
