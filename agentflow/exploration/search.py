@@ -28,6 +28,9 @@ _EFFECTS_A_RUN = 12
 _ALIKE = 12
 _ALIKE_ENDLESS = 3
 """How many answers of a name are changed one by one, in a run and in one that does not end: more of them tell little more."""
+_RETRIED = 2
+_LAST = 12
+"""How much lower a change ranks for each time it was tried, and how far beyond the last option ranks go."""
 _DOUBTS = 5
 """Loops that are looked at so."""
 _OWN = frozenset({"program/error", "program/raised"})
@@ -78,25 +81,29 @@ class _Parent:
             seen[good] += 1
             if often[good] > 1 and seen[good] <= most:
                 self._single.append(choice)
-        self.most = max([options - 1 for options in self._good.values()], default=-1)
-        self._rank = -1
-        self._left: Iterator[Script] = iter(())
+        self.most = max([options - 1 for options in self._good.values()], default=-1) + _LAST
+        self._yielded: set[tuple[Point, int]] = set()
 
-    def changes(self, rank: int) -> Iterator[Script]:
-        """The scripts that differ from that of the run in one choice of this rank; asked again, those that are left."""
-        if rank != self._rank:
-            self._rank, self._left = rank, self._of_rank(rank)
-        return self._left
+    def changes(self, rank: int, tries: Counter[tuple[Point, int]]) -> Iterator[tuple[Script, tuple[Point, int]]]:
+        """The scripts of at most this rank that differ from that of the run in one choice, each once, and what is changed.
 
-    def _of_rank(self, rank: int) -> Iterator[Script]:
+        A change that was tried in other runs ranks lower by :data:`_RETRIED` for each time.
+        """
         script = self.run.script
         for good, options in self._good.items():
-            if rank < options:
-                others = {point: taken for point, taken in script.items() if point.for_good != good}
-                yield {**others, good: rank} if rank else others
+            for taken in range(min(options, rank + 1)):
+                change = good, taken
+                if change not in self._yielded and taken + _RETRIED * tries[change] <= rank:
+                    self._yielded.add(change)
+                    others = {point: each for point, each in script.items() if point.for_good != good}
+                    yield ({**others, good: taken} if taken else others), change
         for choice in self._single:
-            if rank < choice.options and rank != choice.taken:
-                yield {**script, choice.point: rank}
+            for taken in range(min(choice.options, rank + 1)):
+                change = choice.point, taken
+                alike = choice.point.for_good, taken
+                if taken != choice.taken and change not in self._yielded and taken + _RETRIED * tries[alike] <= rank:
+                    self._yielded.add(change)
+                    yield {**script, choice.point: taken}, alike
 
 
 async def explore(rehearsal: Rehearsal, runs: int = RUNS, stopped: Callable[[], bool] = lambda: False) -> Exploration:
@@ -110,6 +117,7 @@ class _Search:
         self._stopped = stopped
         self._queue: list[tuple[int, int, int, int, _Parent]] = []
         self._pushed = 0
+        self._tries: Counter[tuple[Point, int]] = Counter()
         self._tried: set[frozenset[tuple[Point, int]]] = {frozenset()}
         self._reached: set[int] = set()
         self._shortest: dict[_Key, _Run] = {}
@@ -144,10 +152,11 @@ class _Search:
         """The next script that was not tried yet; None if there is none."""
         while self._queue:
             _, rank, _, _, parent = self._queue[0]
-            for script in parent.changes(rank):
+            for script, change in parent.changes(rank, self._tries):
                 key = frozenset(script.items())
                 if key not in self._tried:
                     self._tried.add(key)
+                    self._tries[change] += 1
                     return script
             heapq.heappop(self._queue)
             if rank < parent.most:
