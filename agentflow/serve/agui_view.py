@@ -23,7 +23,7 @@ from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.serve.answer import Piece, Said
 from agentflow.serve.faults import RequestError
-from agentflow.serve.front_end import arguments_of, text_of_model, text_of_result
+from agentflow.serve.front_end import arguments_of, subtask_name, text_of_model, text_of_result
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import APPROVAL_TTL
 from agentflow.serve.runs import ServedRun
@@ -94,7 +94,7 @@ class AguiView:
                     }
                 )
             case SubtaskStarted():
-                name = event.request.name if event.request is not None and event.request.name else "subtask"
+                name = subtask_name(event)
                 self._subagents[event.seq] = f"{self._run.run_id}:{event.path}"
                 return _frames({"type": "SUBAGENT_STARTED", "subagentRunId": self._subagents[event.seq], "name": name})
             case SubtaskFinished() if event.started in self._subagents:
@@ -108,6 +108,7 @@ class AguiView:
         if self._speaking != (kind, model):
             before = self._stop_speaking()
             self._speaking = (kind, model)
+            text = text.removeprefix("\n\n") if self._said else text  # it is a message of its own
             if kind == "text":
                 before += _frames(
                     {"type": "TEXT_MESSAGE_START", "messageId": self._id("m", model), "role": "assistant"}

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from agentflow.core.errors import clip
-from agentflow.core.events import Event, ModelFinished, ToolFinished, ToolStarted, as_data
+from agentflow.core.events import Event, ModelFinished, SubtaskStarted, ToolFinished, ToolStarted, as_data
 from agentflow.core.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
 from agentflow.serve.asked import Asked
@@ -102,6 +102,11 @@ def arguments_of(event: ToolStarted) -> str:
     return text if len(text) <= MAX_TEXT else json.dumps({"beginning": text[:MAX_TEXT]})
 
 
+def subtask_name(event: SubtaskStarted) -> str:
+    """The task that a subtask asks for by name, or what it is."""
+    return (event.request.name if event.request is not None else None) or "subtask"
+
+
 def text_of_model(event: ModelFinished) -> str:
     """What a model said, as much of it as is shown beside an answer."""
     return "" if event.response is None else clip(event.response.text, MAX_TEXT)
@@ -114,4 +119,4 @@ def text_of_result(event: ToolFinished) -> str:
     return event.outcome if event.error is None else clip(str(event.error), MAX_TEXT)
 
 
-__all__ = ["Shown", "View", "approves", "arguments_of", "text_of_model", "text_of_result"]
+__all__ = ["Shown", "View", "approves", "arguments_of", "subtask_name", "text_of_model", "text_of_result"]

@@ -21,7 +21,7 @@ from agentflow.core.events import (
 from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.serve.answer import Piece, Said
-from agentflow.serve.front_end import arguments_of, text_of_model, text_of_result
+from agentflow.serve.front_end import arguments_of, subtask_name, text_of_model, text_of_result
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.run_api import run_data
 from agentflow.serve.runs import ServedRun
@@ -59,7 +59,7 @@ class UiView:
             return self._say(piece.kind, piece.model, piece.text)
         match event:
             case TaskStarted() | SubtaskStarted():
-                name = event.name if isinstance(event, TaskStarted) else "subtask"
+                name = event.name if isinstance(event, TaskStarted) else f"subtask {subtask_name(event)}"
                 self._tasks[event.seq] = task = {"name": name, "path": event.path, "status": "running"}
                 return _task(task)
             case TaskFinished() | SubtaskFinished() if event.started in self._tasks:
@@ -95,6 +95,7 @@ class UiView:
             before = self._stop_speaking()
             self._speaking = (kind, model)
             self._spoken += 1
+            text = text.removeprefix("\n\n") if self._said else text  # it is a part of its own
             before += _frames({"type": f"{name}-start", "id": str(self._spoken)})
         self._said = self._said or kind == "text"
         self._models.pop(model, None)

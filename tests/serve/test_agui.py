@@ -11,6 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
 from agentflow.core.provider_errors import Overloaded
+from agentflow.handler.tools import subtask_tool
 from agentflow.serve import Export
 from tests.serve.test_responses import Thinking
 from tests.support.node import NodeClients
@@ -106,6 +107,30 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
         [turn] = broken["turns"]
         assert turn["events"][-1]["type"] == "RUN_ERROR" and turn["events"][-1]["code"] == "provider/overloaded"
         assert "404" in unknown["turns"][0]["error"] and "400" in wordless["turns"][0]["error"]
+
+
+def delegating(*first: Any) -> AgentFlow:
+    """A flow whose model hands work on to a task by a tool, once: ``first`` is how it begins."""
+    call = {"tool_calls": [{"name": "dig", "arguments": {"q": "gold"}}]}
+    flow = AgentFlow(provider=ScriptedProvider([*(first or [call]), "found it", "It is there."]))
+    flow.task_system.register_template({"name": "digger", "params": "q", "instructions": "Dig for {{q}}."})
+    flow.task_system.register_template({"name": "ask", "params": "what", "instructions": "{{what}}"})
+    flow.tools.add(subtask_tool("dig", "Digs.", template="digger", parameters={"q": "string"}))
+    return flow
+
+
+async def test_subtasks_are_subagents(node_clients: NodeClients) -> None:
+    """They begin and end as such; what they say is an activity, and none of the answer."""
+    async with delegating() as flow, served(flow, ["ask"]) as server:
+        [seen] = await talk(node_clients, [thread(server, "ask", "Where?")])
+    [turn] = seen["turns"]
+    assert turn["error"] is None and turn["events"][-1].get("result") == "It is there.", turn["events"]
+    subagents = [each for each in turn["events"] if each["type"].startswith("SUBAGENT")]
+    assert [each["type"] for each in subagents] == ["SUBAGENT_STARTED", "SUBAGENT_FINISHED"]
+    assert subagents[0]["subagentRunId"] == subagents[1]["subagentRunId"]
+    said = [each for each in seen["messages"] if each["role"] in ("assistant", "activity")]
+    assert {"task": "digger", "text": "found it"} in [each["content"] for each in said if each["role"] == "activity"]
+    assert "It is there." in [each.get("content") for each in said if each["role"] == "assistant"]
 
 
 ASKING = """(define r (pay (amount 7)))

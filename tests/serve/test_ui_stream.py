@@ -11,7 +11,7 @@ import pytest
 from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
 from agentflow.core.provider_errors import Overloaded
 from agentflow.serve import Export
-from tests.serve.test_agui import ASKING, TEXT, look
+from tests.serve.test_agui import ASKING, TEXT, delegating, look
 from tests.serve.test_responses import Thinking
 from tests.support.node import NodeClients
 from tests.support.served import Served, served
@@ -73,6 +73,17 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
     assert metadata["value"] == "said Answer hello." and metadata["usage"]["output_tokens"] > 0
     assert [each["text"] for each in parts(value, "text")] == ["2"]
     assert broken["error"].startswith("provider/overloaded") and "serve/unknown-export" in unknown["error"]
+
+
+async def test_every_turn_is_a_text_of_its_own(node_clients: NodeClients) -> None:
+    """What the answering task says before it calls a tool and after, and its subtask beside it."""
+    call = {"text": "Let me dig.", "tool_calls": [{"name": "dig", "arguments": {"q": "gold"}}]}
+    async with delegating(call) as flow, served(flow, ["ask"]) as server:
+        [seen] = await talk(node_clients, [chat(server, "ask", "Where?")])
+    assert seen["error"] is None and [each["text"] for each in parts(seen, "text")] == ["Let me dig.", "It is there."]
+    tasks = {each["data"]["name"]: each["data"] for each in parts(seen, "data-task")}
+    assert tasks.keys() == {"ask", "subtask digger", "digger"} and tasks["digger"]["text"] == "found it"
+    assert {each["status"] for each in tasks.values()} == {"ok"}
 
 
 async def test_what_is_asked_is_answered_by_the_next_request(node_clients: NodeClients) -> None:
