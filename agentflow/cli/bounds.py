@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
 from agentflow.cli.options import FlowOptions, open_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
+from agentflow.lang.program import Program
 from agentflow.lib.terminal import clean
 from agentflow.runtime.estimate import Bounds, named_sizes
+
+if TYPE_CHECKING:
+    from agentflow import AgentFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,18 @@ async def bounds_files(
     if as_json:
         write_json({"ok": code == Exit.OK, "files": files})
     return code
+
+
+async def bounds_beside(flow: AgentFlow, program: Program, bindings: Mapping[str, Any]) -> dict[str, str]:
+    """The bounds of a program that is about to run, by what a run's table shows of it; nothing where there is none."""
+    try:
+        found = await flow.bounds(program, bindings=bindings)
+    except AgentflowError:  # a program that runs is not kept from it by what is said of it
+        return {}
+    if found.model_calls == UNBOUNDED:
+        return {}
+    money = {"money": f"${found.usd}"} if found.usd.number else {}
+    return {"model calls": str(found.model_calls), **money}
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.text import Text
 
+from agentflow.cli.amounts import money
 from agentflow.cli.cost_table import cost_table
 from agentflow.cli.terminal import LiveRows, is_interactive, is_utf8, print_line, print_text, same_screen, screen
 from agentflow.cli.tree import RunTree
@@ -129,6 +130,13 @@ class Answer:
             self.write("\n")
 
 
+def beside_bounds(run: RunFinished, most: Mapping[str, str]) -> Text:
+    """What a run took beside the most that its text said, by ``model calls`` and ``money``; nothing where it said nothing."""
+    took = {"model calls": f"{run.usage.requests if run.usage is not None else 0:,}", "money": money(run.cost_usd)}
+    shown = [f"{what} {took[what]} of at most {bound}" for what, bound in most.items()]
+    return Text(", ".join(shown) + "\n" if shown else "", "dim")
+
+
 @dataclass(frozen=True, slots=True)
 class _Effect:
     what: str
@@ -145,7 +153,8 @@ class Progress:
 
     Parameters: ``stream`` takes the lines; ``clean`` is applied to everything that came from a model, a tool or a file
     (it strips control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no
-    tree on a terminal either, ``table`` false no table at the end.
+    tree on a terminal either, ``table`` false no table at the end. ``most`` are the program's bounds as text, ``model calls``
+    and ``money``, which stand below the table beside what there was.
     """
 
     def __init__(
@@ -156,9 +165,11 @@ class Progress:
         answer: Answer | None = None,
         live: bool = True,
         table: bool = True,
+        most: Mapping[str, str] | None = None,
     ) -> None:
         self._screen = screen(stream)
         self._table = table
+        self._most: Mapping[str, str] = {} if most is None else most  # filled in once the program is compiled
         self._clean = clean
         self._answer = answer
         self._shared = answer is not None and same_screen(stream, answer.out)
@@ -190,6 +201,7 @@ class Progress:
                 self._stop_live()
                 if self._table and self._live is not None and self._tallies:
                     print_text(self._screen, cost_table(self._tallies, self._screen.width))
+                    print_text(self._screen, beside_bounds(event, self._most))
             case TaskStarted():
                 self._start(event.seq, f"task {event.name}", _arguments(event.request.inputs if event.request else {}))
             case ToolStarted():

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.cli.bounds import Maxima, bounds_files
+from agentflow import AgentFlow
+from agentflow.cli.bounds import Maxima, bounds_beside, bounds_files
 from agentflow.cli.common import Exit, UsageError
 from agentflow.cli.options import FlowOptions
+from agentflow.cli.progress import beside_bounds
+from agentflow.core.events import RunFinished
 
 REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))\n'
 OFFLINE = FlowOptions(model="offline")
@@ -51,3 +54,19 @@ async def test_a_size_is_a_name_and_a_number(program: str) -> None:
     """Anything else is an error of usage that says how one is written."""
     with pytest.raises(UsageError, match="no size"):
         await bounds_files([program], OFFLINE, sizes=["files"], maxima=Maxima())
+
+
+async def test_a_runs_table_shows_the_bound_beside_the_fact(program: str) -> None:
+    """Below the table stand the model calls and the money there were, and the most there could be; nothing without a bound."""
+    async with AgentFlow("offline") as flow:
+        compiled = flow.compile(Path(program), bindings={"files": []})
+        most = await bounds_beside(flow, compiled, {"files": ["a", "b", "c"]})
+        finished: list[RunFinished] = []
+        flow.subscribe(lambda event: finished.append(event) if isinstance(event, RunFinished) else None)
+        await flow.run(compiled, bindings={"files": ["a", "b", "c"]})
+        assert beside_bounds(finished[0], most).plain == "model calls 3 of at most 3\n"
+        endless = flow.compile(f'{REVIEW}(while (review (f "a")) 1)')
+        assert await bounds_beside(flow, endless, {}) == {} and beside_bounds(finished[0], {}).plain == ""
+    async with AgentFlow("anthropic:claude-sonnet-4-5") as flow:
+        most = await bounds_beside(flow, flow.compile(f'{REVIEW}(review (f "a"))'), {})
+        assert most["model calls"] == "1" and most["money"].startswith("$0.")
