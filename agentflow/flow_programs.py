@@ -13,6 +13,7 @@ from agentflow.core.host_code import executing, executing_call, executing_line
 from agentflow.core.limits import Limits
 from agentflow.core.names import narrowed
 from agentflow.core.session import Session
+from agentflow.core.source import Surface
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
@@ -21,7 +22,7 @@ from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds, ProgramEstimator
 from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.runtime.line import in_turn
-from agentflow.runtime.program_files import ProgramLike, load_program, source_of
+from agentflow.runtime.program_files import ProgramLike, in_surface, load_program, source_of
 from agentflow.runtime.python import FlowCall, FlowWork, python_work
 from agentflow.runtime.run import Approver
 from agentflow.runtime.tenant import Tenant
@@ -46,6 +47,7 @@ class RunOptions(TypedDict, total=False):
     max_tokens: int | None
     priority: int
     tenant: Tenant | None
+    surface: Surface | None
 
 
 class ProgramMethods:
@@ -68,17 +70,20 @@ class ProgramMethods:
         *,
         bindings: Mapping[str, Any] | None = None,
         allow: Iterable[str] | None = None,
+        surface: Surface | None = None,
     ) -> Program:
         """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
 
         This is start-up code: it works on the spot, some milliseconds for a thousand characters, and longer for macros.
         :meth:`run` and :meth:`stream` compile what is long beside the event loop.
 
-        ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name.
-        Raises SexpSyntaxError and SexpEvaluationError with the span.
+        ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name; ``surface`` is the
+        language of a text (``"sexp"`` or ``"python"``). Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
         return self.engine.compile(
-            source_of(program), bindings=bindings or (), grants=None if allow is None else frozenset(allow)
+            source_of(in_surface(program, surface)),
+            bindings=bindings or (),
+            grants=None if allow is None else frozenset(allow),
         )
 
     async def bounds(
@@ -127,6 +132,7 @@ class ProgramMethods:
         max_tokens: int | None = None,
         priority: int = 0,
         tenant: Tenant | None = None,
+        surface: Surface | None = None,
     ) -> RunResult[Any]:
         """Run a program, or a call of a Python workflow or task as ``flow.run(audit(paths))``, to its end.
 
@@ -136,7 +142,8 @@ class ProgramMethods:
         of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; where
         calls wait, for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first; ``tenant`` is whom
-        the run is done for, who may pay for others too. Called from inside a
+        the run is done for, who may pay for others too; ``surface`` the language of a text (``"sexp"``, which is the default, or
+        ``"python"``; a file's name says it). Called from inside a
         tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
         result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
@@ -146,7 +153,18 @@ class ProgramMethods:
             limits = self._lowered(limits, max_cost, max_tokens)
         with in_turn(executing_line(), "flow.run"):
             return await self._main(
-                program, bindings, env, session, limits, allow, approve, run_id, labels, None, priority, tenant
+                in_surface(program, surface),
+                bindings,
+                env,
+                session,
+                limits,
+                allow,
+                approve,
+                run_id,
+                labels,
+                None,
+                priority,
+                tenant,
             )
 
     @overload
@@ -169,6 +187,7 @@ class ProgramMethods:
         max_tokens: int | None = None,
         priority: int = 0,
         tenant: Tenant | None = None,
+        surface: Surface | None = None,
     ) -> RunStream[Any]:
         """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
@@ -178,7 +197,18 @@ class ProgramMethods:
             limits = self._lowered(limits, max_cost, max_tokens)
         return RunStream(
             lambda own: self._main(
-                program, bindings, env, session, limits, allow, approve, run_id, labels, own, priority, tenant
+                in_surface(program, surface),
+                bindings,
+                env,
+                session,
+                limits,
+                allow,
+                approve,
+                run_id,
+                labels,
+                own,
+                priority,
+                tenant,
             ),
             lambda: in_turn(executing_line(), "flow.stream"),
         )

@@ -44,7 +44,7 @@ async def bounds_files(
     async with open_flow(options) as flow:
         for path in paths:
             name, text = read_program(path)
-            source = Source(name, text)
+            source = Source.of(name, text)
             found = await flow.bounds(source, bindings=bindings)
             errors = past(found, source, known, maxima)
             code = Exit.DIAGNOSTICS if errors else code

@@ -58,7 +58,7 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
     bindings = parse_bindings(options.bind or [])
     async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
         try:
-            program = flow.compile(Source(name, text), bindings=bindings, allow=options.allow)
+            program = flow.compile(Source.of(name, text), bindings=bindings, allow=options.allow)
         except AgentflowError as error:
             raise (CompileFailed(error) if is_compile_error(error) else error) from error
         try:
@@ -94,7 +94,7 @@ def adopting(run_id: str, name: str, options: DurableOptions) -> str:
 
 async def resume_run(run_id: str, options: ResumeOptions) -> int:
     """Go on with a durable run, or with its program as it is now, and print its value. Returns the exit code. Raises UsageError."""
-    program = None if options.program is None else Source(*read_program(options.program))
+    program = None if options.program is None else Source.of(*read_program(options.program))
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
     chosen = cast("OnInflight | None", options.on_inflight)  # checked where it is used
     if options.plan:

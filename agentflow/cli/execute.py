@@ -113,7 +113,7 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
     most: dict[str, str] = {}
     async with open_flow(options) as flow, watching(flow, options, answer, most):
         try:
-            program = flow.compile(Source(name, text), bindings=bindings, allow=allow)
+            program = flow.compile(Source.of(name, text), bindings=bindings, allow=allow)
             if answer is not None:
                 spans = answer_spans(program, flow.engine.names())
         except AgentflowError as error:

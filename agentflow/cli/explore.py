@@ -43,7 +43,7 @@ async def explore_file(path: str, options: ExploreOptions) -> int:
     if options.write is not None and path == "-":
         raise UsageError("--write needs the file of a program: tests name it", hint="write the program to a file")
     name, text = read_program(path)
-    source = Source(name, text)
+    source = Source.of(name, text)
     bindings = parse_bindings(list(options.bind))
     files = _files(options.tools)
     tools = [load_tool(tool, file) for tool, file in files.items()]

@@ -52,7 +52,7 @@ def check_files(
     for path in paths:
         name, text = reader(path)
         found = diagnose(
-            Source(name, text),
+            Source.of(name, text),
             names=names,
             limits=limits,
             allow=allow,

@@ -2,7 +2,7 @@
 
 A :class:`SharedList` lives inside the language only. Primitives read it through :meth:`SharedList.plain`, and wherever a
 value leaves a program (arguments of tasks, tools and host callables, the result of a run) :func:`plain_lists` turns it
-into a Python list.
+into a Python list. So it does with the sets of Python texts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.walk import copied, elements, keyed
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, in_slices, slices
 
@@ -93,8 +94,9 @@ class SharedList:
         return SharedList([value], 1, self, 0)
 
 
-HELD = frozenset((list, tuple, dict, SharedList))
-"""The types of values that may hold a shared list."""
+_OWN = frozenset((SharedList, OrderedSet))
+HELD = frozenset((list, tuple, dict, *_OWN))
+"""The types of values that may hold a list or set of the language."""
 
 
 def as_list(value: Any) -> list[Any] | None:
@@ -128,7 +130,7 @@ def unshared(value: Any) -> Work[tuple[Any, bool]]:
 
 
 def _python_list(value: Any) -> Any:
-    if type(value) is SharedList:
+    if type(value) in _OWN:
         return value.plain()
     return value if type(value) not in HELD else value.copy() if keyed(value) else list(value)
 
@@ -145,9 +147,9 @@ def _survey(value: Any) -> Work[tuple[bool, bool]]:
             repeated = True
             continue
         keep[id(item)] = item
-        if type(item) is SharedList:
-            holds = True
-        for part in slices(item.plain() if type(item) is SharedList else elements(item)):
+        own = type(item) in _OWN
+        holds = holds or own
+        for part in slices(item.plain() if own else elements(item)):
             count += len(part) + 1
             if count >= PART:
                 yield count // ELEMENTS_PER_STEP

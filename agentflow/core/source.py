@@ -13,8 +13,10 @@ from agentflow.core.frozen import frozen
 
 Surface: TypeAlias = Literal["sexp", "python"]
 """The language of a program text: S-expressions, or a subset of Python."""
+PYTHON_TEXT = "<python>"
+"""The name of a text in Python that is in no file."""
 _EXCERPT_WIDTH = 160
-is_file_name = re.compile(r"""[^()\[\]{}"';\n]+\.sexp""").fullmatch
+is_file_name = re.compile(r"""[^()\[\]{}"';\n]+\.(?:sexp|py)""").fullmatch
 """Matches a program text that looks like the name of a program file, given where the text was wanted."""
 
 
@@ -29,6 +31,11 @@ class Source:
     name: str
     text: str
     surface: Surface = "sexp"
+
+    @classmethod
+    def of(cls, name: str, text: str) -> Source:
+        """A text in the language that its name says: Python for a ``.py`` file and for :data:`PYTHON_TEXT`."""
+        return cls(name, text, "python" if name.endswith(".py") or name == PYTHON_TEXT else "sexp")
 
     @cached_property
     def line_starts(self) -> list[int]:

@@ -15,7 +15,7 @@ from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.checks import certain_failures
 from agentflow.lang.ir import Seq
 from agentflow.lang.model_names import called_answers
-from agentflow.lang.program import analysis_of, as_source, describer, start_of
+from agentflow.lang.program import analysis_of, as_source, describer, not_sexp, start_of
 from agentflow.lang.reader import read
 
 
@@ -64,6 +64,8 @@ def _read_whole(
     allowance: Allowance | None,
 ) -> tuple[Analyzer, Seq]:
     source, limits = as_source(source), limits or Limits()
+    if source.surface != "sexp":
+        raise not_sexp(source)
     granted = frozenset(allow) if allow is not None else None
     describe = describer(names, frozenset(env_names))
     forms = read(source, limits=limits)
@@ -93,6 +95,9 @@ def diagnose(
     ``closed`` says that nothing but the names known now will be there, so that a name nothing binds is an error; by
     default that is so with ``allow``.
     """
+    source = as_source(source)
+    if source.surface == "python":
+        return _diagnose_python(source, names, limits or Limits(), allow, env_names, closed=closed)
     try:
         analyzer, tree = _read_whole(source, names, limits, allow, env_names, allowance)
     except AgentflowError as error:
@@ -103,6 +108,25 @@ def diagnose(
     wrong = [Diagnostic(error, "error") for error in analyzer.errors]
     wrong += [Diagnostic(each.error, "warning" if each.caught else "error") for each in findings]
     return sorted(wrong, key=lambda each: start_of(each.error))
+
+
+def _diagnose_python(
+    source: Source,
+    names: Names | None,
+    limits: Limits,
+    allow: Iterable[str] | None,
+    env_names: Iterable[str],
+    *,
+    closed: bool | None,
+) -> list[Diagnostic]:
+    from agentflow.lang.python.compiling import errors_of  # Most processes never see such a text.
+
+    granted = frozenset(allow) if allow is not None else None
+    try:
+        found = errors_of(source, describer(names, frozenset(env_names)), limits, granted, names, closed=closed is True)
+    except AgentflowError as error:
+        found = [error]
+    return [Diagnostic(each, "error") for each in found]
 
 
 __all__ = ["Diagnostic", "analyse", "check_program", "diagnose"]

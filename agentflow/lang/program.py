@@ -245,6 +245,8 @@ def compile_program(
         if cached is not None:
             return cached
     if source.surface == "python":
+        if passes:
+            raise not_sexp(source)
         program = _python(source, describe, limits, granted, names)
     else:
         with collector_paused():
@@ -289,6 +291,8 @@ def answer_spans(program: Program, names: Names | None = None) -> frozenset[tupl
 
     ``names`` are those that it was compiled with.
     """
+    if program.source.surface != "sexp":
+        return frozenset()
     describe = describer(names, frozenset(name for name, info in program.free.items() if info.kind == "variable"))
     with collector_paused():
         forms = read(program.source, limits=program.limits)
@@ -386,6 +390,16 @@ def _python(
     program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits)
     show_lines(program, filename=filename, text=program.text)
     return program
+
+
+def not_sexp(source: Source) -> AgentflowError:
+    """The error for a Python text where only S-expressions can be looked into so far."""
+    return AgentflowError(
+        "bounds, explore and the language server work on S-expressions only, and this is a Python text",
+        code="program/surface",
+        span=source.span(0, 1),
+        hint="run and check take Python texts",
+    )
 
 
 def _filename(source: Source) -> str:

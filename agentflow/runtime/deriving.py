@@ -73,7 +73,7 @@ class Generations:
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:
         """The run that is changed: the latest generation, unless this very change of an earlier one is there already."""
         base = await known_run(self._store, run_id)
-        source = source or Source(str(base.input["name"]), base.program)
+        source = source or Source.of(str(base.input["name"]), base.program)
         while change.cut is None and (later := successor_of(base)) is not None:
             if await self._store.find(change.run_id(base, source.text)) is not None:
                 break

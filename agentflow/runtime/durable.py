@@ -159,7 +159,7 @@ class DurableRuns:
             await self._runs.begin(live, row)
             return live
         if row.status in ("done", "cancelled"):
-            end = self._runs.recorded_end(row, Source(str(row.input["name"]), row.program))
+            end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
             if end is not None:
                 return DurableRun(run_id, end)
         program, values = await self._stored_program(row, bindings or {})
@@ -275,7 +275,7 @@ class DurableRuns:
     ) -> tuple[Program | PythonProgram, dict[str, Any]]:
         """The program of a stored run and its bindings, those that are not stored from ``bindings``. Raises JournalError."""
         values = self._input.read(row, bindings)
-        source = Source(str(row.input["name"]), row.program)
+        source = Source.of(str(row.input["name"]), row.program)
         return await self._engine.prepared(source, values, row.input["allow"]), values
 
     async def take_over(self) -> None:

@@ -87,7 +87,7 @@ async def call_closure(
     env = function.env if isinstance(function, Closure) else None
     strand = Strand(inner, budget, performer, OPERATIONS, programs=programs, env=env)
     if isinstance(function, Closure):
-        call.program_loaded(function.info.source)
+        call.program_loaded(function.info.source, function.info.source.surface)
     try:
         return await apply(strand, function, arguments, strand.first_depth)
     except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span

@@ -174,7 +174,7 @@ class LiveRuns:
         try:
             row = await known_run(self._store, run_id)
             if row.status in ENDED:
-                end = self.recorded_end(row, Source(str(row.input["name"]), row.program))
+                end = self.recorded_end(row, Source.of(str(row.input["name"]), row.program))
                 self.end(live, end or RunEnd("queued"))
             elif live._resting and (row.status == "queued" or (due and row.status == "waiting")):
                 await self.begin(live, row)

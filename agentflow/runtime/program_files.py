@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 import aiofiles
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source, is_file_name
+from agentflow.core.source import PYTHON_TEXT, Source, Surface, is_file_name
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 
+T = TypeVar("T")
 ProgramLike: TypeAlias = str | Path | Source | Program
 
 
@@ -37,7 +38,27 @@ def source_of(program: ProgramLike) -> str | Source | Program:
             )
         return program
     with _reading(program):
-        return Source(str(program), program.read_text("utf-8-sig"))
+        return Source.of(str(program), program.read_text("utf-8-sig"))
+
+
+def in_surface(program: T, surface: Surface | None) -> T | Source:
+    """``program``, of which a text without a name of its own is in this language (None: S-expressions).
+
+    Raises AgentflowError (``program/surface``) for a file whose name says another.
+    """
+    if surface is None:
+        return program
+    if isinstance(program, str):
+        source_of(program)
+        return Source(PYTHON_TEXT if surface == "python" else "<string>", program, surface)
+    own = Source.of(str(program), "").surface if isinstance(program, Path) else getattr(program, "surface", surface)
+    if own != surface:
+        raise AgentflowError(
+            f"this program is not in the surface {surface!r}, its name or source says {own!r}",
+            code="program/surface",
+            hint="leave out surface=: a file ending in .py is Python, every other one is S-expressions",
+        )
+    return program
 
 
 async def load_program(program: ProgramLike) -> str | Source | Program:
@@ -47,7 +68,7 @@ async def load_program(program: ProgramLike) -> str | Source | Program:
     running_loop()
     with _reading(program):
         async with aiofiles.open(program, encoding="utf-8-sig") as file:
-            return Source(str(program), await file.read())
+            return Source.of(str(program), await file.read())
 
 
 @contextlib.contextmanager
@@ -59,7 +80,7 @@ def _reading(program: Path) -> Generator[None]:
         raise AgentflowError(
             f"cannot read the program {program}: {error.strerror or error}",
             code="program/unreadable",
-            hint="give a .sexp file, or the program text as a str",
+            hint="give a .sexp or .py file, or the program text as a str",
         ) from error
     except UnicodeDecodeError as error:
         raise AgentflowError(

@@ -152,7 +152,7 @@ class Strand(Naming):
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0) -> Any:
         """Run a program in ``env``, ``depth`` calls deep, and end the strand. Returns the program's last value."""
-        self.call.program_loaded(program.source)
+        self.call.program_loaded(program.source, program.source.surface)
         owner, env.owner = env.owner, self
         self._base = depth
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import BITS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.data import parse_json, to_json
@@ -17,7 +18,6 @@ from agentflow.lang.charging import charge_collection, check_bits
 from agentflow.lang.python import texts
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, wanted, wrong_type, wrong_value
-from agentflow.lang.python.sets import OrderedSet
 from agentflow.lang.python.sharing import changing
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.support import call

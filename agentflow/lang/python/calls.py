@@ -82,7 +82,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
         return g.const(None)
     if node.id in BUILTINS:
         return g.const_param(builtin(BUILTINS[node.id]), f"B_{node.id}")
-    if not absent(g, node) and g.allow is not None:
+    if not absent(g, node) and g.closed:
         g.wrong(node, "name/unbound", f"'{node.id}' is not bound", near(g, node.id))
     return g.read(None, node.id)
 
@@ -136,6 +136,10 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
         return _builtin(g, node, function.id)
     if function.id in ABSENT:
         absent(g, function)
+        return g.const(None)
+    if g.closed and g.allow is None:
+        message = f"'{function.id}' is nothing that can be called here"
+        g.wrong(function, "name/unknown-operator", message, near(g, function.id))
         return g.const(None)
     if g.allow is not None:
         granted = ", ".join(sorted(g.allow)[:20]) or "none"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.core.walk import LEAVES
@@ -16,7 +17,6 @@ from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Wo
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.python.errors import article, kind_of, wanted
-from agentflow.lang.python.sets import OrderedSet
 
 NUMBERS = frozenset((int, float, bool))
 SMALL = 64

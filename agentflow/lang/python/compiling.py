@@ -38,10 +38,16 @@ class Compiled:
 
 
 def errors_of(
-    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+    source: Source,
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
+    *,
+    closed: bool = False,
 ) -> list[AgentflowError]:
     """All that is wrong with a text, in the order of the text. Raises what makes it unreadable."""
-    g = emitter_of(source, describe, limits, allow, port)
+    g = emitter_of(source, describe, limits, allow, port, closed=closed)
     written(g, read_tree(g))
     return _in_order(g.errors)
 
@@ -66,11 +72,17 @@ def compile_python(
 
 
 def emitter_of(
-    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+    source: Source,
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
+    *,
+    closed: bool = False,
 ) -> Emitter:
     """What writes the code of a text that has been read. Raises SexpSyntaxError and LimitExceeded."""
     tree = read_python(source, limits)
-    g = Emitter(source, tree, Scopes(tree), describe, allow, port, limits)
+    g = Emitter(source, tree, Scopes(tree), describe, allow, port, limits, closed=closed)
     for node, name in g.scopes.wrong:
         g.wrong(node, "name/unbound", f"'nonlocal {name}': no function around this one assigns it")
     return g

@@ -7,7 +7,7 @@ import re
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.names import DEFINE
+from agentflow.core.names import DEFINE, NameInfo, ParameterInfo
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.functions import DECORATORS
 from agentflow.lang.python.names import parameters
@@ -17,6 +17,7 @@ _SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _TEXTS = ("model", "system", "subtype", "description", "effort", "reuse")
 _COUNTS = ("max_turns", "max_output_tokens")
 _OPTIONS = (*_TEXTS, *_COUNTS, "tools")
+_RESERVED = {each: ParameterInfo(required=False) for each in ("files", "context", "history_config", "inputs")}
 _BASES = frozenset(("BaseModel", "TypedDict", "NamedTuple"))
 _PLAIN: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
@@ -109,11 +110,13 @@ def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: as
         hint = "call the tasks it was granted, or grant it 'defatom'"
         g.wrong(decorator, "name/not-granted", "this program may not define tasks", hint)
         return []
+    before = len(g.errors)
     fields = _fields(g, node, decorator)
     if fields is None:
         return []
     definition: Any = fields
-    if g.port is not None:
+    g.own_infos[node.name] = NameInfo("task", {each: ParameterInfo() for each in fields["params"]}, _RESERVED)
+    if g.port is not None and len(g.errors) == before:
         try:
             definition = g.port.prepare(fields)
         except AgentflowError as error:

@@ -78,7 +78,7 @@ class Emitter(codegen.Generator):
     """One translation of a text.
 
     ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
-    defines. ``allow`` are the names it may call (None: all), ``port`` makes templates.
+    defines. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
     """
 
     def __init__(
@@ -90,6 +90,8 @@ class Emitter(codegen.Generator):
         allow: frozenset[str] | None,
         port: Names | None,
         limits: Limits,
+        *,
+        closed: bool = False,
     ) -> None:
         super().__init__(source, set(scopes.defined))
         self.tree = tree
@@ -97,6 +99,7 @@ class Emitter(codegen.Generator):
         self.scope: Scope = scopes.module
         self.describe = describe
         self.allow = allow
+        self.closed = closed or allow is not None
         self.port = port
         self.limits = limits
         self.errors: list[AgentflowError] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.results import TaskResult
 from agentflow.lang.closure import Closure
-from agentflow.lang.python.sets import OrderedSet
 
 _WORDS: dict[type[Any], str] = {type(None): "None", OrderedSet: "set", Closure: "function", TaskResult: "result"}
 _PLAIN = frozenset((int, float, str, bool, list, dict, tuple))

@@ -7,12 +7,12 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.codegen import LOAD, STORE
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import CONSTANTS, rounds
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
 from agentflow.lang.python.names import Comprehension
-from agentflow.lang.python.sets import OrderedSet
 from agentflow.lang.python.targets import assignment
 from agentflow.lang.python.texts import formatted, joined, text, written
 from agentflow.lang.python.values import bounded

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.work import Work
 from agentflow.lang.abi import Runtime
@@ -15,7 +16,6 @@ from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
 from agentflow.lang.python.compare import key, position
 from agentflow.lang.python.errors import kind_of, outside, wanted, wrong_type, wrong_value
-from agentflow.lang.python.sets import OrderedSet
 from agentflow.lang.python.sharing import changing
 from agentflow.lang.python.table import Entry, no_such, table
 from agentflow.lang.python.text_methods import TEXT_METHODS

@@ -169,7 +169,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
     """The names that a node itself binds."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield node.name
     elif isinstance(node, ast.ExceptHandler):
         yield from [node.name] if node.name is not None else []

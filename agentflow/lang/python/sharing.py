@@ -14,11 +14,11 @@ from types import FunctionType
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import ELEMENTS_PER_STEP
 from agentflow.lang.abi import Fork, Runtime
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import Cell, SexpEnvironment
-from agentflow.lang.python.sets import OrderedSet
 
 _CONTAINERS = frozenset((list, dict, OrderedSet))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.core.walk import LEAVES
@@ -20,7 +21,6 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.printer import opaque
 from agentflow.lang.python.errors import article, kind_of, wrong_type, wrong_value
 from agentflow.lang.python.failure import Failure
-from agentflow.lang.python.sets import OrderedSet
 
 _DIGITS_BITS = 14_000
 """Bits of an integer that Python writes in decimal."""

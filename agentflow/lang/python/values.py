@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.records import Entries, Record
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
@@ -29,7 +30,6 @@ from agentflow.lang.charging import (
 )
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_type, wrong_value
-from agentflow.lang.python.sets import OrderedSet
 from agentflow.lang.python.sharing import changing
 from agentflow.lib.suggest import did_you_mean
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.python.failure import CLASSES, caught
-from agentflow.lang.python.sets import OrderedSet
 from agentflow.runtime.recovery import ErrorValue
 from tests.support.python_texts import Author, run_text
 

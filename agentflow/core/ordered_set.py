@@ -15,6 +15,10 @@ class OrderedSet(Set[Any]):
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         self.items: dict[Any, None] = dict.fromkeys(elements)
 
+    def plain(self) -> list[Any]:
+        """The elements as a new Python list: what a set is wherever it leaves a program."""
+        return list(self.items)
+
     def __contains__(self, value: object) -> bool:
         return value in self.items
 

@@ -1,0 +1,154 @@
+"""One workflow in both surfaces: equal values, equal paths and contents of events, equal usage."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, AgentflowError, ScriptedProvider
+from agentflow.core.messages import Message
+
+PAIRS: dict[str, tuple[str, str]] = {
+    "a task": ('(value-of (review (path "a")))', 'review("a")'),
+    "a tool": ('(value-of (shout (text "a")))', 'shout(text="a")'),
+    "a failed task raises": (
+        '(try (value-of (fails)) (catch (e) (get-field e "code")))',
+        "try:\n    out = fails()\nexcept TaskError as e:\n    out = e.code\nout",
+    ),
+    "parallel": (
+        '(parallel (value-of (review (path "a"))) (value-of (shout (text "b"))))',
+        'parallel(review("a"), shout("b"))',
+    ),
+    "nested parallel": (
+        '(parallel (parallel (value-of (review (path "a"))) 1) (value-of (review (path "b"))))',
+        'parallel(parallel(review("a"), 1), review("b"))',
+    ),
+    "pmap with a limit": (
+        '(pmap (lambda (p) (value-of (review (path p)))) \'("a" "b" "c") 2)',
+        'pmap(review, ["a", "b", "c"], limit=2)',
+    ),
+    "pmap of a procedure that calls two": (
+        '(define (f p) (string-append (value-of (review (path p))) (value-of (shout (text p))))) (pmap f \'("a" "b"))',
+        'def f(p):\n    return review(p) + shout(p)\npmap(f, ["a", "b"])',
+    ),
+    "race with a fallback": (
+        '(race (value-of (fails)) (value-of (review (path "a"))))',
+        'race(fails(), review("a"))',
+    ),
+    "a timeout": ('(timeout 30 (value-of (review (path "a"))))', 'timeout(30, review("a"))'),
+    "a retry": ('(retry 2 (value-of (review (path "a"))))', 'retry(2, review("a"))'),
+    "a loop": (
+        "(define n 0) (while (< n 3) (review (path (number->string n))) (set! n (+ n 1))) n",
+        "n = 0\nwhile n < 3:\n    review(str(n))\n    n += 1\nn",
+    ),
+    "a log line": (
+        '(log-message "half way") (value-of (review (path "a")))',
+        'print("half way")\nreview("a")',
+    ),
+    "a task of its own": (
+        '(defatom ask (params (q)) (instructions "Answer {{q}}")) (value-of (ask (q "x")))',
+        '@task\ndef ask(q):\n    """Answer {{q}}"""\nask("x")',
+    ),
+    "a finally": (
+        '(try (value-of (review (path "a"))) (finally (shout (text "done"))))',
+        'def main():\n    try:\n        return review("a")\n    finally:\n        shout("done")\n',
+    ),
+    "text of a model as data": (
+        '(map (lambda (w) (string-upcase w)) (string-split (value-of (review (path "a"))) " "))',
+        '[w.upper() for w in review("a").split(" ")]',
+    ),
+}
+PLACES = {
+    "span",
+    "source",
+    "program",
+    "digest",
+    "run_id",
+    "seq",
+    "started",
+    "parent",
+    "time",
+    "text",
+    "session",
+    "language",
+    "steps",
+}
+"""What events have of the text and of the run they were in."""
+
+
+def answer(request: Any) -> Any:
+    """A model that repeats the last words it was sent."""
+    last: Message = request.messages[-1]
+    return f"seen {last.text[-20:]}"
+
+
+@asynccontextmanager
+async def flow() -> AsyncGenerator[AgentFlow]:
+    """A flow with a task, a tool, and a tool that fails."""
+    async with AgentFlow(provider=ScriptedProvider(answer)) as made:
+
+        @made.tool
+        def shout(text: str) -> str:
+            """Say it loud."""
+            return text.upper()
+
+        @made.tool
+        def fails() -> str:
+            """Fail."""
+            raise ValueError("no")
+
+        await made.define('(defatom review (params (path)) (instructions "Review {{path}}"))')
+        yield made
+
+
+def told(event: Any) -> str:
+    """An event without its place in the text, in the run and in time."""
+    data = {k: v for k, v in event.to_dict().items() if k not in PLACES and not k.endswith(("_s", "_at", "_ms", "_id"))}
+    text = json.dumps(data, sort_keys=True, default=str).replace("<python>", "<string>")
+    return re.sub(r'"cache_key": "\w+"', "", text)
+
+
+async def ran(text: str, surface: Any) -> tuple[Any, list[Any], Any]:
+    """Value, events and usage of a run."""
+    async with flow() as made, made.stream(text, surface=surface) as run:
+        events = [told(each) async for each in run]
+        try:
+            value: Any = await run.value()
+        except AgentflowError as error:
+            value = error.code
+        return value, sorted(events), run.account.usage
+
+
+@pytest.mark.parametrize("name", PAIRS)
+async def test_both_surfaces_do_the_same(name: str) -> None:
+    """Effects are numbered where they start, so both have the same keys, the same events and the same usage."""
+    sexp, python = PAIRS[name]
+    assert await ran(sexp, None) == await ran(python, "python")
+
+
+async def test_closures_of_each_surface_are_procedures_of_the_other(tmp_path: Path) -> None:
+    """Values, defaults and environments cross over; a file's name says its language."""
+    async with flow() as made:
+        python = await made.eval("def f(x, y=2):\n    return x + y\nf", surface="python")
+        sexp = await made.eval("(lambda (x) (* x 2))")
+        assert await made.eval("(map f '(1 2))", bindings={"f": python}) == [3, 4]
+        assert await made.eval("[g(4), list(map(g, [1]))]", bindings={"g": sexp}, surface="python") == [8, [2]]
+        assert await made.call(python, 3) == 5
+        file = tmp_path / "add.py"
+        file.write_text("@workflow\ndef main(n: int):\n    return n + 1\n")
+        assert await made.eval(file, bindings={"n": 4}) == 5
+        with pytest.raises(AgentflowError) as caught:
+            await made.run(file, surface="sexp")
+        assert caught.value.code == "program/surface"
+
+
+async def test_sets_leave_a_program_as_lists_in_order() -> None:
+    """In results and in arguments of tools: nobody outside has to know what a set of a text is."""
+    async with flow() as made:
+        assert await made.eval("[{3, 1}, {'k': {2}}]", surface="python") == [[3, 1], {"k": [2]}]
