@@ -9,11 +9,22 @@ import pytest
 from agentflow.core.errors import AgentflowError
 from tests.errors.programs import NOT_FROM_A_PROGRAM, PROGRAMS, page, raised_by, renderings
 from tests.support.error_codes import raised
+from tests.support.python_texts import run_text
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "renderings.txt"
-NO_TEXT = {"program/unreadable", "program/file-name", "program/kind"}
+NO_TEXT = {"program/unreadable", "program/file-name", "program/kind", "program/surface"}
 """Codes for what is no program text."""
+PYTHON = {
+    "dict/missing": "d = {'name': 1}\nd['nam']",
+    "field/missing": "d = {'name': 1}\nd.nam",
+    "limits/blocks": "\n".join(["    " * depth + "for x in [1]:" for depth in range(25)] + ["    " * 25 + "pass"]),
+    "name/not-here": "open('x')",
+    "syntax/not-here": "with x as y:\n    pass",
+    "syntax/python": "x = [1, 2",
+    "value/invalid": "int('x')",
+}
+"""The codes that only texts in Python raise."""
 FAMILIES = {code.partition("/")[0] for code in PROGRAMS}
 
 
@@ -33,7 +44,17 @@ async def test_each_program_raises_its_code(code: str) -> None:
 def test_every_language_code_has_a_rendering() -> None:
     """A new code of the language's families brings a program, or says why there is none."""
     codes = {code for code in raised() if code.partition("/")[0] in FAMILIES}
-    assert sorted(codes - set(PROGRAMS) - set(NOT_FROM_A_PROGRAM) - NO_TEXT) == []
+    assert sorted(codes - set(PROGRAMS) - set(NOT_FROM_A_PROGRAM) - NO_TEXT - set(PYTHON)) == []
+
+
+@pytest.mark.parametrize("code", PYTHON)
+async def test_each_python_text_raises_its_code(code: str) -> None:
+    """The text listed for a code raises that code, with a place in it and what to write instead."""
+    with pytest.raises(AgentflowError) as caught:
+        await run_text(PYTHON[code])
+    assert caught.value.code == code
+    assert caught.value.span is not None
+    assert caught.value.hint or code in ("syntax/python", "value/invalid")
 
 
 @pytest.mark.parametrize(
