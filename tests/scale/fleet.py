@@ -1,0 +1,180 @@
+"""Processes that share a database, work on many runs, and are killed at random; each killed one is replaced.
+
+    python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3
+
+No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
+in the others, who look for it themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentflow import AgentFlow
+from agentflow.core.errors import JournalError
+from agentflow.runtime.durable import DurableRuns
+from tests.durable.child import Failpoint, Log, journal
+from tests.durable.harness import Report, check_log
+from tests.support.postgres import Server
+
+PROGRAM = """
+(define (see at) (content (look (at (string-append R at)))))
+(list (see "-a") (pmap see '("-p0" "-p1" "-p2")) (see "-b"))
+"""
+STUCK_S = 60.0
+SLOTS = 10
+"""Number of runs that a process begins at a time; those that it takes over come on top."""
+
+
+@dataclass
+class Fleet:
+    """What was seen of a fleet. ``takeovers`` are the seconds until nothing belonged to a killed process any more."""
+
+    report: Report = field(default_factory=Report)
+    takeovers: list[float] = field(default_factory=list[float])
+
+
+async def work(url: str, log_path: str, count: int) -> None:
+    """A process of the fleet: starts what runs it can, some at a time, and goes on with those of the dead."""
+    log = Log(log_path)
+
+    async def look(at: str) -> str:
+        """Look at something for a while."""
+        log.line("started", at)
+        await asyncio.sleep(random.uniform(0.05, 0.4))
+        log.line("done", at)
+        return f"<{at}>"
+
+    async with AgentFlow(model="offline", tools=[look]) as flow:
+        runs = DurableRuns(flow.engine, journal(url, log, Failpoint(None, 1)), flow.redactor)
+        try:
+            await runs.take_over()
+            print("ready", flush=True)
+            program = flow.compile(PROGRAM, bindings={"R": ""})
+            slots = asyncio.Semaphore(SLOTS)
+
+            async def one(number: int) -> None:
+                async with slots:
+                    try:
+                        handle = await runs.start(program, {"R": f"r{number}"}, run_id=f"r{number}")
+                        await handle.result()
+                    except JournalError as error:
+                        if error.code != "durable/owned":
+                            raise
+
+            async with asyncio.TaskGroup() as group:
+                for number in random.sample(range(count), count):
+                    group.create_task(one(number))
+            await asyncio.to_thread(sys.stdin.read)
+        finally:
+            await runs.aclose()
+
+
+def worker(url: str, log: Path, count: int) -> subprocess.Popen[str]:
+    """Start a process of the fleet."""
+    command = [sys.executable, "-m", "tests.scale.fleet", "--work", url, str(log), str(count)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ready(process: subprocess.Popen[str]) -> None:
+    """Wait until a process works."""
+    assert process.stdout is not None
+    if process.stdout.readline() != "ready\n":
+        raise RuntimeError("a process of the fleet ended")
+
+
+async def campaign(url: str, runs: int, kills: int, workers: int, seed: int) -> Fleet:
+    """Let ``workers`` processes do ``runs`` runs, and kill one of them ``kills`` times."""
+    import asyncpg
+
+    dice = random.Random(seed)
+    fleet = Fleet()
+    db: Any = await asyncpg.connect(url)
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "log"
+        processes = [worker(url, log, runs) for _ in range(workers)]
+        try:
+            for process in processes:
+                await asyncio.to_thread(ready, process)
+            for _ in range(kills):
+                await asyncio.sleep(dice.uniform(0.3, 1.0))
+                victim = processes.pop(dice.randrange(len(processes)))
+                owner = await db.fetchval("select owner from af_owner where pid = $1", victim.pid)
+                _end(victim)
+                fleet.report.kills += 1
+                fleet.takeovers.append(await _until(db, "status <> 'running' or owner is distinct from $1", owner))
+                processes.append(worker(url, log, runs))
+                await asyncio.to_thread(ready, processes[-1])
+            while await db.fetchval("select count(*) from af_run") < runs:
+                await asyncio.sleep(0.05)
+            await _until(db, "status = 'done'")
+        finally:
+            for process in processes:
+                _end(process)
+        fleet.report.runs = await db.fetchval("select count(*) from af_run where status = 'done'")
+        effects = await db.fetchval("select count(*) from af_effect where kind = 'tool' and state = 1")
+        if effects != 5 * runs:
+            fleet.report.wrong.append(f"{effects} effects have a record, not {5 * runs}")
+        check_log(log, fleet.report, "fleet")
+    await db.close()
+    return fleet
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+async def _until(db: Any, condition: str, *args: Any) -> float:
+    """Wait until a condition holds for every run. Gives the seconds that took."""
+    began = time.monotonic()
+    while await db.fetchval(f"select exists (select from af_run where not ({condition}))", *args):
+        if time.monotonic() - began > STUCK_S:
+            left = await db.fetch("select run, status, slice, deaths from af_run where status <> 'done' limit 10")
+            raise TimeoutError(f"runs that nobody goes on with: {left}")
+        await asyncio.sleep(0.01)
+    return time.monotonic() - began
+
+
+def main() -> None:
+    """A campaign from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        url, log, count = options.work
+        asyncio.run(work(url, log, int(count)))
+        return
+    server = Server()
+    try:
+        server.start()
+        fleet = asyncio.run(campaign(server.schema(), options.runs, options.kills, options.workers, options.seed))
+    finally:
+        server.remove()
+    report, took = fleet.report, sorted(fleet.takeovers)
+    print(
+        f"{report.runs} runs, {report.kills} kills, {report.stored} effects stored: {len(report.repeated)} repeated after that,"
+        f" {report.in_flight} that were in flight, {report.unstored} done and not yet stored; {len(report.wrong)} wrong"
+    )
+    print(f"takeover p50 {statistics.median(took):.2f} s, max {took[-1]:.2f} s")
+    for fault in report.faults[:20]:
+        print(" ", fault)
+    sys.exit(bool(report.faults))
+
+
+if __name__ == "__main__":
+    main()
