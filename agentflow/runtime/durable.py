@@ -120,9 +120,7 @@ class DurableRuns:
         )
         row, _ = await self._store.create(run_id, new)
         if row.digest != digest:
-            mark = self.sessions.mark(session)
-            edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
-            raise another_run(row, source.name if edited and reference_in(source.text) is None else None)
+            raise self._another_run(row, source, bindings, names, session)
         live = self._runs.find(run_id)
         if live is not None:
             return live
@@ -134,6 +132,19 @@ class DurableRuns:
         return await self._runs.go_on(
             row, program, bindings, limits, approve, self._on_inflight, session, tenant=tenant
         )
+
+    def _another_run(
+        self,
+        row: RunRow,
+        source: Source,
+        bindings: Mapping[str, Any],
+        names: list[str] | None,
+        session: Session | None,
+    ) -> JournalError:
+        """The error for an id that is that of another run; it says so if only the program differs."""
+        mark = self.sessions.mark(session)
+        edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
+        return another_run(row, source.name if edited and reference_in(source.text) is None else None)
 
     async def resume(
         self,

@@ -17,7 +17,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.messages import Part, TextPart
 from agentflow.core.notes import Notes
-from agentflow.core.ports import FilePort, Prompt, PromptRunner
+from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import TaskResult
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.shared_list import HELD
@@ -121,33 +121,17 @@ class AtomicTaskExecutor:
             material = await gather_material(self.files, context) if context is not NO_CONTEXT else PromptMaterial()
         except (TaskError, ConfigurationError) as error:
             return Execution(TaskResult.from_error(error, **_notes(compiled, settings)), goal=goal)
-        paths = tuple(material.paths)
-        if material.skipped:
-            call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
-        call.material = InheritedContext(context.inherited, paths) if context.inherited or paths else NOTHING_INHERITED
+        others = _handed_on(context, material, settings, call)
         if media:
             material.parts.extend(media)
         prompt = _prompt(compiled, settings, goal, system, material)
-        others = settings.notes
-        if paths:
-            others = {**others, "context_files": list(paths)}
-        if material.skipped:
-            others = {**others, "skipped_files": material.skipped}
         try:
             outcome = await (settings.prompts or self.prompts).run_prompt(prompt, call)
         except (ProviderError, ConfigurationError, ResourceExhausted) as error:
-            notes = _notes(compiled, settings).merged(
-                {**others, "context_source": context.source, "context_files_count": len(paths)}
-            )
+            sources = {"context_source": context.source, "context_files_count": len(material.paths)}
+            notes = _notes(compiled, settings).merged({**others, **sources})
             return Execution(TaskResult.from_error(error, **notes), goal=goal)
-        notes = Notes(
-            template_used=compiled.name,
-            context_source=context.source,
-            context_files_count=len(paths),
-            model=outcome.model or None,
-            turns=outcome.turns,
-            others=others,
-        )
+        notes = _notes_of(outcome, compiled, context, material, others)
         return Execution(result_of(outcome, compiled.output, notes), outcome.cost_usd, goal)
 
     def functions(self, call: CallContext, depth: int = 0) -> FunctionCalls:
@@ -177,9 +161,41 @@ class AtomicTaskExecutor:
         return (await self.execute(compiled, values, call)).result
 
 
+def _handed_on(
+    context: ContextInputs, material: PromptMaterial, settings: ExecutionOverrides, call: CallContext
+) -> Mapping[str, Any]:
+    """Have what starts within ``call`` inherit the material of its prompt. Returns the notes that say what it is."""
+    paths, notes = tuple(material.paths), settings.notes
+    call.material = InheritedContext(context.inherited, paths) if context.inherited or paths else NOTHING_INHERITED
+    if paths:
+        notes = {**notes, "context_files": list(paths)}
+    if material.skipped:
+        call.warn("tasks/skipped-files", "found files were left out of the prompt", files=material.skipped)
+        notes = {**notes, "skipped_files": material.skipped}
+    return notes
+
+
 def _notes(compiled: CompiledTemplate, settings: ExecutionOverrides) -> Notes:
     """The notes of an execution, without its material."""
     return Notes(template_used=compiled.name, context_source="none", context_files_count=0, others=settings.notes)
+
+
+def _notes_of(
+    outcome: PromptOutcome,
+    compiled: CompiledTemplate,
+    context: ContextInputs,
+    material: PromptMaterial,
+    others: Mapping[str, Any],
+) -> Notes:
+    """The notes of an execution that has an answer."""
+    return Notes(
+        template_used=compiled.name,
+        context_source=context.source,
+        context_files_count=len(material.paths),
+        model=outcome.model or None,
+        turns=outcome.turns,
+        others=others,
+    )
 
 
 async def _called(
