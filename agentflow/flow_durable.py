@@ -126,11 +126,12 @@ class DurableMethods:
         limits: Limits | None = None,
         approve: Approver | None = None,
         on_inflight: OnInflight | None = None,
+        tenant: Tenant | None = None,
     ) -> DurableRun:
         """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
-        the run's, ``on_inflight`` the flow's. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
+        the run's, ``on_inflight`` the flow's; ``tenant`` is whom it is done for. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
         (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
         that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
         then replace and add to the run's. Asked for again it is the same generation. Raises as :meth:`start`, and
@@ -138,7 +139,9 @@ class DurableMethods:
         """
         runs = self._durable_runs()
         if program is None and not overrides:
-            return await runs.resume(run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight)
+            return await runs.resume(
+                run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
+            )
         source = None if program is None else await load_source(program)
         change = Change(overrides=overrides or {})
         return await runs.derive(

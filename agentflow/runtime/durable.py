@@ -154,11 +154,12 @@ class DurableRuns:
         limits: Limits | None = None,
         approve: Approver | None = None,
         on_inflight: OnInflight | None = None,
+        tenant: Tenant | None = None,
     ) -> DurableRun:
         """Go on with a run by what is stored of it. The last failures of a failed one are tried again.
 
         ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` replace the run's, and
-        ``on_inflight`` the flow's.
+        ``on_inflight`` the flow's; ``tenant`` is whom it is done for.
         Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/owned``, and those of the store.
         """
         chosen = _checked(on_inflight or self._on_inflight)
@@ -174,7 +175,7 @@ class DurableRuns:
             if end is not None:
                 return DurableRun(run_id, end)
         program, values = await self._stored_program(row, bindings or {})
-        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True)
+        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
 
     async def derive(
         self,

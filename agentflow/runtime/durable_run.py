@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple
 
 from typing_extensions import TypeVar
@@ -37,7 +37,7 @@ class RunInfo:
     decision is wanted), done, failed or cancelled;
     ``name`` its program's name; ``slices`` the number of stretches it was worked on; ``error`` the message of a failed one;
     ``wake_at`` when a waiting one goes on by itself. ``base`` is the run whose records it
-    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text. Times are unix seconds.
+    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text, ``labels`` what it was started with. Times are unix seconds.
     """
 
     run_id: str
@@ -51,6 +51,7 @@ class RunInfo:
     successor: str | None = None
     program: str = ""
     wake_at: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -67,6 +68,7 @@ class RunInfo:
             successor=successor_of(row),
             program=Source("", row.program).digest,
             wake_at=row.wake_at if row.status == "waiting" else None,
+            labels=row.input.get("labels") or {},
         )
 
 

@@ -140,8 +140,12 @@ class Key:
                     retry_after=delay,
                 )
             self._bucket.take(now, 0)
+        return self.readmit()
+
+    def readmit(self) -> Admission:
+        """Count a run that was admitted before, by a server that is no more."""
         self.active += 1
-        return Admission(self, Tenant(purse, self.approval_ttl))
+        return Admission(self, Tenant(self.purse, self.approval_ttl))
 
     def spent_today(self, error: LimitExceeded) -> RequestError:
         """The refusal that says when a day's tokens or money are there again."""

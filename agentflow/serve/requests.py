@@ -53,6 +53,11 @@ class Door:
                 hint="start it with --allow-origin for each site whose pages may",
             )
 
+    def key_called(self, name: str) -> Key | None:
+        """The key of this name; None if there is none."""
+        every = [self._anyone] if self._keys is None else self._keys
+        return next((key for key in every if key.name == name), None)
+
     def key_of(self, request: Request) -> Key:
         """The key of a request. Raises RequestError (401)."""
         if self._keys is None:

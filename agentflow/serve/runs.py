@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled
+from agentflow.core.event_log import FIRST, event_id
 from agentflow.core.events import DeltaBase, Event, FinishedBase, WaitFinished, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
@@ -23,10 +25,10 @@ from agentflow.core.source import Source
 from agentflow.flow_durable import StartOptions
 from agentflow.lang.program import Program
 from agentflow.observe.stream import Subscriber
-from agentflow.runtime.durable_run import DurableRun
+from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
-from agentflow.serve.event_log import EventLog, frame_of
+from agentflow.serve.event_log import EventLog, Place, frame_of
 from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
@@ -35,6 +37,9 @@ from agentflow.serve.keys import Admission, Key
 _log = logging.getLogger(__name__)
 
 _STOPPED = {"durable/cancelled": "cancelled", "durable/interrupted": "interrupted", "durable/waiting": "interrupted"}
+_UNFINISHED = ("queued", "running", "waiting")
+MAX_STORED = 10_000
+"""Stored runs among which those are looked for that are to be gone on with."""
 MAX_ENDED = 200
 """Runs that have ended and are still shown."""
 MAX_ENDED_BYTES = 256 * 2**20
@@ -156,6 +161,7 @@ class ServedRuns:
         self._runs: dict[str, ServedRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._owner: asyncio.Task[None] | None = None
+        self._taking_up: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._opened = asyncio.Event()
         self.stopping = False
@@ -239,10 +245,67 @@ class ServedRuns:
                 labels=own,
                 tenant=tenant,
             )
+        self._begin(group, run, work, admission)
+        return run
+
+    def _begin(
+        self, group: asyncio.TaskGroup, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission
+    ) -> None:
         group.create_task(run.keep_events())
         run.task = group.create_task(self._carry_out(run, work, admission), name=f"served run {run.run_id}")
         run.task.add_done_callback(lambda task: self._ended(run, work, admission))
-        return run
+
+    async def take_up(self, key_called: Callable[[str], Key | None]) -> None:
+        """Go on with the durable runs that a server before this one began and did not end.
+
+        A run whose key is not there any more stays as it is, and so does one that another process works on, or about
+        which a decision is wanted.
+        """
+        if not self._flow.is_durable:
+            return
+        group = self._group or await self._open()
+        work = self._take_up(group, key_called)
+        self._taking_up = group.create_task(work, name="runs of an earlier server")
+
+    async def _take_up(self, group: asyncio.TaskGroup, key_called: Callable[[str], Key | None]) -> None:
+        try:
+            stored = await self._flow.runs(limit=MAX_STORED)
+        except AgentflowError as error:
+            _log.warning("the runs of an earlier server cannot be gone on with: %s", error)
+            return
+        for info in stored:
+            key = key_called(info.labels.get("key", ""))
+            export = info.labels.get("export")
+            if info.status not in _UNFINISHED or key is None or export is None or info.run_id in self._runs:
+                continue
+            try:
+                await self._use.load(key)
+                await self._go_on(group, info, export, key)
+            except AgentflowError as error:
+                _log.warning("the run %s is not gone on with: %s", info.run_id, error)
+
+    async def _go_on(self, group: asyncio.TaskGroup, info: RunInfo, export: str, key: Key) -> None:
+        admission = key.readmit()
+        run = ServedRun(info.run_id, export, key, self._shown, info.labels)
+        run.created = info.created
+        run.log.cut = await self._last_event(info.run_id)
+        self._runs[run.run_id] = run
+        try:
+            run.handle = await self._flow.resume(info.run_id, tenant=admission.tenant)
+        except BaseException:  # it is none of this server's, and no error of a run
+            del self._runs[run.run_id]
+            admission.free()
+            raise
+        self._begin(group, run, run.handle.result(), admission)
+
+    async def _last_event(self, run_id: str) -> Place | None:
+        """Where the record of a run ends, up to which its events are read there."""
+        last: Place | None = None
+        if self._flow.records is not None:
+            async with aclosing(self._flow.records.batches(run_id, FIRST)) as batches:
+                async for batch in batches:
+                    last = event_id(batch[-1])
+        return last
 
     async def _last(
         self, run: ServedRun, program: Program | Source | str, bindings: Mapping[str, Any], options: StartOptions
@@ -312,6 +375,8 @@ class ServedRuns:
                 keeping = group.create_task(self._use.keep_on())
                 await self._stop.wait()
                 keeping.cancel()
+                if self._taking_up is not None:
+                    self._taking_up.cancel()
                 for run in self.live:
                     if run.task is not None:
                         run.task.cancel()

@@ -116,6 +116,7 @@ class FlowServer:
         await self._app(scope, receive, send)
 
     async def __aenter__(self) -> FlowServer:
+        await self.service.runs.take_up(self._door.key_called)
         return self
 
     async def __aexit__(

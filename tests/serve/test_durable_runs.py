@@ -81,3 +81,32 @@ async def test_the_servers_end_interrupts_and_a_cancel_is_for_good(tmp_path: Pat
     step.go.set()
     async with AgentFlow(tools=[step.tool()], durable=url) as flow:
         assert (await (await flow.resume(interrupted)).result()).value == "stepped" and step.calls == 3
+
+
+async def test_a_server_goes_on_with_the_runs_of_the_one_before_it(tmp_path: Path) -> None:
+    """Those at work and those that wait: for whom they were begun, their events one stream from the first on."""
+    step = Step()
+    exports = {"ask": ASKS, "step": "(content (step))"}
+    options: dict[str, Any] = {"tools": [step.tool()], "durable": f"sqlite:///{tmp_path}/runs.db", "record": True}
+    async with AgentFlow(**options) as flow, served(flow, exports) as server:
+        waiting = await server.begin("ask", message="x")
+        working = await server.begin("step", message="x")
+        while not step.calls or (await flow.find_run(waiting)).status != "waiting":  # type: ignore[union-attr]
+            await asyncio.sleep(0.005)
+        before = [event async for event in server.until(waiting, "wait_started")]
+    step.go.set()
+    async with AgentFlow(**options) as flow, served(flow, exports) as server:
+        while len(list(server.runs)) < 2 or not (await server.get(f"/runs/{waiting}")).json()["waiting"]:
+            await asyncio.sleep(0.005)
+        done = await server.ended(working)
+        assert (done["status"], done["value"], done["labels"]["export"]) == ("done", "stepped", "step")
+        asked = (await server.get(f"/runs/{waiting}")).json()["waiting"][0]
+        await server.post(f"/runs/{waiting}/answers/{asked['key']}", {"answer": 3})
+        assert (await server.ended(waiting))["status"] == "done"
+        events = [event async for event in server.events(waiting)]
+        places = [(event["slice"], event["seq"]) for event in events]
+        assert places == sorted(set(places)) and events[: len(before)] == before
+        for at in range(0, len(events), 3):
+            assert [each async for each in server.events(waiting, after=events[at]["id"])] == events[at + 1 :]
+    async with AgentFlow(**options) as flow, served(flow, exports) as server:
+        assert list(server.runs) == [], "what has ended is nobody's to go on with"

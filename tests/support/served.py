@@ -45,6 +45,14 @@ class Served:
             await asyncio.sleep(0.01)
         return dict(data)
 
+    async def until(self, run_id: str, kind: str) -> AsyncIterator[dict[str, Any]]:
+        """The events of a run up to the first of a kind."""
+        async with contextlib.aclosing(self.events(run_id)) as events:
+            async for event in events:
+                yield event
+                if event["type"] == kind:
+                    return
+
     async def events(self, run_id: str, after: str | None = None, **options: Any) -> AsyncIterator[dict[str, Any]]:
         """The events of a run as they come, each with its ``id``."""
         query = {} if after is None else {"after": after}
