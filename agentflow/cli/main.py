@@ -228,7 +228,7 @@ def explore(
     app: Application = None,
     json: AsJson = False,
 ) -> None:
-    """Say what can happen to a program, without models, tools and time.
+    """Say what can happen to a program, without models, tools, time.
 
     Models answer what their schemas allow, near the constants of the program; tasks and tools fail. Says each error that can be
     reached and the answers that bring it about, loops without an end, and what no run reached.

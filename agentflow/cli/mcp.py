@@ -94,9 +94,10 @@ def serve_client(
         list[str] | None, typer.Argument(metavar="FILE|DIR...", help="Programs, each a tool under its file's name.")
     ] = None,
 ) -> None:
-    """Be an MCP server on standard input and output, whose tools are programs, tasks and tools of a flow.
+    """Be an MCP server on standard input and output.
 
-    Programs of FILE and DIR, the saved workflows of --workflows, and what --export names. An MCP client starts this command.
+    Its tools are programs of FILE and DIR, the saved workflows of --workflows, and what --export names. An MCP client starts
+    this command.
     """
     sys.exit(run_async(lambda: serve_on_stdio(paths or [], options)))
 
