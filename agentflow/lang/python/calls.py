@@ -179,10 +179,10 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     value = g.value(base)
     args, names = positional(g, node)
     if function.attr == "sort":
-        keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args, strict=True)]
         if len(names) != len(args) or not {"key", "reverse"}.issuperset(names):
             g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", "xs.sort(key=f)")
             return g.const(None)
+        keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args, strict=True)]
         made = g.ours(sort, g.name("rt"), g.name("d"), value)
         assert isinstance(made, ast.Call)
         made.keywords = keywords
