@@ -272,7 +272,7 @@ def _check_places(compiled: CompiledTemplate) -> None:
                     f"template '{compiled.name}' uses '{{{{{variable}}}}}', which is no declared parameter",
                     code="tasks/undeclared-parameter",
                     span=span,
-                    hint=did_you_mean(variable, declared) or f"add '{variable}' to its params",
+                    hint=did_you_mean(variable, declared) or f"give it a parameter '{variable}'",
                     details={"field": [name]},
                 )
 

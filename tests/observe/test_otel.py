@@ -175,6 +175,34 @@ async def test_one_call_is_one_chat_span(tmp_path: Path) -> None:
     ]
 
 
+async def test_what_a_model_call_does_nests_below_its_span(tmp_path: Path) -> None:
+    """The chat span is the current one while the request is made, so that instrumented clients say whose request it is; that of a
+    Python workflow's call is below the workflow's run, and side by side each has its own.
+    """
+    telemetry = Telemetry()
+
+    async def wire(request: ModelRequest) -> str:
+        with telemetry.tracer.start_as_current_span(f"POST {request.messages[-1].text}"):
+            await asyncio.sleep(0)
+            return "ok"
+
+    async with AgentFlow(provider=ScriptedProvider(wire), root=tmp_path) as flow:
+        flow.subscribe(telemetry.observer)
+
+        @flow.task(history=False)
+        async def say(x: str) -> str:
+            """{{x}}"""
+
+        @flow.workflow
+        async def both() -> list[str]:
+            return await flow.map(say, ["a", "b"])
+
+        await both()
+    root = "invoke_workflow both"
+    for at, text in enumerate("ab"):
+        assert f"POST {text} < chat < invoke_agent say < branch pmap[{at}] < {root}" in telemetry.tree()
+
+
 async def test_losers_and_time_outs_are_cancelled_and_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is cancelled ends, says so and is no error; a form that timed out leaves the caller's context as it was."""
     telemetry = Telemetry()
