@@ -18,6 +18,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.core.values import to_json
 from agentflow.executors.system_tools import SystemTools
+from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import Answer, Answers, Shape, branch_of
 from agentflow.exploration.constants import Constants, constants_of
 from agentflow.exploration.outcomes import Values
@@ -256,8 +257,8 @@ _FORMS: Mapping[str, str] = {"AskHuman": "ask-human", "GetContext": "get_context
 
 
 def tools_of(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    """The tools of a flow that are its host's own: those that are built in are rehearsed as they are."""
-    return tuple([tool for tool in tools if not tool.builtin])
+    """The tools of a flow but those that every flow has, which are rehearsed as they are."""
+    return tuple([tool for tool in tools if tool.name not in SCHEMAS and tool.name not in TOOL_FORMS])
 
 
 __all__ = ["EFFECTS", "STEPS", "Rehearsal", "Setting", "Trial", "tools_of"]

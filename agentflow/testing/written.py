@@ -44,7 +44,8 @@ class WrittenFile:
 
     def text(self, findings: Sequence[Finding]) -> str:
         """The file's text: a test for each finding, named as :func:`names` says."""
-        imports = ["Answer", *(["load_tool"] if self.tools else []), "rehearse"]
+        answered = any([finding.script for finding in findings])
+        imports = [*(["Answer"] if answered else []), *(["load_tool"] if self.tools else []), "rehearse"]
         lines = [
             f'"""{MARK} {self.program.name}`: each of these tests fails as long as the program does so."""',
             "",
@@ -74,8 +75,10 @@ class WrittenFile:
                 f"def {name}() -> None:",
                 f'    """{said} """' if said.endswith('"') else f'    """{said}"""',
             ]
-            lines += ["    answers = [", *[f"        {_written(answer)}," for answer in finding.script], "    ]"]
-            lines.append(f"    asyncio.run(rehearse(PROGRAM, answers, {', '.join(options)}))")
+            answers = [f"        {_written(answer)}," for answer in finding.script]
+            lines += ["    answers = [", *answers, "    ]"] if answers else []
+            given = f"{'answers' if answers else '[]'}, {', '.join(options)}"
+            lines.append(f"    asyncio.run(rehearse(PROGRAM, {given}))")
         return "\n".join(lines) + "\n"
 
     def write(self, findings: Sequence[Finding]) -> None:

@@ -130,9 +130,15 @@ async def test_code_of_tasks_is_not_called() -> None:
         called.append(of)
         return f"Count {of}"  # pyright: ignore[reportReturnType] - the prompt
 
+    @flow.workflow
+    async def audit(n: int) -> int:
+        """Audit."""
+        called.append("audit")
+        return n
+
     async with flow:
-        explored = await explore('(/ 1 (value-of (count (of "birds"))))', flow=flow)
-    assert [each.code for each in explored.errors] == ["number/division-by-zero"] and not called
+        explored = await explore('(/ 1 (value-of (audit (n (value-of (count (of "birds")))))))', flow=flow)
+    assert "number/division-by-zero" in [each.code for each in explored.errors] and not called
 
 
 async def test_an_answer_that_misses_its_schema_is_a_failed_task() -> None:
