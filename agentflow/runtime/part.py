@@ -111,6 +111,13 @@ class RunPart(Run):
             return await self._outer.approve(request, call)
         return await super().approve(request, call)
 
+    def cover(self, path: str, tools: Mapping[str, str]) -> None:
+        """Ask no more for ``tools`` that the program at ``path`` calls itself: of whoever :meth:`approve` asks."""
+        if self._approver is None:
+            self._outer.cover(path, tools)
+        else:
+            super().cover(path, tools)
+
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
         """Ask whoever the run asks."""
         return await self._outer.ask(question, schema, call)

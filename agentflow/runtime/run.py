@@ -244,7 +244,8 @@ class Run:
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         """Ask no more for ``tools``, by name and identity, which the program at ``path`` calls itself."""
-        self._covered[path] = tools
+        if tools or self._covered:
+            self._covered[path] = tools
 
     def _covering(self, path: str) -> Mapping[str, str]:
         """What the approval of the innermost program around ``path`` covers."""

@@ -148,3 +148,17 @@ async def test_programs_that_call_no_such_tool_ask_nothing() -> None:
         assert (await flow.run(f'(solve "do it" {GRANTED})')).value.content == "1"
         await flow.run('(write (text "host"))')
     assert not desk.asked and desk.done == ["write host"]
+
+
+async def test_an_approval_holds_in_a_run_within_a_run() -> None:
+    """A tool of the host that runs a program is part of the run: there, too, one approval covers the calls of a text."""
+    desk = Desk()
+    async with desk.flow("(write (text 1)) (write (text 2))") as flow:
+
+        @flow.tool
+        async def inner() -> str:
+            """Run a program."""
+            return (await flow.run('(solve "do it" (allow write))')).value.content
+
+        await flow.run("(inner)", allow=["inner", "solve", "write"])
+    assert desk.done == ["write 1", "write 2"] and [each.tool for each in desk.asked] == ["program"]

@@ -1,4 +1,4 @@
-"""The most that a program may do, worked out from its text."""
+"""Upper bounds of the effects of a program, from its text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.checks import children
 
 Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]
-"""What one effect counts as: by its kind, its name and the templates that the program itself gives that name.
+"""The weights of one effect, by its kind, its name and the templates that the program itself defines under that name.
 
 Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask`` and ``any``, which is a call of a name that is data. The keys
 of the answer are the caller's own; a text says why nothing bounds what it does.
@@ -30,7 +30,7 @@ Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
 
 @frozen
 class Unbounded:
-    """A part of a program that may have any number of effects, and the reason."""
+    """A part of a program whose effects have no upper bound, and the reason."""
 
     span: Span
     reason: str
@@ -49,7 +49,7 @@ class Analysis:
     visits: int = 0
 
     def bound(self, key: str) -> Bound:
-        """The bound of a key."""
+        """The upper bound of a key."""
         return UNBOUNDED if ANYTHING in self.counts else self.counts.get(key, ZERO)
 
 
@@ -129,7 +129,7 @@ def templates_of(tree: ir.IR) -> dict[str, list[Any]]:
 
 
 def unbound_values(tree: ir.IR) -> set[str]:
-    """The names that nothing binds and that stand for values, not for what is called."""
+    """The unbound names that are used as values, not called."""
     called: set[int] = set()
     names: dict[int, str] = {}
     for node in _nodes(tree):

@@ -1,4 +1,4 @@
-"""The effects of a part of a program, apart for paths on which procedures call themselves again and paths on which not."""
+"""Upper bounds of the effects of a part of a program, apart for paths that recur and paths that do not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, ZERO, Bound
 
 Again: TypeAlias = tuple[tuple[int, int], ...]
-"""How often which calls that are being followed are made again on a path: their numbers, each with 1, or 2 for more."""
+"""The recursive calls on a path: the number of each call on the stack, with 1 for one of it, or 2 for more."""
 
 WIDTH = "width"
 """The key of how many effects run at once; all other keys are counts."""
@@ -18,12 +18,12 @@ _MANY = 2
 
 @frozen
 class Effects:
-    """The most effects of each key."""
+    """Upper bounds by key."""
 
     counts: Mapping[str, Bound]
 
     def plus(self, other: Effects, *, beside: bool = False) -> Effects:
-        """These and then those; or ``beside`` them, at the same time."""
+        """The sum of both in sequence; or ``beside`` one another, at the same time."""
         if not other.counts:
             return self
         if not self.counts:
@@ -35,7 +35,7 @@ class Effects:
         return Effects(counts)
 
     def join(self, other: Effects) -> Effects:
-        """At least the greater of both, key by key."""
+        """An upper bound of both, key by key."""
         if self is other or not other.counts:
             return self
         counts = dict(self.counts)
@@ -44,7 +44,7 @@ class Effects:
         return Effects(counts)
 
     def times(self, count: Bound, wide: Bound = ONE) -> Effects:
-        """``count`` times these, ``wide`` of them at once."""
+        """The effects repeated ``count`` times, ``wide`` of them at once."""
         if not self.counts or count == ONE:
             return self
         return Effects({key: bound * (wide if key == WIDTH else count) for key, bound in self.counts.items()})
@@ -55,25 +55,25 @@ NONE = Effects({})
 
 @frozen
 class Cost:
-    """The effects of all paths through a part, by which calls are made again on them."""
+    """The effects of all paths through a part of a program, by the recursive calls on them."""
 
     paths: Mapping[Again, Effects]
 
     @property
     def free(self) -> bool:
-        """Whether it has no effect, nor makes any call again."""
+        """Whether no path has an effect or a recursive call."""
         return not any(self.paths) and not self.total.counts
 
     @property
     def total(self) -> Effects:
-        """The effects of whichever path has most."""
+        """An upper bound of the effects of all paths."""
         whole = NONE
         for effects in self.paths.values():
             whole = whole.join(effects)
         return whole
 
     def then(self, other: Cost, *, beside: bool = False) -> Cost:
-        """This and then that; or ``beside`` it, at the same time."""
+        """The cost of both in sequence; or ``beside`` one another, at the same time."""
         if other is FREE:
             return self
         if self is FREE:
@@ -87,7 +87,7 @@ class Cost:
         return Cost(paths)
 
     def otherwise(self, other: Cost) -> Cost:
-        """Either of both."""
+        """The cost of one of both."""
         if self is other:
             return self
         paths = dict(self.paths)
@@ -96,7 +96,7 @@ class Cost:
         return Cost(paths)
 
     def times(self, count: Bound | None, wide: Bound = ONE) -> Cost:
-        """It ``count`` times (None: nobody knows how often), ``wide`` of them at once."""
+        """The cost repeated ``count`` times (None: without an upper bound), ``wide`` of them at once."""
         if self is FREE or self.free:
             return FREE
         if count == ONE:
@@ -123,7 +123,7 @@ def _added(left: Again, right: Again) -> Again:
 
 
 def again(call: int) -> Cost:
-    """A call that is being followed, made again."""
+    """The cost of a recursive call: that of ``call``, which is on the stack."""
     return Cost({((call, 1),): NONE})
 
 

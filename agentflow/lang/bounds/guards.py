@@ -1,4 +1,4 @@
-"""What a test says of the parameters that it looks at, where it is true and where it is false."""
+"""The facts that a test establishes about parameters, for the branch where it is true and the one where it is false."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Relation: TypeAlias = Literal["longer", "above", "least", "below", "most", "not"
 
 @frozen
 class Guard:
-    """What is true of values that came from parameters.
+    """A fact about values that derive from parameters.
 
     ``steady`` are the variables that the bound is worked out from, None if it may be another one at each look.
     """
@@ -37,7 +37,7 @@ _RELATIONS: Mapping[str, Relation] = {"<": "below", ">": "above", "<=": "most", 
 
 
 def guards_of(test: IR, peek: Peek) -> Guards:
-    """What a test that is true says, and what one that is false."""
+    """The facts of a test that is true, and those of one that is false."""
     if isinstance(test, ir.Logic):
         parts = [guards_of(each, peek) for each in test.items]
         every = [guard for part in parts for guard in part[0 if test.every else 1]]
@@ -80,7 +80,7 @@ def _compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] 
 
 
 def _read(node: IR) -> frozenset[Var] | None:
-    """The variables that an expression without effects is worked out from; None for any other."""
+    """The variables that a pure expression reads; None for any other expression."""
     if isinstance(node, ir.Const | ir.Global):  # a variable that is set is not known at all
         return frozenset()
     if isinstance(node, ir.Local):

@@ -1,4 +1,4 @@
-"""A program followed without running it: what its parts may give, and the most effects that they have."""
+"""Abstract interpretation of a program: the abstract value and the cost of each of its expressions."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from agentflow.lang.syntax import Node
 MOST_VISITS = 60_000
 """Nodes of the program that are visited before the analysis gives up."""
 _LEVELS = 80
-"""Levels of nesting followed on one stack."""
+"""Levels of nesting that are visited on one Python stack."""
 _DEEPEST = 150
-"""Calls of procedures that are followed within one another."""
+"""The greatest depth of calls that are analysed."""
 _SAME_CODE = 6
-"""Calls of the same code, in other environments, within one another."""
+"""The greatest depth of calls of the same code in different environments."""
 
 ANYTHING = "anything"
-"""The key that counts code which cannot be seen: it may have any effect."""
+"""The key that counts calls of unknown code, which may have any effect."""
 _UNSEEN = Cost({(): Effects({ANYTHING: ONE, WIDTH: ONE})})
 
 Weigh: TypeAlias = Callable[[str, str], Mapping[str, float] | str]
-"""What a call counts as, by the kind of effect and the name: keys and how many of each; a text says why it has no bound."""
+"""The weights of an effect, by its kind and name: numbers by key; a text is the reason why it has no upper bound."""
 Outcome: TypeAlias = tuple[Value, Cost]
 
 Rule: TypeAlias = "Callable[[Interpreter, Any, Scope], Outcome]"
-"""Follows one kind of node."""
+"""Analyses one kind of node."""
 Operator: TypeAlias = "Callable[[Interpreter, ir.RuntimeCall, Scope], Outcome]"
-"""Follows an operation of the runtime."""
+"""Analyses an operation of the runtime."""
 Higher: TypeAlias = "Callable[[Interpreter, list[Value], Node], Outcome]"
-"""Follows a primitive that calls procedures."""
+"""Analyses a primitive that calls procedures."""
 
 
 class TooLong(Exception):
-    """The analysis took more visits than it may."""
+    """The analysis needs more visits than it is allowed."""
 
 
 class Scope:
-    """The variables of a part of the program that is being followed."""
+    """The variables of a part of the program, and their abstract values."""
 
     __slots__ = ("_initial", "_outer", "_values")
 
@@ -64,13 +64,13 @@ class Scope:
         self._initial: dict[Var, Value] = {}
 
     def bind(self, var: Var, value: Value) -> None:
-        """Give a variable of this scope its value. One that changes may be anything."""
+        """Bind a variable of this scope. One that ``set!`` changes may be anything."""
         self._values[var] = FOREIGN if var.mutated else value
         if var.mutated:
             self._initial[var] = self._initial.get(var, NEVER).join(value)
 
     def initial(self, var: Var) -> Value:
-        """What a variable that changes may have been bound to, before any assignment."""
+        """The abstract value that a mutated variable is bound to before any assignment."""
         at: Scope | None = self
         while at is not None:
             if var in at._initial:
@@ -79,20 +79,20 @@ class Scope:
         return FOREIGN
 
     def with_value(self, var: Var, value: Value) -> Scope:
-        """A scope within this one, in which a variable that changes has this value."""
+        """A scope within this one in which a mutated variable has this value."""
         inner = Scope(self)
         inner._values[var] = value
         return inner
 
     def define(self, var: Var, value: Value) -> None:
-        """Give a variable the value of its definition, where it was declared."""
+        """Bind a variable to the value of its definition, in the scope that declares it."""
         at: Scope | None = self
         while at is not None and var not in at._values:
             at = at._outer
         (at or self).bind(var, value)
 
     def value(self, var: Var) -> Value:
-        """What a variable may be; never anything before it has its value."""
+        """The abstract value of a variable; NEVER before it is bound."""
         at: Scope | None = self
         while at is not None:
             if var in at._values:
@@ -101,7 +101,7 @@ class Scope:
         return NEVER
 
     def has(self, var: Var) -> bool:
-        """Whether a variable was bound here, or around here."""
+        """Whether this scope, or one around it, binds a variable."""
         at: Scope | None = self
         while at is not None and var not in at._values:
             at = at._outer
@@ -116,7 +116,7 @@ class Scope:
 
 
 class Closure:
-    """A procedure of the text in the scope it was created in. Equal to another of the same code and scope."""
+    """A procedure of the program and the scope that created it. Equal to another of the same code and scope."""
 
     __slots__ = ("code", "scope")
 
@@ -133,7 +133,7 @@ class Closure:
 
 @frozen
 class Loose:
-    """A part of a program whose number of effects has no bound, and the reason."""
+    """A part of a program whose effects have no upper bound, and the reason."""
 
     at: Node
     reason: str
@@ -148,16 +148,16 @@ class Reach:
     any_name: dict[int, Node] = field(default_factory=dict[int, Node])
 
     def noted(self) -> int:
-        """How many reasons there are now."""
+        """The number of reasons so far."""
         return len(self.loose)
 
     def forget(self, count: int) -> None:
-        """Drop the reasons after the first ``count``: of a look at a part that is looked at again."""
+        """Drop the reasons after the first ``count``, which a pass found that is repeated."""
         del self.loose[count:]
 
 
 class Interpreter:
-    """One analysis of one program.
+    """The analysis of one program.
 
     ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
     is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
@@ -201,7 +201,7 @@ class Interpreter:
     # -- expressions ----------------------------------------------------------------------------------------------
 
     def follow(self, node: IR, scope: Scope) -> Outcome:
-        """What an expression may give, and its effects."""
+        """The abstract value of an expression, and its cost."""
         self.visits -= 1
         if self.visits < 0:
             raise TooLong
@@ -214,7 +214,7 @@ class Interpreter:
             self._level -= 1
 
     def in_order(self, nodes: Sequence[IR], scope: Scope) -> tuple[list[Value], Cost]:
-        """The values of expressions, and their effects one after the other."""
+        """The abstract values of expressions in sequence, and their cost."""
         values: list[Value] = []
         cost = FREE
         for node in nodes:
@@ -224,7 +224,7 @@ class Interpreter:
         return values, cost
 
     def peek(self, node: IR, scope: Scope) -> Value:
-        """What an expression without effects may give; nothing is known of any other."""
+        """The abstract value of a pure expression; FOREIGN for any other."""
         if isinstance(node, ir.Const | ir.Quote | ir.Local | ir.Global):
             return self.follow(node, scope)[0]
         if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
@@ -232,22 +232,22 @@ class Interpreter:
         return FOREIGN
 
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost:
-        """``cost`` any number of times, and why that has no bound; without effects it needs none."""
+        """``cost`` repeated without an upper bound, whose reason is recorded; a cost without effects stays as it is."""
         if not cost.free and not any(each.at is at and each.reason == reason for each in self.reach.loose):
             self.reach.loose.append(Loose(at, reason))
         return cost.times(None)
 
     def anything(self, at: Node, reason: str) -> Cost:
-        """The cost of code that cannot be seen."""
+        """The cost of a call of unknown code."""
         return self.loose(at, reason, _UNSEEN)
 
     @property
     def notes(self) -> Reach:
-        """Where the reasons are kept."""
+        """The recorded reasons."""
         return self.reach
 
     def next_number(self) -> int:
-        """The number of a call that is being followed: greater than those of the calls around it."""
+        """A number for a call: greater than those of the calls around it."""
         self._numbers += 1
         return self._numbers
 
@@ -267,7 +267,7 @@ class Interpreter:
         return value, Cost({(): Effects(counts)})
 
     def named(self, name: str, at: Node) -> Outcome:
-        """A call of what has this name, if it is a task or tool."""
+        """A call of the task or tool with this name."""
         kind = self._kind(name)
         if kind in ("task", "tool"):
             return self.effect(kind, name, at)
@@ -276,7 +276,7 @@ class Interpreter:
         return FOREIGN, self.anything(at, f"nothing is known of '{name}'")
 
     def program(self, inner: Inner | str, what: str, arguments: Mapping[str, Value], at: Node) -> Cost:
-        """The cost of a program that this one runs; ``what`` names it in reasons."""
+        """The cost of an inner program; ``what`` names it in reasons."""
         if isinstance(inner, str):
             return self.anything(at, inner)
         self.visits -= inner.visits
@@ -293,7 +293,7 @@ class Interpreter:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
-        """A call of whatever ``operator`` may be."""
+        """A call of any procedure or name that ``operator`` may be."""
         if operator.never:
             return NEVER, FREE
         outcomes: list[Outcome] = []
@@ -325,7 +325,7 @@ class Interpreter:
         return FOREIGN, Cost({(): Effects(counts)})
 
     def closure(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
-        """A call of a procedure of the text."""
+        """A call of a procedure of the program."""
         code = procedure.code
         for frame in reversed(self.frames):
             if frame.code is code and frame.scope is procedure.scope:
@@ -361,7 +361,7 @@ class Interpreter:
     def each(
         self, procedure: Value, arguments: list[Value], count: Bound | None, at: Node, wide: Bound = ONE
     ) -> Outcome:
-        """``count`` calls of ``procedure``, ``wide`` of them at once; the value is what any of them gives."""
+        """``count`` calls of ``procedure``, ``wide`` of them at once; the value covers those of all calls."""
         if count == ZERO:
             return NEVER, FREE
         value, cost = self.call(procedure, arguments, at)
@@ -372,12 +372,12 @@ class Interpreter:
     # -- variables ------------------------------------------------------------------------------------------------
 
     def initial(self, variable: Var | str, scope: Scope) -> Value:
-        """What a variable that changes may be before any assignment."""
+        """The abstract value of a mutated variable before any assignment."""
         return self._defined.get(variable, FOREIGN) if isinstance(variable, str) else scope.initial(variable)
 
     @contextmanager
     def with_value(self, variable: Var | str, value: Value, scope: Scope) -> Generator[Scope]:
-        """The scope of a part of the program in which a variable that changes has this value."""
+        """A scope in which a mutated variable has this value."""
         if not isinstance(variable, str):
             yield scope.with_value(variable, value)
             return
@@ -391,7 +391,7 @@ class Interpreter:
                 self._globals[variable] = before
 
     def read_global(self, name: str) -> Value:
-        """What a variable of the environment may be."""
+        """The abstract value of a variable of the environment."""
         return self._globals.get(name, NEVER if name in self._fixed else FOREIGN)
 
     def define_global(self, name: str, value: Value) -> None:

@@ -1,4 +1,4 @@
-"""Each kind of node of a program, followed without running it."""
+"""Abstract interpretation of each kind of node of a program."""
 
 from __future__ import annotations
 
@@ -324,6 +324,6 @@ RULES: Mapping[type[Any], Rule] = MappingProxyType(
         ir.While: _while,
     }
 )
-"""By kind of node, how it is followed."""
+"""The analysis of nodes, by kind."""
 
 __all__ = ["RULES"]

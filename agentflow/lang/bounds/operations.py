@@ -1,4 +1,4 @@
-"""Operations of the runtime, and primitives that call procedures, followed without running them."""
+"""Abstract interpretation of the operations of the runtime, and of primitives that call procedures."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _reduce(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
 
 
 def _widened(before: Value, value: Value) -> Value:
-    """What both may be, without sizes that grow from one to the other."""
+    """The widening of both: their join without sizes that grow from one to the other."""
     after = before.join(value)
     if after == before:
         return before
@@ -212,7 +212,7 @@ HIGHER: Mapping[str, Higher] = MappingProxyType(
         "sort": _sort,
     }
 )
-"""By the name of a primitive, what it does with the procedures it is given."""
+"""The analysis of primitives that call procedures, by name."""
 OPERATIONS: Mapping[str, Operator] = MappingProxyType(
     {
         "define-task": _define_task,
@@ -228,6 +228,6 @@ OPERATIONS: Mapping[str, Operator] = MappingProxyType(
         "timeout": _timeout,
     }
 )
-"""By operation, what it does."""
+"""The analysis of operations, by name."""
 
 __all__ = ["HIGHER", "OPERATIONS", "defined_name"]

@@ -1,4 +1,4 @@
-"""What primitives give, said of values before a program runs: by the word that each declares as its ``size``."""
+"""The transfer functions of primitives: the abstract value of a call, by the word that a primitive declares as its ``size``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTENT = frozenset({"parsedContent", "parsed_content"})
 
 
 def given(word: str, arguments: list[Value]) -> Value:
-    """What a primitive whose size is ``word`` gives for ``arguments``; of one that declares none, anything in them."""
+    """The abstract value of a call of a primitive whose size is ``word``; without one, a value that may hold any argument."""
     if any(each.never for each in arguments):
         return joined(arguments[:0])
     rule = RULES.get(word)
@@ -339,6 +339,6 @@ RULES: Mapping[str, Abstract] = MappingProxyType(
         "zip": _zip,
     }
 )
-"""By word, what is given. A word says how the form of the result follows from that of the arguments."""
+"""The transfer functions by word. A word says how the form of the result follows from that of the arguments."""
 
 __all__ = ["RULES", "given", "like", "shortest"]

@@ -1,4 +1,4 @@
-"""What is known of a value before a program runs: the procedures it may be, how long, how large, which texts."""
+"""Abstract values: the procedures, lengths, intervals, texts and fields that a value may have in any run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.bounds.shapes import Shape, Stage
 
 Parameter: TypeAlias = tuple[int, int]
-"""A parameter of a procedure that is being followed: the number of the call, and its position."""
+"""A parameter of a call on the stack: the number of the call, and the position of the parameter."""
 
 _MOST_PROCEDURES = 12
 _MOST_TEXTS = 24
@@ -23,7 +23,7 @@ _DEEPEST = 8
 
 @frozen
 class Mark:
-    """How a value came from a parameter: a list without its first ``drop`` elements, or a number and ``delta`` more; or a
+    """How a value derives from a parameter: a list without its first ``drop`` elements, or a number and ``delta`` more; or a
     number divided by ``divisor``, towards 0."""
 
     drop: int = 0
@@ -33,7 +33,7 @@ class Mark:
 
 @frozen
 class Value:
-    """What a value may be.
+    """An abstract value.
 
     ``procedures`` are those of this text that it may be; ``foreign``: it may be or hold procedures from elsewhere. ``texts``
     are the strings and symbols that it may be, None for any. ``size`` is the most elements of a list, None if unknown;
@@ -60,7 +60,7 @@ class Value:
 
     @property
     def length(self) -> Bound | None:
-        """How long it is at most, if it is a text too; by the name of where it comes from if need be."""
+        """An upper bound of its length, as a list or a text; a size named after its source if no number is known."""
         if self.size is not None or self.source is None:
             return self.size
         if self.shape is not None and self.shape.stage == "data" and (longest := self.shape.longest) is not None:
@@ -69,26 +69,26 @@ class Value:
 
     @property
     def elements(self) -> Bound | None:
-        """The most elements it has where it is a list."""
+        """An upper bound of its length as a list."""
         longest = self.shape.longest if self.shape is not None and self.size is None else None
         return self.length if longest is None else Bound.of(longest)
 
     @property
     def is_nil(self) -> bool:
-        """Whether it can only be nil, or an empty list or dict."""
+        """Whether it is nil, or an empty list or dict, in every run."""
         empty = self.size == ZERO and self.item is None and not self.fields
         return empty and not (self.procedures or self.foreign or self.texts or self.texts is None or self.high)
 
     @property
     def holds_procedures(self) -> bool:
-        """Whether it is, or has within it, any procedure."""
+        """Whether it is a procedure, or may contain one."""
         if self.foreign or self.procedures:
             return True
         parts = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
         return any(part.holds_procedures for part in parts)
 
     def element(self) -> Value:
-        """What its elements may be, or the values of its keys."""
+        """The abstract value of its elements, or of the values of its keys."""
         within = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
         if within:
             return joined(within)
@@ -97,7 +97,7 @@ class Value:
         return Value(foreign=self.foreign, texts=None, source=source, shape=shape)
 
     def part(self, key: str) -> Value:
-        """What the value of ``key`` may be; nil if it may be missing."""
+        """The abstract value of ``key``; nil where the key may be missing."""
         if self.fields is not None:
             return self.fields.get(key, NIL)
         if self.item is not None:
@@ -107,25 +107,25 @@ class Value:
         return Value(foreign=self.foreign, texts=None, source=source, shape=shape)
 
     def opened(self, stage: Stage) -> Value:
-        """What a result holds, without where it came from."""
+        """The content of a result, without marks."""
         value = self.unmarked()
         return value if value.shape is None else replace(value, shape=value.shape.at(stage))
 
     def plain(self) -> Value:
-        """The same without what is said of its form: only which procedures and texts are in it."""
+        """The procedures and texts in it and in its parts, without its form."""
         whole = self if not (self.fields or self.item) else joined([self.shapeless(), self.element().plain()])
         return whole.shapeless()
 
     def shapeless(self) -> Value:
-        """The same without its parts and sizes."""
+        """Its own procedures and texts, without parts and sizes."""
         return Value(procedures=self.procedures, foreign=self.foreign, texts=self.texts)
 
     def unmarked(self) -> Value:
-        """The same without where it came from."""
+        """The same value without marks."""
         return replace(self, marks={}, length_of={}) if self.marks or self.length_of else self
 
     def join(self, other: Value, depth: int = 0) -> Value:
-        """What either of both may be."""
+        """The join of both: an abstract value that covers either."""
         if self is other or other.never:
             return self
         if self.never:
@@ -197,7 +197,7 @@ def _common(a: Mapping[Parameter, Mark], b: Mapping[Parameter, Mark]) -> Mapping
 
 
 def joined(values: Iterable[Value]) -> Value:
-    """What any of ``values`` may be; never anything if there are none."""
+    """The join of all ``values``; NEVER of none."""
     whole = NEVER
     for each in values:
         whole = whole.join(each)
@@ -205,7 +205,7 @@ def joined(values: Iterable[Value]) -> Value:
 
 
 def constant(value: Any, depth: int = 0) -> Value:
-    """What is known of a value that is there."""
+    """The abstract value of a value of a program."""
     if isinstance(value, bool) or value is None:
         return PLAIN
     if isinstance(value, int | float):
@@ -233,7 +233,7 @@ def constant(value: Any, depth: int = 0) -> Value:
 
 
 _SAMPLE = 200
-"""Elements of a list among the bindings that are looked at; of a longer one, any element may be anything."""
+"""How many elements of a list among the bindings are read; the elements of a longer one may be anything."""
 
 
 def text(*texts: str) -> Value:
@@ -252,7 +252,7 @@ def number(low: float | None, high: Bound | None, *, whole: bool) -> Value:
 
 
 NEVER = Value(never=True)
-"""Of an expression that does not come back."""
+"""The abstract value of an expression that never returns."""
 PLAIN = Value()
 """A value that is neither a text nor a list nor a procedure."""
 NIL = Value(size=ZERO)
