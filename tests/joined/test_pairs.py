@@ -36,6 +36,7 @@ from agentflow.core.memory_ports import Candidate
 from agentflow.core.messages import ModelRequest, TextPart, user
 from agentflow.core.ports import Prompt
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+from agentflow.exploration.explorer import FlowExplorer
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
@@ -516,6 +517,14 @@ async def program_is_solved(house: House) -> None:
     assert await house.flow.eval('(value-of (solve "add two" (inputs (list (list "n" 40)))))') == 42
 
 
+async def program_is_explored(house: House) -> None:
+    house.replies += ['(begin (log-message "acted") (first (filter even? items)))', "(length items)"]
+    program = '(value-of (solve "count" (inputs (list (list "items" (list 7 9)))) (explore true)))'
+    async with house.flow.stream(program) as run:
+        logged = [event.message async for event in run if event.type == "log"]
+        assert await run.value() == 2 and "acted" not in logged
+
+
 async def workflow_is_called(house: House) -> None:
     await house.flow.workflows.save(make_workflow({"name": "sum", "params": {"n": "integer"}, "program": "(+ n 2)"}))
     assert await house.flow.eval("(value-of (call-workflow sum (n 40)))") == 42
@@ -711,6 +720,7 @@ PAIRS = [
     Pair("SolverPort", "Engine", Solver, task_is_taken_over),
     Pair("WorkflowPort", "EffectRunner", WorkflowLibrary, workflow_is_called),
     Pair("ProgramChecker", "WorkflowLibrary", ProgramCheck, workflow_is_run),
+    Pair("ProgramExplorer", "Solver", FlowExplorer, program_is_explored),
     Pair("RunServices", "Solver", Engine, solver_has_programs_checked_and_run),
     Pair("RunServices", "TaskRunner", Engine, task_is_taken_over),
     Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),
