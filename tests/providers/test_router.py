@@ -112,6 +112,13 @@ def test_a_base_url_that_is_no_address_is_refused(url: str) -> None:
     assert caught.value.code == "config/base-url"
 
 
+def test_a_provider_is_an_adapter() -> None:
+    """The name of a model in the place of an adapter is said at once, with what to write instead."""
+    with pytest.raises(ConfigurationError, match="is no adapter") as caught:
+        Router(provider="offline")  # pyright: ignore[reportArgumentType]
+    assert caught.value.code == "config/provider" and caught.value.hint == "write model='offline'"
+
+
 @pytest.mark.parametrize(("model", "asked"), [(None, None), (None, "claude-x")])
 def test_no_model_is_a_configuration_error(model: str | None, asked: str | None) -> None:
     """Without a model, or with a name that belongs to nobody, the call says how to write one."""
