@@ -93,7 +93,7 @@ def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
     ]
     before = g.ours(values.element, g.name("rt"), g.name(whole), g.name(at))
     changed = _changed(g, node.op, before, g.value(node.value))
-    return [*kept, ast.Expr(g.ours(values.store, g.name("rt"), g.name(whole), g.name(at), changed), **g.loc)]
+    return [*kept, ast.Expr(g.ours(values.store, g.name("rt"), changed, g.name(whole), g.name(at)), **g.loc)]
 
 
 def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) -> ast.expr:

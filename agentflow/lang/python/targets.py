@@ -26,7 +26,7 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
         if isinstance(target.slice, ast.Slice):
             g.refuse(target, "assignment to a slice", "build a new list: [*xs[:a], *new, *xs[b:]]")
             return []
-        return [ast.Expr(g.ours(store, g.name("rt"), g.value(target.value), g.value(target.slice), value), **g.loc)]
+        return [ast.Expr(g.ours(store, g.name("rt"), value, g.value(target.value), g.value(target.slice)), **g.loc)]
     if isinstance(target, ast.Tuple | ast.List):
         return _unpacking(g, target, value)
     if isinstance(target, ast.Attribute):

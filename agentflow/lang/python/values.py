@@ -352,8 +352,8 @@ def part(rt: Runtime, value: Any, start: Any, stop: Any, step: Any) -> Any:
     return value[start:stop:step]
 
 
-def store(rt: Runtime, value: Any, at: Any, new: Any) -> None:
-    """``value[at] = new``."""
+def store(rt: Runtime, new: Any, value: Any, at: Any) -> None:
+    """``value[at] = new``; the parameters are in the order in which Python evaluates these."""
     kind = type(value)
     if kind is dict:
         name = key(at)

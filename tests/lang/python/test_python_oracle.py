@@ -25,6 +25,7 @@ CASES = {
     "late binding": "fs = [lambda: i for i in range(3)]\n[f() for f in fs]",
     "defaults": "def f(a, b=2, *, c=3, d):\n    return [a, b, c, d]\n[f(1, d=4), f(1, c=0, d=9, b=5)]",
     "keyword order": "log = []\ndef note(x):\n    log.append(x)\n    return x\ndef f(a, b, c):\n    return [a, b, c]\n[f(c=note(1), a=note(2), b=note(3)), log]",
+    "an item's value comes before its container and key": "log = []\ndef note(x, y):\n    log.append(x)\n    return y\nd = {}\nnote(2, d)[note(3, 'k')] = note(1, 5)\nnote(4, d)[note(5, 'k')] += note(6, 1)\n[log, d]",
     "return in finally's try": "log = []\ndef f():\n    for i in range(3):\n        try:\n            if i == 1: return 'r'\n        finally:\n            log.append(i)\n[f(), log]",
     "break through finally": "log = []\nfor i in range(3):\n    try:\n        if i == 1: break\n    finally:\n        log.append(i)\nlog",
     "error in finally": "log = []\ntry:\n    try:\n        [][0]\n    finally:\n        log.append(1)\nexcept IndexError:\n    log.append(2)\nlog",
