@@ -93,6 +93,7 @@ LISTED = (
     Example("streaming.py", "Events as they come"),
     Example("chat.py", "A chat that is kept between restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
+    Example("killed.py", "A run that is killed, and goes on as an edited program"),
     Example("mcp_tools.py", "Tools of an MCP server"),
     Example("mcp_server.py", "A program as a tool for MCP clients"),
     Example("write_code.py", "Write code until its tests pass"),
