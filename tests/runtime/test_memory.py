@@ -18,11 +18,11 @@ from tests.support.memory_cases import MEMORY_CASES
 
 ROOT = Path(__file__).parents[2]
 LIMIT_MB = 128
-GROWING = "(length (range 10000)) (grow (megabytes 8)) (length (map (lambda (i) (range 10000)) (range 400)))"
+GROWING = "(length (range 10000)) (grow (megabytes 64)) (length (map (lambda (i) (range 10000)) (range 400)))"
 
 
 class Host:
-    """Makes the process grow by maps of its own, whatever earlier tests have left free in the heap."""
+    """Makes the process grow by maps of its own, by more than what earlier tests have left may shrink it meanwhile."""
 
     def __init__(self) -> None:
         self.held: list[mmap.mmap] = []
