@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Price
 from agentflow.cli.bounds import Maxima, bounds_beside, bounds_files
 from agentflow.cli.common import Exit, UsageError
 from agentflow.cli.options import FlowOptions
@@ -67,6 +67,7 @@ async def test_a_runs_table_shows_the_bound_beside_the_fact(program: str) -> Non
         assert beside_bounds(finished[0], most).plain == "model calls 3 of at most 3\n"
         endless = flow.compile(f'{REVIEW}(while (review (f "a")) 1)')
         assert await bounds_beside(flow, endless, {}) == {} and beside_bounds(finished[0], {}).plain == ""
-    async with AgentFlow("anthropic:claude-sonnet-4-5") as flow:
+    price = {"anthropic:claude-sonnet-4-5": Price(input=3, output=15)}  # what is built in changes with its package
+    async with AgentFlow("anthropic:claude-sonnet-4-5", prices=price) as flow:
         most = await bounds_beside(flow, flow.compile(f'{REVIEW}(review (f "a"))'), {})
         assert most["model calls"] == "1" and most["money"].startswith("$0.")
