@@ -100,14 +100,18 @@ def _fault(tool: Listing) -> str | None:
 def _listed(tool: Listing) -> ListedTool:
     hints = tool.annotations
     read_only = hints is not None and hints.read_only_hint is True
-    content = to_json([tool.name, tool.description, tool.input_schema, tool.output_schema, read_only])
+    idempotent = True if read_only else hints.idempotent_hint if hints is not None else None
+    said = tool.description or tool.title or ""
+    content = to_json(
+        [tool.name, tool.title, tool.description, tool.input_schema, tool.output_schema, read_only, idempotent]
+    )
     return ListedTool(
         name=tool.name,
-        description=clip(clean(tool.description or tool.title or ""), MAX_DESCRIPTION),
+        description=clip(clean(said), MAX_DESCRIPTION),
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
         read_only=read_only,
-        idempotent=True if read_only else hints.idempotent_hint if hints is not None else None,
+        idempotent=idempotent,
         digest=blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
     )
 

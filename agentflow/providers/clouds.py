@@ -18,6 +18,7 @@ from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers.anthropic import AnthropicProvider
 from agentflow.providers.aws_events import AwsEventParser
 from agentflow.providers.base import AdapterOptions, EventParser
+from agentflow.providers.effort import anthropic_efforts
 from agentflow.providers.exchange import Answer
 from agentflow.providers.wire import ToolNames, estimate_tokens
 
@@ -97,6 +98,7 @@ class CloudProvider(AnthropicProvider):
             max_output_tokens=self._cap,
             object_output=True,
             wall_s=self._clocks.wall_s,
+            takes_effort=bool(anthropic_efforts(model)),
             route=self.route,
         )
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from agentflow.core.events import Event, SubtaskFinished, SubtaskStarted, TaskFinished, TaskStarted, WaitStarted
 from agentflow.core.messages import Usage
 from agentflow.serve.answer import AnswerReader, Piece
-from agentflow.serve.faults import RequestError, error_response
+from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
@@ -45,7 +45,7 @@ async def complete(service: Service, request: Request, key: Key) -> Response:
         return EventStream(chunks, {"x-request-id": run.run_id}, after=partial(service.left, run))
     asked = await wait_for_end(service, request, run, reader)
     if asked is None and run.failure is not None:
-        return error_response(run.failure, run_id=run.run_id, body=service.fault(run.failure))
+        return service.failed_answer(run, run.failure)
     return await json_response(chat.whole(asked), headers={"x-request-id": run.run_id})
 
 

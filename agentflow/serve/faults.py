@@ -58,12 +58,17 @@ class RequestError(AgentflowError):
         self.retry_after = retry_after
 
 
+def _is_of_key(error: BaseException) -> bool:
+    """Whether a run was cut off by a limit of the key it is done for."""
+    return isinstance(error, LimitExceeded) and error.code == "limits/tenant"
+
+
 def status_of(error: BaseException) -> int:
     """The status that says what ``error`` is."""
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, LimitExceeded):
-        return 429 if error.code == "limits/tenant" else 504 if error.limit == "wall_s" else 422
+        return 429 if _is_of_key(error) else 504 if error.limit == "wall_s" else 422
     if isinstance(error, ProviderError):
         if isinstance(error, providers.RateLimited):
             return 429
@@ -94,15 +99,21 @@ def body_of(error: BaseException) -> dict[str, Any]:
 
 
 def error_response(
-    error: BaseException, *, run_id: str | None = None, body: Mapping[str, Any] | None = None
+    error: BaseException,
+    *,
+    run_id: str | None = None,
+    body: Mapping[str, Any] | None = None,
+    day_left: float | None = None,
 ) -> Response:
     """The answer that says what failed, with ``body`` or that of the error.
 
-    What a run has begun is not to be asked for again by a client's own accord.
+    ``day_left`` is the seconds after which a run that was cut off by what its key may use in a day may be tried again. What a
+    run has begun is not to be asked for again by a client's own accord.
     """
     headers: dict[str, str] = {}
-    if isinstance(error, RequestError) and error.retry_after is not None:
-        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    wait = error.retry_after if isinstance(error, RequestError) else day_left if _is_of_key(error) else None
+    if wait is not None:
+        headers["retry-after"] = str(max(1, math.ceil(wait)))
     if status_of(error) == 401:
         headers["www-authenticate"] = "Bearer"
     if run_id is not None:

@@ -104,6 +104,11 @@ class Key:
         return int(self._clock() // _DAY_S)
 
     @property
+    def day_left(self) -> float:
+        """Seconds until midnight UTC, when what a day may use is counted anew."""
+        return _DAY_S - self._clock() % _DAY_S
+
+    @property
     def purse(self) -> RunPurse | None:
         """What the key may still spend today: runs count for the day on which they began."""
         rules = self.rules
@@ -149,7 +154,7 @@ class Key:
 
     def spent_today(self, error: LimitExceeded) -> RequestError:
         """The refusal that says when a day's tokens or money are there again."""
-        left = _DAY_S - self._clock() % _DAY_S
+        left = self.day_left
         return RequestError(
             error.message,
             code="limits/tenant",

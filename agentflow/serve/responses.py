@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from agentflow.core.events import Event, WaitStarted
 from agentflow.serve.answer import AnswerReader, Piece, Said
-from agentflow.serve.faults import RequestError, error_response, text_field
+from agentflow.serve.faults import RequestError, text_field
 from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
@@ -54,7 +54,7 @@ async def respond(service: Service, request: Request, key: Key) -> Response:
         return EventStream(chunks, {"x-request-id": run.run_id}, after=partial(service.left, run))
     asked = await wait_for_end(service, request, run, reader)
     if asked is None and run.failure is not None:
-        return error_response(run.failure, run_id=run.run_id, body=service.fault(run.failure))
+        return service.failed_answer(run, run.failure)
     answer.say(Piece("text", text_of_run(service, run) if asked is None else asked, 0))
     answer.close()
     return await json_response(answer.response("completed"), headers={"x-request-id": run.run_id})

@@ -9,12 +9,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from agentflow.app import AgentFlow
 from agentflow.core.session import Session
 from agentflow.lib.suggest import did_you_mean
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import RequestError, body_of
+from agentflow.serve.faults import RequestError, body_of, error_response
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun, ServedRuns
 from agentflow.serve.streaming import disconnected, leave
@@ -148,6 +149,10 @@ class Service:
     def fault(self, error: BaseException) -> dict[str, Any]:
         """The body that says why a run failed, without secrets: a FAILED result that it gave may hold some."""
         return self.redact(body_of(error))
+
+    def failed_answer(self, run: ServedRun, error: BaseException) -> Response:
+        """The answer that says why a run failed, and when it may be tried again if that is a matter of its key's day."""
+        return error_response(error, run_id=run.run_id, body=self.fault(error), day_left=run.key.day_left)
 
 
 __all__ = ["Service"]

@@ -179,6 +179,42 @@ async def test_a_list_that_changes_is_told_to_the_next_run(root: Path, revision:
         assert asked == ["t:echo"] and not [event for event in events if isinstance(event, Warning)]
 
 
+CHANGES: list[dict[str, Any]] = [
+    {"title": "Deletes a file."},
+    {"description": "Deletes a file."},
+    {"inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}},
+    {"annotations": {"idempotentHint": True}},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+async def test_a_tool_that_changes_while_its_approval_is_open_is_not_called(root: Path, change: dict[str, Any]) -> None:
+    """A yes is to what was shown, whatever part of it the server changes; the next run is shown the tool as it is now."""
+    changed = asyncio.Event()
+    texts: list[str] = []
+
+    async def approver(request: ApprovalRequest) -> bool:
+        texts.append(request.text)
+        if not changed.is_set():
+            changed.set()
+            before = flow.tools.find("t:turncoat")
+            await flow.call_tool("t:change", **change)
+            async with asyncio.timeout(5):
+                while flow.tools.find("t:turncoat") is before:
+                    await asyncio.sleep(0.01)
+        return True
+
+    async with flow_with(root, server("new"), approve=approver) as flow:
+        error = (await flow.eval("(t:turncoat)", allow=["t:turncoat"])).notes.error
+        assert (error.reason, error.details["code"]) == ("tool_execution_error", "mcp/changed")
+        calls = json.loads(await flow.call_tool("t:state"))["calls"]
+        assert calls == 2, "those of change and of state"
+        value, events = await seen(flow, "(value-of (t:turncoat))", allow=["t:turncoat"])
+        assert value == "written" and len(texts) == 2 and "Reads a file." in texts[0]
+        told = [event.message for event in events if isinstance(event, Warning)]
+        assert len(told) == 1 and "changed turncoat" in told[0]
+
+
 @pytest.mark.slow
 async def test_a_dead_server_is_started_again(root: Path, revision: str, tmp_path: Path) -> None:
     """A call that only reads is repeated; another one fails, with the last that the program said. The next call works."""

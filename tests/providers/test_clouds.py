@@ -121,6 +121,32 @@ async def test_foundry() -> None:
     assert "key-3" in (asked.headers.get("api-key"), asked.headers.get("x-api-key"))
 
 
+EFFORTS = [
+    ("bedrock", MODEL, None),
+    ("vertex", "claude-opus-4-6", "max"),
+    ("vertex", "claude-sonnet-4@20250514", None),
+    ("foundry", "claude-opus-4-5", "high"),
+    ("foundry", "my-deployment", None),
+]
+
+
+@pytest.mark.parametrize(("dialect", "model", "effort"), EFFORTS)
+async def test_an_effort_is_sent_to_the_models_whose_profile_takes_one(
+    dialect: str, model: str, effort: str | None
+) -> None:
+    """On a cloud as elsewhere: who is warned that an effort is left out is not sent one, and the other way about."""
+    async with cloud_server(lambda _: (200, AWS if dialect == "bedrock" else "text/event-stream", b"")) as server:
+        adapter = open_provider(dialect, base_url=server.url, api_key="t", retry=RetryPolicy(attempts=1))
+        request = ModelRequest(model=model, messages=(Message("user", (TextPart("Hi."),)),), effort="max", stream=True)
+        with pytest.raises(ProviderError):
+            async for _ in adapter.stream(request):
+                pass
+        await adapter.aclose()
+    (asked,) = server.asked
+    assert asked.body.get("output_config", {}).get("effort") == effort
+    assert adapter.profile(model).takes_effort == (effort is not None)
+
+
 def exception(kind: str, said: str) -> bytes:
     return frame(json.dumps({"message": said}).encode(), message_type="exception", exception_type=kind)
 
