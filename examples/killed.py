@@ -6,7 +6,6 @@ What was stored before the kill is not done again: no text is written twice, and
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,7 +23,9 @@ PROGRAM = """
 
 (map report cities)
 """
-EDITED = PROGRAM.replace("(map report cities)", '; how many there are\n(format "{} reports" (length (map report cities)))')
+EDITED = PROGRAM.replace(
+    "(map report cities)", '; how many there are\n(format "{} reports" (length (map report cities)))'
+)
 CITIES = {"cities": ["Oslo", "Lima", "Pune"]}
 
 
@@ -60,8 +61,8 @@ async def begin(directory: Path) -> None:
 async def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
-        ended = subprocess.run([sys.executable, __file__, str(directory)], check=False)
-        print("the process ended with signal", -ended.returncode)
+        process = await asyncio.create_subprocess_exec(sys.executable, __file__, str(directory))
+        print("the process ended with signal", -await process.wait())
 
         async with open_flow(directory) as flow:
             plan = await flow.plan("cities", program=EDITED)
