@@ -67,7 +67,7 @@ async def test_a_runs_table_shows_the_bound_beside_the_fact(program: str) -> Non
         assert beside_bounds(finished[0], most).plain == "model calls 3 of at most 3\n"
         endless = flow.compile(f'{REVIEW}(while (review (f "a")) 1)')
         assert await bounds_beside(flow, endless, {}) == {} and beside_bounds(finished[0], {}).plain == ""
-    price = {"anthropic:claude-sonnet-4-5": Price(input=3, output=15)}  # what is built in changes with its package
+    price = {"anthropic:claude-sonnet-4-5": Price(input=3, output=15)}
     async with AgentFlow("anthropic:claude-sonnet-4-5", prices=price) as flow:
         most = await bounds_beside(flow, flow.compile(f'{REVIEW}(review (f "a"))'), {})
-        assert most["model calls"] == "1" and most["money"].startswith("$0.")
+        assert most["model calls"] == "1" and float(most["money"].removeprefix("$")) > 0.5
