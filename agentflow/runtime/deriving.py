@@ -52,9 +52,9 @@ class Generations:
             given["limits"] = limits_data(limits)
         text = self._stored.text(source)
         digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
-        row = await self._create(
-            as_run or change.run_id(base, text), base, change, change.new_run(base, text, digest, given)
-        )
+        new = change.new_run(base, text, digest, given)
+        new = replace(new, input=self._stored.checked(new.input))
+        row = await self._create(as_run or change.run_id(base, text), base, change, new)
         if row.digest != digest:
             raise another_run(row, None)
         return row, program, values

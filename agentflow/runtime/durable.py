@@ -114,7 +114,7 @@ class DurableRuns:
         new = NewRun(
             program=self._input.text(source),
             digest=digest,
-            input=given,
+            input=self._input.checked(given),
             session=opening["name"] if opening else None,
             opening=exchanges,
         )

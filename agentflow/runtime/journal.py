@@ -233,7 +233,7 @@ class RunJournal:
 
     def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
         """What the run was given first; see :meth:`~agentflow.core.call.JournalPort.pin`."""
-        if text is not None and self.redactor is not None and holds_secret(text, self.redactor):
+        if text is not None and self.redactor is not None and holds_secret((name, text), self.redactor):
             self._not_recorded(kind, name, NotData("a text with a secret"), call)
             return text
         return self.records.pin(kind, name, text)
@@ -284,6 +284,10 @@ class RunJournal:
         changes: dict[str, Any] = json.loads(stored) if isinstance(stored, JsonText) else stored
         return self.codec.decode(changes["turns"][number])
 
+    def clean(self, text: str) -> str:
+        """``text`` without the secrets in it."""
+        return text if self.redactor is None else self.redactor.redact(text)
+
     def row(
         self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: Meter | None, started: float
     ) -> EffectRow:
@@ -306,7 +310,7 @@ class RunJournal:
         return EffectRow(
             path=call.path,
             kind=kind,
-            name=name,
+            name=self.clean(name),
             content=digest,
             state=EffectState.FAILED if failed else EffectState.OK,
             leaf=self.leaf,
@@ -342,7 +346,13 @@ class RunJournal:
 
     def _opening(self, kind: str, name: str, digest: bytes, path: str, started: float) -> EffectRow:
         return EffectRow(
-            path=path, kind=kind, name=name, content=digest, state=EffectState.OPEN, leaf=self.leaf, started=started
+            path=path,
+            kind=kind,
+            name=self.clean(name),
+            content=digest,
+            state=EffectState.OPEN,
+            leaf=self.leaf,
+            started=started,
         )
 
     def _lose(self, kind: str, name: str, run: _LeafRun, path: str) -> None:
@@ -350,7 +360,7 @@ class RunJournal:
         usage = run.meter.usage
         drop = [effect_key(path)] if run.journal.begun and not self.records.suspending else []
         if usage is not None or drop:
-            lost = [] if usage is None else [self.records.lost_row(path, kind, name, usage, run.meter.cost)]
+            lost = [] if usage is None else [self.records.lost_row(path, kind, self.clean(name), usage, run.meter.cost)]
             self.records.commit_soon(lost, drop)
         if usage is not None and self.meter is not None:
             self.meter.recorded(run.meter)

@@ -104,6 +104,7 @@ class Reuse:
             return value, None
         if self._redactor is not None:
             data, turns = redacted_json(data, self._redactor), redacted_json(turns, self._redactor)
+            name = self._redactor.redact(name)
         usage, cost = run.meter.usage, run.meter.cost
         return value, StoredResult(
             kind=kind, name=name, value=data, turns=turns, usage=usage, cost=cost, at=time.time()

@@ -15,6 +15,9 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted, redaction
 from agentflow.runtime.codec import Codec, NotData
 
+_NAMES = {"name": "the program's name", "allow": "what is allowed", "overrides": "an override of a task"}
+"""Fields of the input that are stored as they are, as errors call them."""
+
 
 class StoredInput:
     """Writes and reads it. ``redactor`` knows what is secret."""
@@ -32,6 +35,24 @@ class StoredInput:
                 hint="bind it: bindings={'key': Secret(...)}, or let a tool read it",
             )
         return source.text
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All that is stored of a run's beginning beside its text, its ``bindings`` as :meth:`write` gives them.
+
+        Labels are redacted. Raises JournalError (``durable/secret``) if what the run depends on contains a secret.
+        """
+        texts = {
+            **{called: given.get(field) for field, called in _NAMES.items()},
+            "a binding's name": [*given["bindings"]],
+        }
+        for called, value in texts.items():
+            if self._redactor is not None and holds_secret(value, self._redactor):
+                raise JournalError(
+                    f"{called} contains a secret, and it is stored with the run",
+                    code="durable/secret",
+                    hint="bind the secret: bindings={'key': Secret(...)}, or let a tool read it",
+                )
+        return {**given, "labels": self.clean(given["labels"])}
 
     def write(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
         """Each binding as ``{"v": data}``; null for one that is secret or no data."""

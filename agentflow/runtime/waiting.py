@@ -36,6 +36,7 @@ class Recording(Protocol):
     async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None: ...
     def replayed(self, row: EffectRow, call: CallContext) -> Any: ...
     def outcome(self, data: Mapping[str, Any], call: CallContext) -> Any: ...
+    def clean(self, text: str) -> str: ...
     def row(
         self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: None, started: float
     ) -> EffectRow: ...
@@ -52,7 +53,7 @@ async def answered(
 
     ``content`` is what of the question its record depends on.
     """
-    name, records = question.question[:80], journal.records
+    name, records = journal.clean(question.question)[:80], journal.records
     try:
         row = await _begin(journal, question.reason, name, content, call)
         if row is not None and row.state != EffectState.OPEN:

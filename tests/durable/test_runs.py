@@ -253,7 +253,9 @@ async def test_what_is_no_data_is_made_anew(world: World, flow: Flow) -> None:
         first.subscribe(lambda event: warned.append(event) if isinstance(event, Warning) else None)
         await first.start(text, {"connect": connect}, run_id="r")
         await world.reached.wait()
-    assert [each.code for each in warned if isinstance(each, Warning)] == ["durable/not-recorded"]
+    (said,) = [each for each in warned if isinstance(each, Warning)]
+    assert (said.code, said.path) == ("durable/not-recorded", "0/0.0") and said.span is not None
+    assert said.span.text == "(connect)"
     world.hold.clear()
     async with flow() as second:
         with pytest.raises(JournalError) as caught:
