@@ -192,6 +192,7 @@ class AgentFlow(OperationMethods, DurableMethods):
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
             rates=pace,
         )
+        self.database = durable
         store = None if durable is None else open_store(durable, sync)
         reuse = None if store is None else Reuse(store.results, self.redactor)
         self.tools = ToolRegistry({} if notes else dict.fromkeys(TOOL_FORMS, _NO_NOTES), reuse, WORDS)

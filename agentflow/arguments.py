@@ -44,8 +44,17 @@ def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redact
             code="config/notes",
             hint="'session' keeps them within a conversation, 'flow' for every run of this root",
         )
-    kept = state_path() / "notes.db" if durable is None or is_postgres(durable) else database_file(durable)
-    return Notes(sharing, home, NoteBook(kept, redact=redactor.redact), NoteBook(None, redact=redactor.redact))
+    return Notes(
+        sharing, home, NoteBook(notes_file(durable), redact=redactor.redact), NoteBook(None, redact=redactor.redact)
+    )
+
+
+def notes_file(durable: str | None) -> Path:
+    """The SQLite file of the notes: that of the durable runs, else the one where the command stores its own runs.
+
+    Raises ConfigurationError (``config/durable``).
+    """
+    return state_path() / "runs.db" if durable is None or is_postgres(durable) else database_file(durable)
 
 
 async def load_source(program: ProgramLike) -> Source:

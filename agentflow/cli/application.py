@@ -52,14 +52,18 @@ def load_flow(where: str) -> AgentFlow:
 
 def check_options(options: Any) -> None:
     """Raise UsageError (``cli/app``) for an option that configures a flow when ``--app`` names one."""
-    written = [f"--{name.removesuffix('_server').replace('_', '-')}" for name in _MAKES]
-    given = [text for name, text in zip(_MAKES, written, strict=True) if getattr(options, name, None) is not None]
+    given = [option_name(name) for name in _MAKES if getattr(options, name, None) is not None]
     if given:
         raise UsageError(
             f"{', '.join(given)} and --app: the module says how its flow is made",
             code="cli/app",
             hint=f"leave out {', '.join(given)}, or change AgentFlow(...) there",
         )
+
+
+def option_name(field: str) -> str:
+    """How the option of a field is written."""
+    return f"--{field.removesuffix('_server').replace('_', '-')}"
 
 
 def check_durable(flow: AgentFlow, where: str) -> None:

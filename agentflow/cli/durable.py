@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from hashlib import blake2b
@@ -31,10 +30,10 @@ from agentflow.cli.options import (
     DurableOptions,
     ForkOptions,
     ResumeOptions,
-    WatchOptions,
     open_flow,
 )
 from agentflow.cli.plan_text import plan_data, plan_text
+from agentflow.cli.resuming import resume_line
 from agentflow.cli.state import database
 from agentflow.cli.waiting import show_waiting
 from agentflow.core.errors import AgentflowError
@@ -64,7 +63,7 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
         try:
             run_id = options.run_id or await _run_id(flow, name, options)
             found = await flow.find_run(run_id)
-            async with _kept(run_id), _session(flow, options.session) as session:
+            async with _kept(flow, run_id, options), _session(flow, options.session) as session:
                 if found is not None and found.base is not None and found.program == program.source.digest:
                     handle = await flow.resume(run_id)
                 else:
@@ -76,20 +75,11 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
             adopted = error.details.get("adopt")
             if isinstance(adopted, str):
                 error.hint = (
-                    f"{adopting(adopted, name, options)}\n  adopts the program as it is now: what it has in common with"
+                    f"{resume_line(adopted, options, program=name)}\n  adopts the program as it is now: what it has in common with"
                     " the run is not paid for again"
                 )
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
-
-
-def adopting(run_id: str, name: str, options: DurableOptions) -> str:
-    """The command that goes on with a run as the program ``name`` is now."""
-    words = ["agentflow", "resume", run_id, "--program", name]
-    for each in ("app", "db", "model", "base_url", "root", "tasks", "workflows", "sandbox"):
-        value = getattr(options, each)
-        words += [] if value is None else [f"--{each.replace('_', '-')}", value]
-    return shlex.join(words)
 
 
 async def resume_run(run_id: str, options: ResumeOptions) -> int:
@@ -160,7 +150,7 @@ async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[Ru
 async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:
     async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
         try:
-            async with _kept(run_id):
+            async with _kept(flow, run_id, options):
                 handle = await begin(flow)
                 if handle.run_id != run_id:
                     print(f"{run_id} goes on as {handle.run_id}", file=sys.stderr)
@@ -185,7 +175,7 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
     return overrides
 
 
-async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
+async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
     """Wait until a run ends or suspends, print its outcome, and report savings from records on standard error."""
     try:
         if await handle.wait() == "waiting":
@@ -204,14 +194,13 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> in
 
 
 @contextlib.asynccontextmanager
-async def _kept(run_id: str) -> AsyncGenerator[None, None]:
+async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[None, None]:
     """A block after whose interruption the command that resumes is printed."""
     try:
         yield
     except asyncio.CancelledError:
-        print(
-            clean(f"{run_id} is kept: the same command goes on with it, or agentflow resume {run_id}"), file=sys.stderr
-        )
+        line = flow.redact(resume_line(run_id, options))
+        print(clean(f"{run_id} is kept: the same command goes on with it, or\n  {line}"), file=sys.stderr)
         raise
 
 

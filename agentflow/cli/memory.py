@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentflow.cli.common import Exit, UsageError, run_async, write_json, write_out
-from agentflow.cli.options import AsJson, Database, Root
-from agentflow.cli.state import state_directory
+from agentflow.cli.options import AsJson, Root
 from agentflow.lib.terminal import clean
 
 if TYPE_CHECKING:
@@ -22,6 +21,15 @@ if TYPE_CHECKING:
 
 memory = typer.Typer(invoke_without_command=True, help="List, add, edit or forget what was remembered.")
 
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        help="The durable runs whose notes are meant, as sqlite:///runs.db. Default: the command's own, where runs that are "
+        "not durable keep theirs too.",
+    ),
+]
 Scope = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="Only the notes of this scope, as the list names it.")
 ]
@@ -29,12 +37,11 @@ Scope = Annotated[
 
 @contextlib.asynccontextmanager
 async def _book(db: str | None) -> AsyncGenerator[NoteBook, None]:
-    from agentflow.journal.urls import database_file
+    from agentflow.arguments import notes_file
     from agentflow.lib.redact import Redactor
     from agentflow.memory.notes import NoteBook
 
-    path = state_directory() / "notes.db" if db is None else database_file(db)
-    book = NoteBook(path, redact=Redactor.from_environment(os.environ).redact)
+    book = NoteBook(notes_file(db), redact=Redactor.from_environment(os.environ).redact)
     try:
         yield book
     finally:

@@ -95,7 +95,7 @@ class FlowOptions(McpOptions, ModelOptions):
             "--notes",
             metavar="WHOSE",
             help="Let programs and models remember and recall: session, within a conversation, or flow, for every run "
-            "below this root; agentflow memory shows the notes.",
+            "below this root; agentflow memory shows the notes, with the same --db.",
         ),
     ] = None
     limit: Annotated[

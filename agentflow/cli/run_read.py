@@ -31,7 +31,7 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
         row = await catalogue.row(summary.run_id)
         questions = await catalogue.questions(summary.run_id)
     text = row.program if row is not None and not events else ""
-    show_run(summary, events, questions, as_json=as_json, text=text)
+    show_run(summary, events, questions, as_json=as_json, text=text, db=db)
     return Exit.OK
 
 

@@ -15,6 +15,7 @@ from agentflow.cli.amounts import money, seconds, tokens
 from agentflow.cli.common import write_json
 from agentflow.cli.cost_table import cost_table
 from agentflow.cli.terminal import print_text, screen
+from agentflow.cli.waiting import send_line
 from agentflow.core.questions import Question
 from agentflow.lib.terminal import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally
@@ -41,8 +42,9 @@ def show_run(
     *,
     as_json: bool,
     text: str = "",
+    db: str | None = None,
 ) -> None:
-    """Print a run and what it asks; ``text`` is its program where no event tells it."""
+    """Print a run, of ``db``, and what it asks; ``text`` is its program where no event tells it."""
     view = RunView(events)
     if text:
         view.texts.setdefault(summary.name, text)
@@ -52,7 +54,7 @@ def show_run(
     console = screen(sys.stdout)
     for part in (
         head(summary, view),
-        *[open_question(each) for each in questions],
+        *[open_question(each, db) for each in questions],
         *[program(name, view) for name in view.texts],
         cost_table(view.tasks, console.width),
         remarks(view),
@@ -65,14 +67,13 @@ def _asked(question: Question) -> dict[str, Any]:
     return {**asdict(question), "key": question.key}
 
 
-def open_question(question: Question) -> Text:
-    """What a waiting run asks, and the command that answers."""
+def open_question(question: Question, db: str | None) -> Text:
+    """What a waiting run of ``db`` asks, and the command that answers."""
     text = Text("asks    ", style="dim").append(" ".join(clean(question.question).split()), style="bold yellow")
     schema = "" if question.schema is None else f"  (answer: {json.dumps(question.schema)})"
     text.append(clean(schema), style="not bold dim")
-    return text.append(
-        f"\n        agentflow runs send {question.run_id} {question.key} ANSWER", style="not bold not dim"
-    )
+    answer = send_line(question.run_id, question.key, "ANSWER", db)
+    return text.append(f"\n        {clean(answer)}", style="not bold not dim")
 
 
 def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.asking import parse_value
 from agentflow.cli.common import Exit, exit_code, show_error, write_json, write_out
-from agentflow.cli.options import WatchOptions
+from agentflow.cli.options import ChangeOptions, DurableOptions
+from agentflow.cli.resuming import resume_line
 from agentflow.cli.state import stored_runs
 from agentflow.core.errors import AgentflowError
 from agentflow.core.questions import Question
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
     from agentflow.runtime.durable_run import DurableRun
 
 
-def show_waiting(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> int:
+def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
     """Print what a run waits for, with the commands that answer it. Returns the exit code."""
-    db: str | None = getattr(options, "db", None)
-    resume = _line("agentflow", "resume", handle.run_id, db=db)
+    db = options.db if options.app is None else flow.database  # runs send takes no --app
     questions = flow.redact([_described(each) for each in handle.waiting])
     if options.as_json or options.events:
         body = {
@@ -41,8 +41,9 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: WatchOptions) -> 
         schema: Mapping[str, Any] | None = each["schema"]
         boolean = schema is not None and schema.get("type") == "boolean"
         wanted = "" if schema is None else f"\n  the answer fits {to_json(schema)}"
-        answer = _line("agentflow", "runs", "send", handle.run_id, each["key"], "true" if boolean else "VALUE", db=db)
+        answer = flow.redact(send_line(handle.run_id, each["key"], "true" if boolean else "VALUE", db))
         print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
+    resume = flow.redact(resume_line(handle.run_id, options))
     if handle.wake_at is not None:
         when = datetime.fromtimestamp(handle.wake_at).strftime("%Y-%m-%d %H:%M:%S")
         print(f"{handle.run_id} waits until {when}", file=sys.stderr)
@@ -64,7 +65,11 @@ async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_
         write_json({"ok": True, "run_id": run_id, "waiting": [_described(each) for each in left]})
         return Exit.OK
     rest = f"; {len(left)} more to answer" if left else ""
-    write_out(clean(f"answered{rest}: {_line('agentflow', 'resume', run_id, db=url)} goes on with it") + "\n")
+    resume = shlex.join(["agentflow", "resume", run_id, *_at(url)])
+    write_out(
+        clean(f"answered{rest}: {resume} goes on with it") + "\n"
+        "  give it the options that the run began with, such as --app, --model or --root, as the line did that named it\n"
+    )
     return Exit.OK
 
 
@@ -78,5 +83,10 @@ def _described(question: Question) -> dict[str, Any]:
     }
 
 
-def _line(*words: str, db: str | None) -> str:
-    return shlex.join([*words, *(() if db is None else ("--db", db))])
+def send_line(run_id: str, key: str, answer: str, db: str | None) -> str:
+    """The command that answers a question of a run that is stored in ``db``; None for the command's own database."""
+    return shlex.join(["agentflow", "runs", "send", run_id, key, answer, *_at(db)])
+
+
+def _at(db: str | None) -> list[str]:
+    return [] if db is None else ["--db", db]

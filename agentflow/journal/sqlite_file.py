@@ -18,6 +18,8 @@ from agentflow.lib.private_files import make_private_file
 _CHECKED_BYTES = 64 * 1024 * 1024
 """Size up to which a database is checked as a whole when it is opened; damage in a larger one is found when it is read."""
 _BUSY_S = 1.0
+_NOTES = "af_note"
+"""How the tables of notes begin, which may be in the file before any run is."""
 
 Sync = Literal["normal", "full"]
 """What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""
@@ -100,7 +102,8 @@ class SqliteFile:
     def _prepare(self, db: sqlite3.Connection) -> None:
         """Create the tables in an empty database; check one that has them."""
         db.execute("begin immediate")
-        tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")} - EVENT_TABLES
+        names = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")}
+        tables = {name for name in names - EVENT_TABLES if not name.startswith(_NOTES)}
         if not tables:
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)

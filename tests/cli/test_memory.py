@@ -35,3 +35,25 @@ async def test_wrong_use_is_named(tmp_path: Path) -> None:
         assert (await agentflow("memory", "forget", *arguments, tmp_path=tmp_path)).code == 2
     wrong = await agentflow("eval", "1", "--notes", "mine", tmp_path=tmp_path)
     assert wrong.code == 2 and "notes='mine'" in wrong.err
+
+
+async def test_notes_of_durable_runs_are_among_them(tmp_path: Path) -> None:
+    """A durable run, one that is not, and the person have one book; with --db that of the database, whoever wrote first."""
+    program = tmp_path / "p.sexp"
+    program.write_text('(remember "tea at five") (length (recall "five"))')
+    for words in ((), ("--db", "sqlite:///" + str(tmp_path / "own.db"))):
+        added = await agentflow("memory", "add", "dinner at five", "--root", str(tmp_path), *words, tmp_path=tmp_path)
+        assert added.code == 0, added.err
+        durable = ("run", str(program), "--durable", "--notes", "flow", "--root", str(tmp_path), *words)
+        done = await agentflow(*durable, tmp_path=tmp_path)
+        assert (done.code, done.out) == (0, "2\n"), done.err
+        listed = json.loads((await agentflow("memory", "--json", *words, tmp_path=tmp_path)).out)["notes"]
+        assert [note["text"] for note in listed] == ["tea at five", "dinner at five"]
+    ran = await agentflow(
+        "eval", '(length (recall "five"))', "--notes", "flow", "--root", str(tmp_path), tmp_path=tmp_path
+    )
+    assert ran.out == "2\n", ran.err
+    shared = json.loads(
+        (await agentflow("memory", "--json", "--db", "postgresql://nobody@nowhere/runs", tmp_path=tmp_path)).out
+    )
+    assert len(shared["notes"]) == 2, "flows that store their runs in PostgreSQL have their notes here too"

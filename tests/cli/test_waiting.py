@@ -100,3 +100,57 @@ def test_a_waiting_run_is_cancelled_with_its_clean_up(tmp_path: Path) -> None:
     assert agentflow(tmp_path, "runs", "cancel", "q").stdout == "q is cancelled\n"
     unknown = agentflow(tmp_path, "runs", "cancel", "nosuch")
     assert unknown.returncode == 1 and "durable/unknown-run" in unknown.stderr
+
+
+SHOP = """
+from agentflow import AgentFlow, ScriptedProvider
+
+flow = AgentFlow(provider=ScriptedProvider([]), durable="sqlite:///shop.db")
+
+
+@flow.tool
+async def price(what: str) -> str:
+    "What it costs."
+    return f"{what} costs 3"
+"""
+
+
+def test_the_flow_that_goes_on_is_the_one_that_waited(tmp_path: Path) -> None:
+    """The line that resumes repeats every option that makes the flow; copied, it finds the same templates, model and files."""
+    (tmp_path / "my tasks").mkdir()
+    (tmp_path / "my tasks" / "greet.xml").write_text(
+        '<task name="greet"><parameters><parameter name="who" type="string"/></parameters>'
+        "<instructions>Greet {{who}}</instructions></task>"
+    )
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "door.txt").write_text("open")
+    (tmp_path / "p.sexp").write_text(
+        '(define who (ask-human "Who?"))'
+        ' (list (status (greet (who who))) (value-of (system:read_files (file_paths (quote ("door.txt"))))))'
+    )
+    given = ("--db", "sqlite:///my runs.db", "--model", "offline", "--root", "house", "--tasks", "my tasks")
+    given = (*given, "--limit", "steps=5000", "--limit", "turns=7", "--max-cost", "1.5", "--approve", "never")
+    waits = agentflow(tmp_path, "run", "p.sexp", "--durable", "--run-id", "q", *given)
+    assert waits.returncode == 75, waits.stderr
+    answer, resume = lines(waits.stderr)
+    assert resume[:2] == ["resume", "q"] and sorted(resume[2:]) == sorted(given)
+    shown = agentflow(tmp_path, "runs", "show", "q", "--db", "sqlite:///my runs.db")
+    assert "--db 'sqlite:///my runs.db'" in shown.stdout, shown.stderr
+    sent = agentflow(tmp_path, *[word if word != "VALUE" else "ann" for word in answer])
+    assert sent.returncode == 0 and "--model" in sent.stdout, sent.stderr
+    done = agentflow(tmp_path, *resume)
+    assert done.returncode == 0 and "COMPLETE" in done.stdout and "open" in done.stdout, done.stderr
+
+
+def test_a_flow_of_ones_own_waits_and_goes_on(tmp_path: Path) -> None:
+    """With --app the lines name the module's flow, and the answer goes to the database of that flow."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "p.sexp").write_text('(price (what (ask-human "What?")))')
+    waits = agentflow(tmp_path, "run", "p.sexp", "--durable", "--run-id", "q", "--app", "shop:flow")
+    assert waits.returncode == 75, waits.stderr
+    answer, resume = lines(waits.stderr)
+    assert resume == ["resume", "q", "--app", "shop:flow"] and answer[-2:] == ["--db", "sqlite:///shop.db"]
+    sent = agentflow(tmp_path, *[word if word != "VALUE" else "tea" for word in answer])
+    assert sent.returncode == 0 and "--app" in sent.stdout, sent.stderr
+    done = agentflow(tmp_path, *resume)
+    assert (done.returncode, done.stdout) == (0, "tea costs 3\n"), done.stderr

@@ -1,0 +1,29 @@
+"""The command that goes on with a durable run as the command at work would, in another process."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+from typing import Any
+
+from agentflow.cli.application import option_name
+from agentflow.cli.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
+
+_REPEATED = [
+    *fields(DatabaseOptions),
+    *fields(FlowOptions),
+    *(each for each in fields(ResumeOptions) if each.name == "on_inflight"),
+]
+"""What finds the run, and makes the flow that goes on with it; all else is stored with the run, or is for one command."""
+
+
+def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program: str | None = None) -> str:
+    """The command that resumes a run with the flow of ``options``, as the text ``program`` is now if that is named."""
+    words = ["agentflow", "resume", run_id, *(() if program is None else ("--program", program))]
+    for field in _REPEATED:
+        value: Any = getattr(options, field.name, field.default)
+        if value == field.default:
+            continue
+        for each in [value] if isinstance(value, str | float) else value:
+            words += [option_name(field.name), str(each)]
+    return shlex.join(words)
