@@ -24,6 +24,6 @@ def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program
         value: Any = getattr(options, field.name, field.default)
         if value == field.default:
             continue
-        for each in [value] if isinstance(value, str | float) else value:
+        for each in [value] if isinstance(value, str | int | float) else value:
             words += [option_name(field.name), str(each)]
     return shlex.join(words)

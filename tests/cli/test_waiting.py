@@ -129,7 +129,19 @@ def test_the_flow_that_goes_on_is_the_one_that_waited(tmp_path: Path) -> None:
         ' (list (status (greet (who who))) (value-of (system:read_files (file_paths (quote ("door.txt"))))))'
     )
     given = ("--db", "sqlite:///my runs.db", "--model", "offline", "--root", "house", "--tasks", "my tasks")
-    given = (*given, "--limit", "steps=5000", "--limit", "turns=7", "--max-cost", "1.5", "--approve", "never")
+    given = (
+        *given,
+        "--limit",
+        "steps=5000",
+        "--limit",
+        "turns=7",
+        "--max-cost",
+        "1.5",
+        "--max-tokens",
+        "900000",
+        "--approve",
+        "never",
+    )
     waits = agentflow(tmp_path, "run", "p.sexp", "--durable", "--run-id", "q", *given)
     assert waits.returncode == 75, waits.stderr
     answer, resume = lines(waits.stderr)
