@@ -87,6 +87,20 @@ def _mcp_server() -> str:
     )
 
 
+def _clouds() -> dict[str, str]:
+    """Whether Claude can be asked on each cloud, as far as packages and variables tell; else the first that is missing."""
+    from agentflow.providers.clouds import check_bedrock, check_foundry, check_vertex
+
+    states: dict[str, str] = {}
+    for name, check in (("bedrock", check_bedrock), ("vertex", check_vertex), ("foundry", check_foundry)):
+        try:
+            check(None, None)
+            states[name] = "usable, if its credentials are"
+        except AgentflowError as error:
+            states[name] = f"not usable: {error.hint}"
+    return states
+
+
 def _postgres() -> str:
     """Whether durable runs can be stored in PostgreSQL."""
     number = _package("asyncpg")
@@ -132,6 +146,7 @@ async def doctor(as_json: bool) -> int:
         "mcp": _mcp(),
         "postgres": _postgres(),
         "mcp_server": _mcp_server(),
+        "clouds": _clouds(),
         "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
     }
     problems: list[str] = []
@@ -155,8 +170,9 @@ async def doctor(as_json: bool) -> int:
         write_out(f"{'mcp':<20}{report['mcp']}\n")
         write_out(f"{'postgres':<20}{report['postgres']}\n")
         write_out(f"{'mcp server':<20}{report['mcp_server']}\n")
-        for name, state in report["sandbox"].items():
-            write_out(f"{'sandbox ' + name:<20}{state}\n")
+        for kind, of in (("cloud", "clouds"), ("sandbox", "sandbox")):
+            for name, state in report[of].items():
+                write_out(f"{kind + ' ' + name:<20}{state}\n")
         for problem in problems:
             write_out(f"{'problem':<20}{problem}\n")
     return Exit.FAILED if problems else Exit.OK

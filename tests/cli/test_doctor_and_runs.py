@@ -23,6 +23,16 @@ async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
     assert found["keys"] == {"ANTHROPIC_API_KEY": False, "OPENAI_API_KEY": False}
 
 
+async def test_doctor_says_what_a_cloud_lacks(tmp_path: Path) -> None:
+    """The first thing that is missing for each cloud: its variables, then its extra."""
+    found = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path)).out)["clouds"]
+    wanted = {"bedrock": "AWS_REGION", "vertex": "CLOUD_ML_REGION", "foundry": "ANTHROPIC_FOUNDRY_API_KEY"}
+    assert found == {name: f"not usable: set {variable}" for name, variable in wanted.items()}
+    there = {"ANTHROPIC_FOUNDRY_API_KEY": "k", "ANTHROPIC_FOUNDRY_RESOURCE": "r"}
+    shown = (await agentflow("doctor", tmp_path=tmp_path, **there)).out
+    assert "cloud foundry       usable" in shown and "cloud vertex        not usable: set CLOUD_ML_REGION" in shown
+
+
 def test_doctor_says_when_a_python_is_untested() -> None:
     """A Python newer than the tested ones, or older, is said to be untested; one of them is not mentioned."""
     tested = ["3.11", "3.12", "3.13"]
