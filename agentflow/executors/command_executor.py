@@ -26,7 +26,7 @@ from pathlib import Path
 from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
-from agentflow.core.ports import CommandResult, FoundFiles
+from agentflow.core.executor_ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
@@ -103,7 +103,7 @@ class Approval:
 
 
 class CommandExecutor:
-    """Runs commands; implements :class:`~agentflow.core.ports.CommandPort`.
+    """Runs commands; implements :class:`~agentflow.core.executor_ports.CommandPort`.
 
     Parameters: ``files`` the file manager whose roots are the workspace (or the roots themselves); ``policy`` what may
     run; ``sandbox`` the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end, tested at

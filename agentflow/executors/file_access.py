@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar, cast
 from aiofiles import threadpool
 
 from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
-from agentflow.core.ports import FileText
+from agentflow.core.executor_ports import FileText
 from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
 from agentflow.executors.path_rules import check_text, split
@@ -49,7 +49,7 @@ def digest_of(data: bytes) -> str:
 
 
 class FileAccessManager:
-    """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.ports.FilePort`.
+    """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.executor_ports.FilePort`.
 
     Parameters: ``roots`` one directory or several (relative paths start at the first); ``max_bytes`` the read cap in
     bytes; ``protected`` name patterns refused in any component below a root

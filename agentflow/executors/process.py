@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agentflow.core.errors import clip
-from agentflow.core.ports import CommandResult
+from agentflow.core.executor_ports import CommandResult
 from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.waiting import run_or_undo, run_to_completion

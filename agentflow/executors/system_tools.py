@@ -15,10 +15,11 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import FileFailure, LimitExceeded, PathDenied
 from agentflow.core.events import ContextStarted
+from agentflow.core.executor_ports import CommandPort, CommandResult, FilePort
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.messages import ToolSpec
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.ports import CommandPort, CommandResult, DataContextPort, FilePort, Tool
+from agentflow.core.ports import DataContextPort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
 from agentflow.executors.tool_specs import SCHEMAS, problem_with

@@ -13,8 +13,9 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
 from agentflow.core.errors import FileFailure, TaskError
+from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
-from agentflow.core.ports import CommandResult, FileText, FoundFiles, Prompt, PromptOutcome
+from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.provider_errors import ServerError
 from agentflow.core.values import to_json
 from agentflow.exploration.answers import Answer, Answers, Shape
@@ -98,7 +99,7 @@ class RehearsedPrompts:
 
 
 class RehearsedFiles:
-    """The :class:`~agentflow.core.ports.FilePort`: every path names a file, unless it is decided that there is none."""
+    """The :class:`~agentflow.core.executor_ports.FilePort`: every path names a file, unless it is decided that there is none."""
 
     roots = (Path("/"),)
 
@@ -161,7 +162,7 @@ def _no_file(path: str) -> FileFailure:
 
 
 class RehearsedCommands:
-    """The :class:`~agentflow.core.ports.CommandPort`: no command is run; each ends as decided."""
+    """The :class:`~agentflow.core.executor_ports.CommandPort`: no command is run; each ends as decided."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

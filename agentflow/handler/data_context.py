@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied, TaskError
+from agentflow.core.executor_ports import FilePort
 from agentflow.core.frozen import frozen
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.notes import ErrorInfo, FailedPart
-from agentflow.core.ports import FilePort
 
 MAX_CHARACTERS = 400_000
 """Maximum number of characters in a data context; the summary says what is left out."""

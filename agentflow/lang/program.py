@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-import ast
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.source import Source, Surface
-from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.answers import answering
-from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import certain_failures
-from agentflow.lang.codegen import RETURN, Generator
-from agentflow.lang.cutting import compile_in_pieces
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
-from agentflow.lang.hoisting import hoist
-from agentflow.lang.ir import DefineGlobal, Seq
-from agentflow.lang.parts import Part, in_order, nodes_of, split
+from agentflow.lang.ir import Seq
+from agentflow.lang.linking import compiled_part, defined_in
+from agentflow.lang.parts import Part, in_order, split
 from agentflow.lang.reader import read
-from agentflow.lang.stack import collector_paused, on_fresh_stack
+from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node
-from agentflow.lang.trace import CodeInfo, show_lines, stamp
+from agentflow.lang.trace import show_lines
 
 A = TypeVar("A", bound=Analyzer)
 Pass = Callable[[Source, Seq], object]
 """Called with an analysed program before code is written for it; may change it in place."""
-EMITTERS = (emit_calls, emit_control, emit_values)
-"""The modules whose functions write code for the nodes of a program; importing them is what declares them."""
 _TEXT = "<string>"
 """The name of a program that is given as text."""
-_SHALLOW = 30
-_MAYBE_LARGE = 500
-"""Nodes of program text from which on it is worth looking how much code they are."""
-_LARGE = 12_000
-"""Python nodes from which on code is compiled in pieces: some 15 ms."""
 
 if TYPE_CHECKING:
     from agentflow.lang.bounds.analysis import Analysis
@@ -197,10 +184,7 @@ class ProgramCache:
         name = _TEXT if isinstance(program, str) else program.name
         surface = "sexp" if isinstance(program, str) else program.surface
         with self._lock:
-            kept = self._programs.get(
-                (name, text, surface, allow, limits.source_bytes, limits.nesting, limits.nodes), ()
-            )
-            for each in kept:
+            for each in self._programs.get(_key(name, text, surface, allow, limits), ()):
                 if each.fitted == revision:
                     return each
         return None
@@ -239,7 +223,7 @@ def compile_program(
     limits = limits or Limits()
     granted = frozenset(allow) if allow is not None else None
     describe = describer(names, frozenset(env_names))
-    key = _key(source, granted, limits)
+    key = _key(source.name, source.text, source.surface, granted, limits)
     if cache is not None:
         cached = cache.find(key, describe, revision)
         if cached is not None:
@@ -277,13 +261,15 @@ def compiled_before(
     revision: object = None,
 ) -> Program | None:
     """What ``cache`` has for these arguments of :func:`compile_program`."""
+    source = as_source(source)
     granted = frozenset(allow) if allow is not None else None
-    key = _key(as_source(source), granted, limits)
+    key = _key(source.name, source.text, source.surface, granted, limits)
     return cache.find(key, describer(names, frozenset(env_names)), revision)
 
 
-def _key(source: Source, granted: frozenset[str] | None, limits: Limits) -> tuple[Any, ...]:
-    return (source.name, source.text, source.surface, granted, limits.source_bytes, limits.nesting, limits.nodes)
+def _key(name: str, text: str, surface: Surface, granted: frozenset[str] | None, limits: Limits) -> tuple[Any, ...]:
+    """What programs in a cache differ by, besides their free names."""
+    return (name, text, surface, granted, limits.source_bytes, limits.nesting, limits.nodes)
 
 
 def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
@@ -372,9 +358,9 @@ def assemble(
     filename = _filename(source)
     trees = split(tree)
     if len(trees) == 1:
-        parts = [_part(analyzer, tree, forms[0], filename)]
+        parts = [compiled_part(analyzer, tree, forms[0], filename)]
     else:
-        parts = [_part(analyzer, each, each.items[0].at, filename, _defined(each)) for each in trees]
+        parts = [compiled_part(analyzer, each, each.items[0].at, filename, defined_in(each)) for each in trees]
     return Program(source, filename, parts, analyzer.asked, frozenset(analyzer.own), allow, limits)
 
 
@@ -404,44 +390,6 @@ def not_sexp(source: Source) -> AgentflowError:
 
 def _filename(source: Source) -> str:
     return f"<agentflow {source.digest[:12]}>/{source.name}"
-
-
-def _defined(tree: Seq) -> set[str]:
-    """The variables that the forms of a part define."""
-    return {item.name for item in tree.items if isinstance(item, DefineGlobal)}
-
-
-def _part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set[str] | None = None) -> Part:
-    """Compile forms; calls of ``direct`` variables (None: of any) need no lookup in the environment."""
-    groups = hoist(tree, _LARGE) if nodes_of(tree.items) + analyzer.expanded > _MAYBE_LARGE else None
-    generator = Generator(analyzer.source, set(analyzer.globals_defined), groups)
-    generator.global_code = {
-        name: lam
-        for name, lam in analyzer.global_lambdas.items()
-        if analyzer.globals_defined.get(name) == 1
-        and name in analyzer.global_calls
-        and (direct is None or name in direct)
-    }
-    link = _link(generator, tree, first)
-    deep = max(analyzer.deepest, generator.deepest) > _SHALLOW
-
-    def compiler(module: ast.Module) -> CodeType:
-        return _compile_module(module, filename, deep=deep)
-
-    pieces: dict[str, CodeType] = {}
-    if groups is None:
-        compiled = compiler(ast.Module([link], []))
-    else:
-        compiled, pieces = compile_in_pieces(link, compiler)
-    cells = {py: name for name, py in generator.cells.items()}
-    code = stamp(compiled, CodeInfo(generator.positions, generator.names, cells, generator.lambdas), pieces)
-    space: dict[str, Any] = {"__builtins__": {}}
-    exec(code, space)
-    return Part(
-        cast("Callable[..., Code]", space["link"]),
-        tuple(value for _, value in generator.constants),
-        tuple((name, name in analyzer.globals_defined) for name in generator.cells),
-    )
 
 
 def analysis_of(
@@ -494,37 +442,6 @@ def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:
         allowance=analyzer.allowance,
     )
     return program.link(SexpEnvironment())
-
-
-def _compile_module(module: ast.Module, filename: str, *, deep: bool) -> CodeType:
-    """Python's own compiler recurses over the tree: a deep one gets a stack of its own."""
-
-    def work() -> CodeType:
-        return compile(module, filename, "exec", dont_inherit=True)
-
-    return on_fresh_stack(work) if deep else work()
-
-
-def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
-    g.loc = g.location_of(first)
-    fn = g.fn
-
-    def build() -> None:
-        g.stmt(tree, RETURN)
-        body, g.body = g.body, []
-        for name in g.global_py.values():
-            g.assign(name[1], g.const_param(NOTHING, "NOTHING"))
-        g.body.extend(body)
-
-    main = g.function("main", [], None, fn, build, prologue=False)
-    g.constants.append(("K", tuple(g.packed)))
-    params = ["E", *(name for name, _ in g.constants), *g.cells.values()]
-    args = ast.arguments([], [ast.copy_location(ast.arg(each), main) for each in params], None, [], [], None, [])
-    body: list[ast.stmt] = [main, ast.Return(g.name("main"), **g.loc)]
-    link = ast.FunctionDef("link", args, body, [])
-    ast.copy_location(link, main)
-    link.type_params = []  # type: ignore[attr-defined]
-    return link
 
 
 __all__ = ["Program", "ProgramCache", "SexpEvaluationError", "compile_program"]

@@ -16,9 +16,9 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, LimitExceeded, clip
+from agentflow.core.executor_ports import FilePort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import Candidate, CandidateSource, Embedder, Ranker
-from agentflow.core.ports import FilePort
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean

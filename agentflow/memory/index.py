@@ -38,7 +38,7 @@ __all__ = ["FileIndex", "UpdateReport"]
 
 
 class HeldRoots(Protocol):
-    """Roots whose directories are held open, as :class:`~agentflow.core.ports.FilePort` holds them."""
+    """Roots whose directories are held open, as :class:`~agentflow.core.executor_ports.FilePort` holds them."""
 
     @property
     def roots(self) -> tuple[Path, ...]: ...

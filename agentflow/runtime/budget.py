@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
+from agentflow.core.call import CallContext
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
@@ -254,3 +255,9 @@ def out_of_time(seconds: float, span: Span | None = None) -> LimitExceeded:
     return LimitExceeded(
         f"the run has used its {seconds:g} s", limit="wall_s", allowed=seconds, used=seconds, span=span
     )
+
+
+def budget_of(call: CallContext) -> Budget:
+    """The budget of the run ``call`` belongs to; a fresh one when no runtime opened that run."""
+    budget = call.run.budget
+    return budget if isinstance(budget, Budget) else Budget(call.run.limits)

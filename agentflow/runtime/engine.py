@@ -31,7 +31,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.runtime.authority import grants_of
-from agentflow.runtime.budget import Budget
+from agentflow.runtime.budget import Budget, budget_of
 from agentflow.runtime.compiling import beside_the_loop, is_small
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.entry import call_closure, run_program
@@ -464,16 +464,7 @@ class Engine:
         calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
         if self._estimator is None or (calls is None and usd is None):
             return None
-        estimator, names = self._estimator, self.names(None, call.definitions)
-        await estimator.ready()
-
-        def work(allowance: Allowance) -> Bounds:
-            return estimator.bounds(
-                text, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
-            )
-
-        found = await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
-        return over_budget(found, calls, usd)
+        return over_budget(await self._bounds(self._estimator, text, allow, bindings, call), calls, usd)
 
     async def admit_program(self, text: str, bindings: Mapping[str, Any], call: CallContext) -> frozenset[str] | None:
         """The grants of a program that a model wrote and that is about to run at ``call``, once it has the approval it needs.
@@ -489,15 +480,27 @@ class Engine:
         if estimator is None or not any(tool.approval for name in grants if (tool := self.effects.tools.find(name))):
             return grants
         names = self.names(None, call.definitions)
+        bounds = await self._bounds(estimator, text, grants, bindings, call)
+        return await approved(text, bounds, call, lambda name: names.describe(name) is not None)
+
+    async def _bounds(
+        self,
+        estimator: ProgramEstimator,
+        text: str,
+        allow: frozenset[str] | None,
+        bindings: Mapping[str, Any],
+        call: CallContext,
+    ) -> Bounds:
+        """The bounds of a program that is about to run within ``call``, worked out in its time and without holding the loop."""
+        names = self.names(None, call.definitions)
         await estimator.ready()
 
         def work(allowance: Allowance) -> Bounds:
             return estimator.bounds(
-                text, names, bindings=bindings, allow=grants, defined=call.definitions, allowance=allowance
+                text, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
             )
 
-        found = await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
-        return await approved(text, found, call, lambda name: names.describe(name) is not None)
+        return await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
 
     async def run_program(
         self,
@@ -532,9 +535,3 @@ class Engine:
                 )
             )
         )
-
-
-def budget_of(call: CallContext) -> Budget:
-    """The budget of the run ``call`` belongs to; a fresh one when no runtime opened that run."""
-    budget = call.run.budget
-    return budget if isinstance(budget, Budget) else Budget(call.run.limits)

@@ -13,7 +13,8 @@ from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowErr
 from agentflow.core.frozen import frozen
 from agentflow.core.host_code import calling
 from agentflow.core.source import Source, Span
-from agentflow.runtime.engine import Engine, budget_of
+from agentflow.runtime.budget import budget_of
+from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line, carried_out, close, in_turn
 from agentflow.runtime.places import Places

@@ -11,7 +11,8 @@ from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.names import Template
 from agentflow.core.ports import ToolPort
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime.engine import Engine, budget_of
+from agentflow.runtime.budget import budget_of
+from agentflow.runtime.engine import Engine
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.joining import Joint, in_run

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
 from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.ports import CommandPort, FilePort, HandlerPort, HostCommandPort, Tool
+from agentflow.core.ports import HandlerPort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.executors.system_tools import SystemTools

@@ -14,20 +14,12 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext
 from agentflow.core.errors import ConfigurationError, TaskError, clip
 from agentflow.core.events import Event, ModelStarted, TextDelta
+from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
 from agentflow.core.host_code import executing_call
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.messages import Message
-from agentflow.core.ports import (
-    CommandPort,
-    FilePort,
-    HostCommandPort,
-    ModelRouter,
-    Prompt,
-    PromptRunner,
-    ProviderAdapter,
-    Tool,
-)
+from agentflow.core.ports import ModelRouter, Prompt, PromptRunner, ProviderAdapter, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.executors.command_executor import CommandExecutor

@@ -10,9 +10,10 @@ from typing import Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.executor_ports import CommandPort, CommandResult, FoundFiles, HostCommandPort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder, MemoryPort
-from agentflow.core.ports import CommandPort, CommandResult, FoundFiles, HandlerPort, HostCommandPort
+from agentflow.core.ports import HandlerPort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.spec.memory import MemorySystem
 
@@ -50,7 +51,7 @@ def _asking(call: CallContext) -> CallContext:
 
 
 class HostCommands:
-    """A host's command executor as a :class:`~agentflow.core.ports.CommandPort`; it applies its own policy."""
+    """A host's command executor as a :class:`~agentflow.core.executor_ports.CommandPort`; it applies its own policy."""
 
     def __init__(self, commands: HostCommandPort) -> None:
         self._commands = commands

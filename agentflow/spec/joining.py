@@ -12,10 +12,11 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from agentflow.core.call import CallContext
+from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.host_code import executing
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.ports import CommandPort, FilePort, PromptRunner, TemplatePort, ToolPort
+from agentflow.core.ports import PromptRunner, TemplatePort, ToolPort
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.executor_ports import FilePort
 from agentflow.core.memory_ports import CandidateSource, Embedder, Ranker
-from agentflow.core.ports import FilePort
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.ranking import RankWeights

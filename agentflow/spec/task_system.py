@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import DataError, clip
+from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.models import MappingModel
-from agentflow.core.ports import CommandPort, EvaluatorPort, FilePort, HostCommandPort, PromptRunner
+from agentflow.core.ports import EvaluatorPort, PromptRunner
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session

@@ -14,11 +14,11 @@ from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError, clip
 from agentflow.core.events import ContextStarted
+from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.frozen import frozen
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.models import validation_messages
-from agentflow.core.ports import CommandPort, FilePort
 from agentflow.core.requests import SubtaskRequest
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of

@@ -13,11 +13,12 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
+from agentflow.core.executor_ports import FilePort
 from agentflow.core.frozen import frozen
 from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.messages import Part, TextPart
 from agentflow.core.notes import Notes
-from agentflow.core.ports import FilePort, Prompt, PromptOutcome, PromptRunner
+from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import TaskResult
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.shared_list import HELD

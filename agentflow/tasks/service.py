@@ -11,10 +11,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
+from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions
-from agentflow.core.ports import CommandPort, FilePort, PromptRunner
+from agentflow.core.ports import PromptRunner
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.store_ports import ReusePort

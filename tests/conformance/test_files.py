@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
-from agentflow.core.ports import FilePort
+from agentflow.core.executor_ports import FilePort
 from agentflow.executors.file_access import FileAccessManager, digest_of
 
 

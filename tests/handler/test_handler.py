@@ -25,8 +25,8 @@ from agentflow.core.errors import (
     TaskError,
 )
 from agentflow.core.events import ModelFinished, Warning
+from agentflow.core.executor_ports import CommandResult, FileText
 from agentflow.core.messages import ToolResultPart
-from agentflow.core.ports import CommandResult, FileText
 from agentflow.core.provider_errors import Overloaded
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult

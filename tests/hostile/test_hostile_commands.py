@@ -19,7 +19,7 @@ import pytest
 
 from agentflow.cli.options import abridged
 from agentflow.core.approval import ApprovalRequest
-from agentflow.core.ports import CommandResult
+from agentflow.core.executor_ports import CommandResult
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.base import CommandLimits

@@ -28,7 +28,7 @@ from agentflow import (
     ScriptedProvider,
     tool,
 )
-from agentflow.core import journal_port, memory_ports, ports, run_port, store_ports
+from agentflow.core import executor_ports, journal_port, memory_ports, ports, run_port, store_ports
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.effects import CallWorkflow, Solve
@@ -759,7 +759,7 @@ def ports_of(module: Any) -> dict[str, type]:
 
 PORTS = {
     name.removesuffix("Of"): port
-    for module in (ports, memory_ports, store_ports, run_port, journal_port)
+    for module in (ports, executor_ports, memory_ports, store_ports, run_port, journal_port)
     for name, port in ports_of(module).items()
 }
 """All ports; those that are generic in what a call is, by their names for a CallContext."""

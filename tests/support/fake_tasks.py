@@ -11,8 +11,9 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, SexpEvaluationError
+from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
-from agentflow.core.ports import CommandResult, FileText, FoundFiles, Prompt, PromptOutcome
+from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.lib.json_schema import check
 
 
