@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from starlette.responses import Response
@@ -58,6 +58,26 @@ class RequestError(AgentflowError):
         self.retry_after = retry_after
 
 
+class ProgramRefused(RequestError):
+    """A program that was sent and cannot be run: ``diagnostics`` are everything that is wrong with it, in order."""
+
+    def __init__(self, diagnostics: Sequence[AgentflowError]) -> None:
+        first = diagnostics[0]
+        super().__init__(diagnosis_of(first), code=first.code, hint=first.hint, param="program")
+        self.diagnostics = tuple(diagnostics)
+
+
+def diagnosis_of(error: AgentflowError) -> str:
+    """What is wrong with a program, and where in it."""
+    span = error.span
+    return error.message if span is None else f"line {span.line}, column {span.column}: {error.message}"
+
+
+def _diagnostic(error: AgentflowError) -> dict[str, Any]:
+    span = None if error.span is None else error.span.to_dict()
+    return {"code": error.code, "message": error.message, "hint": error.hint, "span": span}
+
+
 def _is_of_key(error: BaseException) -> bool:
     """Whether a run was cut off by a limit of the key it is done for."""
     return isinstance(error, LimitExceeded) and error.code == "limits/tenant"
@@ -87,7 +107,10 @@ def status_of(error: BaseException) -> int:
 
 
 def body_of(error: BaseException) -> dict[str, Any]:
-    """The body of the answer: ``message`` with what to do instead, ``type`` by status, ``param``, and our ``code``."""
+    """The body of the answer: ``message`` with what to do instead, ``type`` by status, ``param``, our ``code``.
+
+    Of a program that was sent also ``diagnostics``, each with ``code``, ``message``, ``hint`` and ``span``.
+    """
     if isinstance(error, AgentflowError):
         message = f"{error.message}: {error.hint}" if error.hint else error.message
         code = error.code
@@ -95,7 +118,10 @@ def body_of(error: BaseException) -> dict[str, Any]:
         message, code = "the server failed; its log says why", "internal/error"
     param = error.param if isinstance(error, RequestError) else None
     kind = _TYPES.get(status_of(error), "invalid_request_error" if status_of(error) < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    told: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code}
+    if isinstance(error, ProgramRefused):
+        told["diagnostics"] = [_diagnostic(each) for each in error.diagnostics]
+    return {"error": told}
 
 
 def error_response(
@@ -138,4 +164,13 @@ def dict_field(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value or {})
 
 
-__all__ = ["RequestError", "body_of", "dict_field", "error_response", "status_of", "text_field"]
+__all__ = [
+    "ProgramRefused",
+    "RequestError",
+    "body_of",
+    "diagnosis_of",
+    "dict_field",
+    "error_response",
+    "status_of",
+    "text_field",
+]

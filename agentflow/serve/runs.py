@@ -33,6 +33,7 @@ from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
 from agentflow.serve.keys import Admission, Key
+from agentflow.serve.sent_programs import check_sent
 
 _log = logging.getLogger(__name__)
 
@@ -202,9 +203,9 @@ class ServedRuns:
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
     ) -> ServedRun:
-        """Begin a run for ``key``; a ``lasting`` one is durable where the flow stores runs.
+        """Begin a run for ``key``; a ``lasting`` one is durable where the flow stores runs. A text is a program that was sent.
 
-        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503.
+        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503; ProgramRefused for a text.
         """
         if self.stopping:
             raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
@@ -215,12 +216,19 @@ class ServedRuns:
         durable = lasting and self._flow.is_durable
         group = self._group or await self._open()
         await self._use.load(key)
-        stored = durable and run_id is not None and await self._flow.find_run(run_id) is not None
-        if stored or run_id in self._runs:
-            raise RequestError(
-                f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"
-            )
         admission = key.admit()
+        try:
+            if isinstance(program, str):
+                granted = frozenset[str]() if allow is None else allow
+                await check_sent(self._flow, program, allow=granted, variables=bindings, limits=limits)
+            stored = durable and run_id is not None and await self._flow.find_run(run_id) is not None
+            if stored or run_id in self._runs:
+                raise RequestError(
+                    f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"
+                )
+        except BaseException:
+            admission.free()
+            raise
         own = {**(labels or {}), "export": export, "key": key.name}
         run = ServedRun(run_id or new_run_id(), export, key, self._shown, own)
         self._runs[run.run_id] = run

@@ -133,6 +133,8 @@ async def test_sent_programs_are_run_where_the_server_takes_them(mode: str) -> N
             ):
                 wrong = await client.call_tool("run_program", {"program": program})
                 assert wrong.is_error and code in text_of(wrong) and where in text_of(wrong), text_of(wrong)
+            several = await client.call_tool("run_program", {"program": "(list one\n  two)"})
+            assert ["line 1" in each or "line 2" in each for each in text_of(several).splitlines()] == [True, True]
             wrong = await client.call_tool("run_program", {"program": 3})
             assert wrong.is_error and "serve/field" in text_of(wrong)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.serve import Export
+from tests.serve.test_keys import by, keys_of
 from tests.support.served import Served, served
 
 THREE = """(defatom say (params (n)) (instructions "{{n}}"))
@@ -267,7 +269,28 @@ async def test_sent_programs_are_refused_or_untrusted() -> None:
 
             assert (await value("(content (safe))"))["value"] == "safe"
             assert (await value("(+ n 1)", bindings={"n": 2}))["value"] == 3
-            denied = [await value("(other)"), await value("(safe)", allow=[]), await value("(other)", allow=["other"])]
-            assert [each["status"] for each in denied] == ["failed"] * 3, denied
-            broken = await value("(+ 1")
-            assert broken["status"] == "failed" and broken["error"]["type"] == "invalid_request_error"
+            for program, more in (("(other)", {}), ("(safe)", {"allow": []}), ("(other)", {"allow": ["other"]})):
+                refused = await server.post("/runs", {"program": program, **more})
+                assert refused.status_code == 400 and refused.json()["error"]["code"].startswith("name/"), refused.text
+
+
+async def test_a_sent_program_that_cannot_be_run_is_refused_with_all_that_is_wrong_with_it(tmp_path: Path) -> None:
+    """400 before a run begins: code, line and hint of each mistake. No place of the key is kept, no run is there."""
+    keys = keys_of(tmp_path, ada="programs = true\nconcurrent = 1")
+    async with AgentFlow() as flow, served(flow, {}, keys=keys, programs=()) as server:
+
+        async def refused(program: str, **more: Any) -> dict[str, Any]:
+            answer = await server.post("/runs", {"program": program, **more}, headers=by("ada"))
+            assert answer.status_code == 400, answer.text
+            return dict(answer.json()["error"])
+
+        broken = await refused("(+ 1")
+        assert (broken["type"], broken["param"]) == ("invalid_request_error", "program") and broken["diagnostics"]
+        several = await refused("(list message\n  (strng-append m)\n  other)", bindings={"message": 1})
+        assert [(each["code"], each["span"]["line"]) for each in several["diagnostics"]] == [
+            ("name/not-granted", 2), ("name/unbound", 3),
+        ]  # fmt: skip
+        assert all(each["hint"] for each in several["diagnostics"]) and "line 2" in several["message"]
+        long = await refused(f"(list {'1 ' * 600} nothing)")
+        assert long["diagnostics"][0]["code"] == "name/unbound", "which is checked beside the loop"
+        assert not list(server.runs) and all(key.active == 0 for key in keys)

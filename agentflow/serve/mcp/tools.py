@@ -12,7 +12,7 @@ from agentflow.core.json_parse import parsed
 from agentflow.core.work import in_slices
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import body_of
+from agentflow.serve.faults import ProgramRefused, body_of, diagnosis_of
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
 from agentflow.serve.run_api import run_data
@@ -92,6 +92,11 @@ async def result_of(service: Service, run: ServedRun) -> CallToolResult:
 
 def failed(service: Service, error: BaseException) -> CallToolResult:
     """The result that says what failed, where in the program, and what to write instead: a model can read it."""
+    if isinstance(error, ProgramRefused):
+        wrong = [
+            f"{each.code} ({diagnosis_of(each)}){f': {each.hint}' if each.hint else ''}" for each in error.diagnostics
+        ]
+        return refusal(service.redact("\n".join(wrong)))
     told = body_of(error)["error"]
     span = error.span if isinstance(error, AgentflowError) else None
     where = f" (line {span.line}, column {span.column})" if span is not None else ""

@@ -1,0 +1,33 @@
+"""Programs that clients send: checked before a run begins, so that what is wrong with one is said with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agentflow.app import AgentFlow
+from agentflow.core.errors import AgentflowError
+from agentflow.core.limits import Limits
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.diagnosis import check_program
+from agentflow.runtime.compiling import beside_the_loop
+from agentflow.serve.faults import ProgramRefused
+
+
+async def check_sent(
+    flow: AgentFlow, text: str, *, allow: frozenset[str], variables: Iterable[str], limits: Limits | None = None
+) -> None:
+    """Check a program that may call the names in ``allow`` and finds ``variables`` bound; a long one beside the loop.
+
+    Raises ProgramRefused with everything that is wrong with it, LimitExceeded where checking it takes too long.
+    """
+    names, bounds, bound = flow.engine.names(), limits or flow.limits, list(variables)
+
+    def check(allowance: Allowance) -> list[AgentflowError]:
+        return check_program(text, names=names, limits=bounds, allow=allow, env_names=bound, allowance=allowance)
+
+    wrong = await beside_the_loop(text, check, bounds)
+    if wrong:
+        raise ProgramRefused(wrong)
+
+
+__all__ = ["check_sent"]
