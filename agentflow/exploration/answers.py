@@ -68,6 +68,8 @@ class Choice(NamedTuple):
 
 Script: TypeAlias = Mapping[Point, int]
 """The choices that are not the plainest. The rest follows from the program."""
+ANOTHER = -1
+"""Chosen for all answers of a name: each takes another option than the one before it."""
 
 
 @dataclass(slots=True)
@@ -96,6 +98,8 @@ class ChosenAnswers:
             taken = self.script.get(point)
             if taken is None:
                 taken = self.script.get(point.for_good, 0)
+            if taken == ANOTHER:
+                taken = number % options
             taken = taken if taken < options else 0
             if taken:
                 changed.append(at)
@@ -143,6 +147,7 @@ def branch_of(path: str) -> str:
 
 
 __all__ = [
+    "ANOTHER",
     "Answer",
     "AnswerKind",
     "Answers",

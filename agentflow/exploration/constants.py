@@ -12,6 +12,7 @@ from agentflow.lang.checks import children
 _COMPARES = frozenset({"equal?", "eq?", "string=?", "member", "assoc", "string-contains?", "string<?", "string>?"})
 _READS = frozenset({"get", "get-field"})
 _PARSES = frozenset({"parse-json"})
+_READS_NUMBERS = frozenset({"string->number"})
 _LONGEST_WORD = 60
 _LARGEST = 10**9
 
@@ -19,12 +20,14 @@ _LARGEST = 10**9
 @dataclass(frozen=True, slots=True)
 class Constants:
     """What a program names: ``numbers``; ``words`` it compares with or looks up, those compared first; ``keys`` it reads from
-    data; whether it ``parses`` JSON, and whether it has ``deadlines``: forms that somebody who is late can lose."""
+    data; whether it ``parses`` JSON, whether it ``reads_numbers`` in text, and whether it has ``deadlines``: forms that somebody who
+    is late can lose."""
 
     numbers: tuple[int | float, ...] = ()
     words: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     parses: bool = False
+    reads_numbers: bool = False
     deadlines: bool = False
 
 
@@ -34,7 +37,7 @@ def constants_of(tree: ir.IR) -> Constants:
     compared: dict[str, None] = {}
     others: dict[str, None] = {}
     keys: dict[str, None] = {}
-    parses = deadlines = False
+    parses = reads_numbers = deadlines = False
     pending: list[Any] = [tree]
     while pending:
         node = pending.pop()
@@ -53,12 +56,14 @@ def constants_of(tree: ir.IR) -> Constants:
                 keys.update(dict.fromkeys(_words([getattr(each, "value", None) for each in node.args[1:2]])))
             case ir.PrimCall() if node.primitive.canonical in _PARSES:
                 parses = True
+            case ir.PrimCall() if node.primitive.canonical in _READS_NUMBERS:
+                reads_numbers = True
             case ir.RuntimeCall(op="timeout" | "race"):
                 deadlines = True
             case _:
                 pass
     words = [*compared, *(word for word in others if word not in compared and word not in keys)]
-    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, deadlines)
+    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines)
 
 
 def _words(value: Any) -> list[str]:

@@ -43,7 +43,8 @@ class Values:
         self._lengths = list(dict.fromkeys([1, 0, 2, 3, *counts]))
         longest = max([_LONG, *(2 * int(number) for number in numbers if number < 5_000)])
         json_texts = _JSON_TEXTS if constants.parses else ()
-        texts = [PLAIN_TEXT, *constants.words, "", *json_texts, *map(str, self._integers[1:6])]
+        near_texts = self._integers[1:] if constants.reads_numbers else self._integers[1:6]
+        texts = [PLAIN_TEXT, *constants.words, "", *json_texts, *map(str, near_texts)]
         self._texts = list(
             dict.fromkeys([*texts, ("long text " * (longest // 10 + 1)).strip(), "Text, and more.\nA line."])
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.source import Span
-from agentflow.exploration.answers import Choice, ChosenAnswers, Point, Script
+from agentflow.exploration.answers import ANOTHER, Choice, ChosenAnswers, Point, Script
 from agentflow.exploration.findings import Exploration, Finding, in_order, shortened
 from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial
 
@@ -31,6 +31,8 @@ _ALIKE_ENDLESS = 3
 _RETRIED = 2
 _LAST = 12
 """How much lower a change ranks for each time it was tried, and how far beyond the last option ranks go."""
+_ANOTHER_RANK = 2
+"""The rank of answers that are each another."""
 _DOUBTS = 5
 """Loops that are looked at so."""
 _OWN = frozenset({"program/error", "program/raised"})
@@ -83,6 +85,7 @@ class _Parent:
                 self._single.append(choice)
         self.most = max([options - 1 for options in self._good.values()], default=-1) + _LAST
         self._yielded: set[tuple[Point, int]] = set()
+        self._repeated = frozenset([good for good, count in often.items() if count > 1])
 
     def changes(self, rank: int, tries: Counter[tuple[Point, int]]) -> Iterator[tuple[Script, tuple[Point, int]]]:
         """The scripts of at most this rank that differ from that of the run in one choice, each once, and what is changed.
@@ -91,7 +94,7 @@ class _Parent:
         """
         script = self.run.script
         for good, options in self._good.items():
-            for taken in range(min(options, rank + 1)):
+            for taken in (*range(min(options, rank + 1)), *self._another(good, rank)):
                 change = good, taken
                 if change not in self._yielded and taken + _RETRIED * tries[change] <= rank:
                     self._yielded.add(change)
@@ -104,6 +107,10 @@ class _Parent:
                 if taken != choice.taken and change not in self._yielded and taken + _RETRIED * tries[alike] <= rank:
                     self._yielded.add(change)
                     yield {**script, choice.point: taken}, alike
+
+    def _another(self, good: Point, rank: int) -> tuple[int, ...]:
+        """Whether the answers of a name may each be another: where there are several, of many options."""
+        return (ANOTHER,) if rank >= _ANOTHER_RANK and good in self._repeated and self._good[good] > 2 else ()
 
 
 async def explore(rehearsal: Rehearsal, runs: int = RUNS, stopped: Callable[[], bool] = lambda: False) -> Exploration:
@@ -229,7 +236,7 @@ class _Search:
             error.span,
             tuple(chosen.answers),
             tuple([shortened(answer, places) for answer, places in deciding]),
-            frozenset([point.name for point in run.script if point.number is None]),
+            frozenset([point.name for point, taken in run.script.items() if point.number is None and taken != ANOTHER]),
             error,
         )
         places = tuple(self._places.get(key, {}))

@@ -54,6 +54,8 @@ def test_values_are_near_the_constants_of_the_program() -> None:
     values = Values(Constants(numbers=(8,), words=("feature",)))
     assert {7, 8, 9, 0, -1} <= set(every(values, {"type": "integer"}))
     assert {"feature", ""} <= set(every(values, {"type": "string"}))
+    read = Values(Constants(numbers=(8, 30, 65), reads_numbers=True))
+    assert {"7", "8", "29", "65", "66"} <= set(every(read, {"type": "string"}))
     assert {0, 1, 2, 8, 9} <= {len(each) for each in every(values, {"type": "array", "items": {"type": "null"}})}
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, tool
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError, SexpSyntaxError
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, SexpSyntaxError
+from agentflow.core.source import Source
 from agentflow.lib.signature import ToolInputError
 from agentflow.testing import Answer, Exploration, explore, rehearse
 from tests.testing.faults.figures import Case, cases
+from tests.testing.faults.tools import TOOLS
 
 REVIEW = """
 (defatom plan (params (goal string)) (instructions "Plan {{goal}}.")
@@ -36,6 +38,27 @@ async def test_faults_held_out() -> None:
     every = [*cases("held_out")]
     hits = [any(map(case.hits, (await case.explore(runs=120)).found)) for case in every]
     assert len(every) == 40 and sum(hits) >= 36
+
+
+@pytest.mark.slow
+async def test_faults_of_the_third_set() -> None:
+    """At least 90 % of the faults are found that were written from the pages of the language alone."""
+    every = [*cases("third")]
+    hits = [any(map(case.hits, (await case.explore(runs=60)).found)) for case in every]
+    assert len(every) == 40 and sum(hits) >= 36
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*cases("third")], ids=lambda case: case.name)
+async def test_faults_of_the_third_set_are_faults(case: Case) -> None:
+    """Each fault of the set happens with the answers that the set gives, and is what it says."""
+    with pytest.raises(AgentflowError) as raised:
+        await rehearse(Source("fault.sexp", case.text), case.when, case.bindings, tools=TOOLS)
+    if case.code == "no-end":
+        assert isinstance(raised.value, LimitExceeded)
+    else:
+        assert raised.value.code == case.code
+        assert raised.value.span is not None and raised.value.span.line == case.lines[0]
 
 
 @pytest.mark.slow

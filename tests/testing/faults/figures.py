@@ -1,6 +1,6 @@
 """What exploration finds, as a table: ``python -m tests.testing.faults.figures [SET ...]``.
 
-The sets are ``development``, ``held_out`` (programs with seeded faults), ``clean`` and ``examples``. With ``--tests`` every finding is
+The sets are ``development``, ``held_out``, ``third`` (programs with seeded faults), ``clean`` and ``examples``. With ``--tests`` every finding is
 written as a test too, and each test is run ten times.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.core.source import Source
-from agentflow.testing import Exploration, Finding, explore
+from agentflow.testing import Answer, Exploration, Finding, explore
 from tests.testing.faults.tools import TOOLS
 
 HERE = Path(__file__).parent
@@ -30,13 +30,14 @@ _TEXTS = re.compile(r'"(\\.|[^"\\])*"|;.*')
 
 @dataclass(frozen=True)
 class Case:
-    """A program, its bindings, and, if it has a fault, the code and the lines at which that is to be reported."""
+    """A program, its bindings, and, if it has a fault, the code and the lines at which that is to be reported, and answers that cause it."""
 
     name: str
     text: str
     bindings: dict[str, Any]
     code: str | None = None
     lines: tuple[int, int] = (0, 0)
+    when: tuple[Answer, ...] = ()
 
     def hits(self, found: Finding) -> bool:
         """Whether a finding is the fault."""
@@ -64,7 +65,14 @@ def cases(name: str) -> Iterator[Case]:
             continue
         line = text[: fault.start()].count("\n") + 1
         last = _end_of_form(text, line) if fault[1] == "no-end" else line
-        yield Case(title, text, bindings, fault[1], (line, last))
+        when = re.search(r"^; when: (.*)", text, re.MULTILINE)
+        yield Case(title, text, bindings, fault[1], (line, last), _answers(when[1]) if when else ())
+
+
+def _answers(text: str) -> tuple[Answer, ...]:
+    """Answers as they are written in a set."""
+    rows: list[Any] = json.loads(text)
+    return tuple([Answer(row[0], row[1], **(row[2] if len(row) > 2 else {})) for row in rows])
 
 
 def _end_of_form(text: str, line: int) -> int:
@@ -105,7 +113,13 @@ async def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    chosen = [name for name in sys.argv[1:] if name != "--tests"] or ["development", "held_out", "clean", "examples"]
+    chosen = [name for name in sys.argv[1:] if name != "--tests"] or [
+        "development",
+        "held_out",
+        "third",
+        "clean",
+        "examples",
+    ]
     code = asyncio.run(main(chosen))
     if "--tests" in sys.argv:
         from tests.exploration.test_written import check
