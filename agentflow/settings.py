@@ -20,12 +20,11 @@ from agentflow.core.limits import Limits
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.trust import is_trusted
+from agentflow.lib.trust import FILE_NAME, is_trusted
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
 from agentflow.providers.table import check_base_url, check_model
 
-FILE_NAME = "agentflow.toml"
 _ARGUMENTS = "the arguments"
 ENVIRONMENT = {
     "AGENTFLOW_MODEL": "model",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
-from agentflow.cli.options import FlowOptions, open_flow
+from agentflow.cli.mcp_names import servers_of_flow, stand_ins
+from agentflow.cli.options import FlowOptions, make_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
@@ -41,7 +43,8 @@ async def bounds_files(
     bindings = parse_bindings([each for each in bind if "=" in each])
     files: list[dict[str, Any]] = []
     code = Exit.OK
-    async with open_flow(options) as flow:
+    async with contextlib.aclosing(make_flow(options)) as flow:  # which starts nothing
+        flow.tools.exchange((), stand_ins(servers_of_flow(flow)))
         for path in paths:
             name, text = read_program(path)
             source = Source.of(name, text)

@@ -21,7 +21,6 @@ from agentflow.lang.formatter import format_text
 from agentflow.lib.terminal import clean
 from agentflow.tasks.describe import task_info
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition
-from agentflow.tasks.xml import read_directory
 
 Reader = Callable[[str], tuple[str, str]]
 
@@ -31,22 +30,23 @@ def check_files(
     *,
     as_json: bool = False,
     allow: Iterable[str] | None = None,
-    tasks: str | None = None,
     bindings: Iterable[str] | None = None,
     limits: Limits | None = None,
     names: Names | None = None,
+    notes: Iterable[str] = (),
     reader: Reader = read_program,
 ) -> int:
     """Report all errors that can be found in programs without running them.
 
-    ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``tasks`` a
-    directory of XML templates they may call, ``names`` a flow's own in its place; ``bindings`` the variables the host binds, and then no others. With ``as_json`` one JSON object goes to standard output: ``ok`` and, per
-    file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error`` for what is
+    ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``names`` the
+    tasks and tools there are; ``bindings`` the variables the host binds, and then no others. ``notes`` are printed too.
+    With ``as_json`` one JSON object goes to standard output: ``ok``, the ``notes`` and, per file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error`` for what is
     malformed or certain to fail when it is reached, ``warning`` for such a thing that the program catches, and for a name
     that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
     Raises UsageError for a file that cannot be read.
     """
-    names = names or ShippedNames(read_directory(tasks) if tasks is not None else ())
+    names = names or ShippedNames(())
+    notes = [clean(each) for each in notes]
     files: list[dict[str, Any]] = []
     errors = warnings = 0
     for path in paths:
@@ -67,8 +67,10 @@ def check_files(
             for each in found:
                 write_out(clean(each.error.render()).replace("error[", f"{each.severity}[", 1) + "\n")
     if as_json:
-        write_json({"ok": not errors, "files": files})
+        write_json({"ok": not errors, "files": files, "notes": notes})
     else:
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
         counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else ["nothing found"]
         print(f"{_count(len(paths), 'file')} checked, {', '.join(counts)}", file=sys.stderr)
     return Exit.DIAGNOSTICS if errors else Exit.OK

@@ -11,6 +11,7 @@ import typer
 
 from agentflow.cli.common import guarded, read_expression, read_program, run_async
 from agentflow.cli.mcp import mcp
+from agentflow.cli.mcp_options import McpOptions
 from agentflow.cli.memory import memory
 from agentflow.cli.options import (
     Application,
@@ -148,7 +149,9 @@ def demo(
 
 
 @app.command()
+@takes_options
 def check(
+    options: McpOptions,
     files: Programs,
     bind: Bound = None,
     tasks: Tasks = None,
@@ -177,19 +180,16 @@ def check(
         from agentflow.cli.bounds import Maxima, bounds_files
         from agentflow.cli.options import FlowOptions
 
-        flow = FlowOptions(model=model, tasks=tasks, app=app)
+        flow = FlowOptions(model=model, tasks=tasks, app=app, **vars(options))
         most = Maxima(max_model_calls, max_usd)
         work = partial(bounds_files, files, flow, bind=bind or (), sizes=size or (), maxima=most, as_json=json)
         sys.exit(run_async(work, as_json=json))
+    from agentflow.cli.around import names_around
     from agentflow.cli.language import check_files, names_of
 
     def check_all() -> int:
-        names = None
-        if app is not None:
-            from agentflow.cli.application import load_flow
-
-            names = load_flow(app).engine.names()
-        return check_files(files, as_json=json, bindings=names_of(bind), tasks=tasks, names=names)
+        around = names_around(options, tasks=tasks, app=app)
+        return check_files(files, as_json=json, bindings=names_of(bind), names=around.names, notes=around.notes)
 
     sys.exit(guarded(check_all, as_json=json))
 
@@ -262,7 +262,9 @@ def format_programs(
 
 
 @app.command()
+@takes_options
 def lsp(
+    options: McpOptions,
     tasks: Tasks = None,
     app: Application = None,
     bind: Bound = None,
@@ -274,7 +276,7 @@ def lsp(
     """
     from agentflow.cli.language_server import serve_editor
 
-    sys.exit(guarded(lambda: serve_editor(tasks=tasks, app=app, bindings=bind)))
+    sys.exit(guarded(lambda: serve_editor(options, tasks=tasks, app=app, bindings=bind)))
 
 
 @app.command()

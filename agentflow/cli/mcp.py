@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tomllib
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from agentflow.cli.common import Exit, UsageError, check_packages, guarded, run_async, write_json, write_out
+from agentflow.cli.mcp_names import remember
 from agentflow.cli.options import AsJson, FlowOptions, approver, open_flow, takes_options
 from agentflow.cli.serve_options import McpServeOptions
 from agentflow.lib.terminal import clean
@@ -56,6 +58,7 @@ async def show_servers(options: FlowOptions, *, as_json: bool) -> int:
             }
             for server in every
         ]
+        await asyncio.to_thread(remember, flow)
         news = [text for code, text in flow.mcp.news() if code == "mcp/tool-refused"]
     failed = [row for row in rows if row["error"] is not None and row["server"] in required]
     if as_json:
@@ -141,8 +144,7 @@ def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
     """Trust the settings of ``directory``, and print what they name. Returns the exit code. Raises UsageError."""
     from agentflow.connect.config import servers_of_table
     from agentflow.connect.servers import McpStdio
-    from agentflow.lib.trust import trust
-    from agentflow.settings import FILE_NAME
+    from agentflow.lib.trust import FILE_NAME, trust
 
     path = directory / FILE_NAME
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -401,10 +402,18 @@ def answerer() -> Any:
 @contextlib.asynccontextmanager
 async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[AgentFlow, None]:
     """The flow that ``options`` and the settings describe; ``overrides`` are arguments of AgentFlow."""
+    async with make_flow(options, **overrides) as flow:
+        if flow.mcp.servers:
+            from agentflow.cli.mcp_names import remember
+
+            await asyncio.to_thread(remember, flow)
+        yield flow
+
+
+def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
+    """The same flow, which nobody has entered: nothing is connected or taken over."""
     if options.app is not None:
-        async with _application(options.app, options, overrides) as flow:
-            yield flow
-        return
+        return _application(options.app, options, overrides)
     from agentflow.app import AgentFlow
 
     settings = options.settings()
@@ -422,14 +431,10 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
         "record": getattr(options, "record", False) and can_record(),
         **overrides,
     }
-    async with AgentFlow(**cast(Any, arguments)) as flow:
-        yield flow
+    return AgentFlow(**cast(Any, arguments))
 
 
-@contextlib.asynccontextmanager
-async def _application(
-    where: str, options: FlowOptions, overrides: Mapping[str, Any]
-) -> AsyncGenerator[AgentFlow, None]:
+def _application(where: str, options: FlowOptions, overrides: Mapping[str, Any]) -> AgentFlow:
     """The flow of ``--app``, within the limits of the command line, and with somebody at the terminal to ask.
 
     ``overrides`` may say whom to ask instead.
@@ -437,13 +442,13 @@ async def _application(
     from agentflow.cli.application import check_durable, check_options, load_flow
 
     check_options(options)
-    async with load_flow(where) as flow:
-        durable = "durable" in overrides
-        if durable:
-            check_durable(flow, where)
-        limits = parse_limits(options.limit or (), flow.limits).lowered(options.max_cost, options.max_tokens)
-        flow.limits = flow.engine.limits = limits
-        approve = overrides["approve"] if "approve" in overrides else approver(options.approve)
-        answer = overrides["answer"] if "answer" in overrides else None if durable else answerer()
-        flow.engine.attend(approve, answer)
-        yield flow
+    flow = load_flow(where)
+    durable = "durable" in overrides
+    if durable:
+        check_durable(flow, where)
+    limits = parse_limits(options.limit or (), flow.limits).lowered(options.max_cost, options.max_tokens)
+    flow.limits = flow.engine.limits = limits
+    approve = overrides["approve"] if "approve" in overrides else approver(options.approve)
+    answer = overrides["answer"] if "answer" in overrides else None if durable else answerer()
+    flow.engine.attend(approve, answer)
+    return flow

@@ -13,6 +13,9 @@ from typing import Any, cast
 
 from agentflow.lib.private_files import state_path, write_private
 
+FILE_NAME = "agentflow.toml"
+"""The settings of a directory."""
+
 
 def _store() -> Path:
     return state_path() / "trusted.json"
@@ -40,4 +43,4 @@ def trust(path: Path, content: bytes | None) -> None:
     write_private(_store(), json.dumps(known, indent=1))
 
 
-__all__ = ["is_trusted", "trust"]
+__all__ = ["FILE_NAME", "is_trusted", "trust"]

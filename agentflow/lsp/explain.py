@@ -25,7 +25,10 @@ def hover(document: Document, vocabulary: Vocabulary, offset: int) -> types.Hove
     text = _about(document, vocabulary, name)
     if text is None:
         return None
-    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.lines.range(*span))
+    # as Markdown, somebody else's words could have the editor load a picture, or offer a link that runs a command
+    foreign = not vocabulary.foreign.isdisjoint((name.what.name, name.what.owner or ""))
+    kind = types.MarkupKind.PlainText if foreign else types.MarkupKind.Markdown
+    return types.Hover(types.MarkupContent(kind, text), document.lines.range(*span))
 
 
 def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]) -> str | None:

@@ -12,12 +12,19 @@ from agentflow.lang.reference import Entry, entries
 class Vocabulary:
     """Words of the language, and the tasks and tools around a program.
 
-    ``names`` describes tasks and tools (None: there are none), ``descriptions`` says what those are for.
+    ``names`` describes tasks and tools (None: there are none), ``descriptions`` says what those are for; those called
+    ``foreign`` are described by somebody else, whose text is shown as it stands, and never as Markdown.
     """
 
-    def __init__(self, names: Names | None = None, descriptions: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        names: Names | None = None,
+        descriptions: Mapping[str, str] | None = None,
+        foreign: frozenset[str] = frozenset(),
+    ) -> None:
         self.names = names
         self.descriptions = descriptions or {}
+        self.foreign = foreign
         self.words: Mapping[str, Entry] = {entry.name: entry for entry in entries()}
 
     def info(self, name: str) -> NameInfo | None:

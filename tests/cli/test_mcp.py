@@ -10,9 +10,19 @@ from typing import Any
 import pytest
 
 from agentflow import ConfigurationError
+from agentflow.cli.around import names_around
+from agentflow.cli.bounds import Maxima, bounds_files
 from agentflow.cli.mcp import show_servers, trust_file
-from agentflow.cli.options import FlowOptions
+from agentflow.cli.mcp_options import McpOptions
+from agentflow.cli.options import FlowOptions, open_flow
 from agentflow.connect.config import server_of_option, servers_of_file, servers_of_table
+from agentflow.connect.recorded import MAX_RECORD, MAX_SERVERS, record, recorded
+from agentflow.core.messages import ToolSpec
+from agentflow.core.names import NameInfo
+from agentflow.core.ports import Tool
+from agentflow.core.source import Source
+from agentflow.lang.diagnosis import diagnose
+from agentflow.lib.private_files import state_path
 from agentflow.mcp import McpHttp, McpStdio
 from agentflow.settings import load_settings
 from tests.cli.test_command import agentflow
@@ -116,3 +126,74 @@ async def test_a_program_calls_a_server_of_an_option(directory: Path, tmp_path: 
         cwd=directory,
     )
     assert (done.code, done.out.strip()) == (0, "hello"), done.err
+
+
+SOURCE = Source.of("a", "(t:echo (text 5)) (t:ecko) (t:read_resource)")
+
+
+async def test_checks_and_editors_say_what_a_connected_flow_says(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tools that a server was last seen to have are those a connected flow has, to the last diagnostic; nothing is started."""
+    pytest.importorskip("mcp.client")
+    options = FlowOptions(mcp_server=[f"t={PYTHON} server.py"])
+    asked = McpOptions(mcp_server=options.mcp_server)
+    unknown = names_around(asked)
+    assert (
+        "'t' was never connected here" in unknown.notes[0] and diagnose(SOURCE, names=unknown.names, closed=True) == []
+    )
+    async with open_flow(options, model="offline") as flow:
+        said = [each.error.to_dict() for each in diagnose(SOURCE, names=flow.engine.names(), closed=True)]
+    (directory / "server.py").write_text("raise SystemExit('was started')")
+    around = names_around(asked)
+    assert around.notes == () and around.names.describe("t:nothing") is None
+    assert [each.error.to_dict() for each in diagnose(SOURCE, names=around.names, closed=True)] == said
+    assert [each["code"] for each in said] == ["call/argument", "name/unknown-operator", "call/missing-parameter"]
+    assert "in that server's words" in around.descriptions["t:echo"] and "only reads" in around.descriptions["t:echo"]
+    assert "t:echo" in around.foreign and "system:read_files" not in around.foreign
+    bounds = FlowOptions(mcp_server=options.mcp_server, model="offline")
+    (directory / "a.sexp").write_text('(t:echo (text "x"))')
+    assert await bounds_files(["a.sexp"], bounds, maxima=Maxima()) == 0
+    assert "tool calls  1" in capsys.readouterr().out
+    other = names_around(McpOptions(mcp_server=[f"t={PYTHON} server.py old"]))
+    assert other.notes and other.names.describe("t:anything") == NameInfo("tool")
+
+
+def test_what_is_named_in_settings_that_nobody_trusts(directory: Path) -> None:
+    """Of such a file the names of servers are read, so that calls of their tools are no mistakes; what it names is looked up never."""
+    (directory / "agentflow.toml").write_text('[mcp.t]\ncommand = ["touch", "started"]\n')
+    server = McpStdio("t", ["touch", "started"])
+    record(server, directory, [Tool(spec=ToolSpec("t:echo", "", {"type": "object"}), call=nobody)])
+    around = names_around(McpOptions())
+    assert "may not set mcp, so the tools" in around.notes[0] and around.names.describe("t:any") == NameInfo("tool")
+    assert trust_file(directory, forget=False, as_json=True) == 0
+    around = names_around(McpOptions())
+    assert around.notes == () and around.names.describe("t:any") is None
+    assert around.names.describe("t:echo") is not None
+    assert not (directory / "started").exists()
+
+
+async def nobody(*arguments: Any) -> Any:
+    raise AssertionError
+
+
+def test_lists_are_bounded_and_nobody_elses(directory: Path) -> None:
+    """Schemas past a bound are left out, a file that is no list says nothing, values of variables stand nowhere, and old lists go."""
+    server = McpStdio("t", ["x"], env={"KEY": "hunter2hunter2"})
+    large = {"type": "object", "properties": {"a": {"description": "x" * (MAX_RECORD - 200)}}}
+    tools = [Tool(spec=ToolSpec(f"t:{index}", "", large), call=nobody) for index in range(2)]
+    record(server, directory, tools)
+    first, second = recorded(server, directory) or []
+    assert first.spec.input_schema == large and second.spec.input_schema == {"type": "object"}
+    (file,) = (state_path() / "mcp").iterdir()
+    assert file.stat().st_mode & 0o77 == 0
+    assert recorded(McpStdio("t", ["x"], env={"KEY": "another"}), directory) is not None
+    for other in (McpStdio("t", ["y"], env={"KEY": ""}), McpStdio("t", ["x"]), McpStdio("u", ["x"], env={"KEY": ""})):
+        assert recorded(other, directory) is None
+    assert recorded(server, directory / "elsewhere") is None
+    for text in ("{}", "[1]", '[["t:a", 1, {}, true, true]]', "[[", "[" * 100_000):
+        file.write_text(text)
+        assert not recorded(server, directory), text
+    for index in range(MAX_SERVERS + 3):
+        record(McpHttp("t", f"https://example.com/{index}"), directory, [])
+    assert len(list(file.parent.iterdir())) == MAX_SERVERS

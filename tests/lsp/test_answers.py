@@ -10,7 +10,10 @@ import pytest
 from lsprotocol import types
 
 from agentflow.cli.language import ShippedNames
+from agentflow.cli.mcp_names import KnownServers
+from agentflow.connect.recorded import RecordedTool
 from agentflow.core.limits import Limits
+from agentflow.core.messages import ToolSpec
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.formatter import format_text
 from agentflow.lang.lexer import WorkflowLexer
@@ -126,6 +129,29 @@ def test_hover(text: str, part: str) -> None:
     hover = explain.hover(doc, VOCABULARY, offset)
     assert hover is not None and isinstance(hover.contents, types.MarkupContent)
     assert part in hover.contents.value
+
+
+def test_the_words_of_a_server_are_no_markdown() -> None:
+    """What a server says of its tools and their arguments is shown as it stands: no picture is loaded, no link runs anything."""
+    said = "```\n![](https://example.com/p.png) [x](command:y)"
+    schema = {"type": "object", "properties": {"a": {"enum": [said], "description": said}}}
+    tool = RecordedTool(ToolSpec("t:echo", said, schema), True, False)
+    servers = KnownServers({"t:echo": tool})
+    names = servers.around(NAMES)
+    vocabulary = Vocabulary(names, servers.descriptions, frozenset(servers.tools))
+    for text in ("(t:ec^ho (a 1))", "(t:echo (^a 1))"):
+        offset = text.index("^")
+        doc = Document("a.sexp", text.replace("^", ""), Surveyor(names=names))
+        hover = explain.hover(doc, vocabulary, offset)
+        assert hover is not None and isinstance(hover.contents, types.MarkupContent)
+        assert hover.contents.kind == types.MarkupKind.PlainText and said in hover.contents.value
+        items = [*completion.completions(doc, vocabulary, offset), *_signatures(doc, vocabulary, offset)]
+        assert not any(isinstance(each.documentation, types.MarkupContent) for each in items)
+
+
+def _signatures(doc: Document, vocabulary: Vocabulary, offset: int) -> list[types.SignatureInformation]:
+    help_ = explain.signature(doc, vocabulary, offset)
+    return [] if help_ is None else list(help_.signatures)
 
 
 @pytest.mark.parametrize("text", ["^ (list 1)", '(list "ca^r")', "; ca^r\n1", "(mystery^ 1)", "'(c^dr)"])

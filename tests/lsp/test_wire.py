@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -175,10 +176,11 @@ async def test_the_names_of_a_flow(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_flow_that_cannot_be_loaded(tmp_path: Path) -> None:
-    """The editor is told, and served without it."""
+@pytest.mark.parametrize("option", [("--app", "nowhere_at_all"), ("--mcp", "nowhere_at_all=false")])
+async def test_what_is_not_known(option: tuple[str, str], tmp_path: Path) -> None:
+    """The editor is told of a flow that cannot be loaded and of a server whose tools are not known, and served without them."""
     client = pytest_lsp.make_test_lsp_client()
-    await client.start_io(*COMMAND, "--app", "nowhere_at_all")
+    await client.start_io(*COMMAND, *option, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)})
     try:
         await start(client)
         await client.wait_for_notification(types.WINDOW_SHOW_MESSAGE)

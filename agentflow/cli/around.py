@@ -1,0 +1,67 @@
+"""The names around a program that ``check`` and ``lsp`` judge it by. They are the same for both, and nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentflow.cli.language import ShippedNames
+from agentflow.cli.mcp_names import KnownServers, servers_of, servers_of_flow
+from agentflow.cli.mcp_options import McpOptions
+from agentflow.core.names import Names
+from agentflow.executors.tool_specs import SCHEMAS
+from agentflow.tasks.xml import read_directory
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Tasks and tools: their ``names``, what they are for, which of those ``descriptions`` are a server's words, and ``notes``
+    about what is not known."""
+
+    names: Names
+    descriptions: Mapping[str, str]
+    foreign: frozenset[str]
+    notes: tuple[str, ...]
+
+
+def names_around(options: McpOptions, *, tasks: str | None = None, app: str | None = None) -> Around:
+    """What is around programs: the flow ``app``, else what every flow has and the templates of the directory ``tasks``; and
+    the tools that MCP servers were last seen to have.
+
+    Raises UsageError for a flow that cannot be loaded, and ConfigurationError for options that name no server.
+    """
+    if app is not None:
+        from agentflow.cli.application import check_options, load_flow
+
+        check_options(options)
+        flow = load_flow(app)
+        return _around(flow.engine.names(), _descriptions(flow), servers_of_flow(flow))
+    templates = list(read_directory(tasks)) if tasks is not None else []
+    descriptions = {name: entry.description for name, entry in SCHEMAS.items()}
+    descriptions |= {template.name: template.description for template in templates}
+    return _around(ShippedNames(templates), descriptions, servers_of(options))
+
+
+def _around(names: Names, descriptions: Mapping[str, str], servers: KnownServers) -> Around:
+    foreign = servers.tools.keys() - descriptions.keys()
+    return Around(servers.around(names), {**servers.descriptions, **descriptions}, frozenset(foreign), servers.notes)
+
+
+def _descriptions(flow: AgentFlow) -> dict[str, str]:
+    """What the tasks and tools of a flow are for."""
+    engine = flow.engine
+    descriptions: dict[str, str] = {}
+    for name in engine.tools.names():
+        tool = engine.tools.find(name)
+        descriptions[name] = tool.spec.description if tool is not None else ""
+    for name in engine.tasks.template_names():
+        compiled = engine.tasks.find_compiled(name)
+        descriptions[name] = compiled.template.description if compiled is not None else ""
+    return descriptions
+
+
+__all__ = ["Around", "names_around"]
