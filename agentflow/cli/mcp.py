@@ -12,7 +12,6 @@ from typing import Annotated, Any, cast
 import typer
 
 from agentflow.cli.common import Exit, UsageError, check_packages, guarded, run_async, write_json, write_out
-from agentflow.cli.mcp_names import remember
 from agentflow.cli.options import AsJson, FlowOptions, approver, open_flow, takes_options
 from agentflow.cli.serve_options import McpServeOptions
 from agentflow.lib.terminal import clean
@@ -33,6 +32,7 @@ def list_servers(options: FlowOptions, json: AsJson = False) -> None:
 async def show_servers(options: FlowOptions, *, as_json: bool) -> int:
     """Print each server with its tools, or why it cannot be connected. Returns the exit code."""
     from agentflow.app import AgentFlow
+    from agentflow.cli.mcp_names import remember
     from agentflow.connect.config import servers_of_table
 
     settings = options.settings()
