@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 
@@ -31,3 +32,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove it."""
     config.stash[_STATE].cleanup()
+
+
+def pytest_collection_finish() -> None:
+    """Take what has been imported and collected out of the cyclic collector's way: going over it is a test's time."""
+    gc.collect()
+    gc.freeze()

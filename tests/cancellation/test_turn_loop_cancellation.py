@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -55,13 +54,12 @@ async def attempt(cancel_at: int) -> bool:
     task = asyncio.create_task(loop.run_prompt(Prompt(parts=(TextPart("go"),)), run.call(session)))
     steps.watch(task)
     cancelled = False
-    began = time.process_time()
     try:
         await task
     except asyncio.CancelledError:
         cancelled = True
         assert task.cancelled()
-    assert time.process_time() - began < 0.25 + 0.002 * cancel_at
+    assert not cancelled or steps.count - cancel_at < 20, "it went on after it was cancelled"
     assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
     assert provider.open_streams == 0, "a stream was left open"
     assert not run.unbalanced(), "an event was left open"

@@ -16,6 +16,7 @@ from agentflow.handler.turn_loop import TurnLoop
 from agentflow.providers.table import Router
 from tests.support.fakes import FakeRun, check_strictly
 from tests.support.model_server import ModelServer, Request
+from tests.support.spending import at_most
 
 POINTS = 50
 
@@ -38,7 +39,7 @@ def reply(request: Request) -> object:
 
 @pytest.mark.parametrize("model", ["anthropic:claude-x", "openai-chat:gpt-x"])
 async def test_real_connections(model: str) -> None:
-    """At 50 moments from start to end: CancelledError once, within 250 ms, no task left, the client still usable."""
+    """At 50 moments from start to end: CancelledError once, soon, no task left, the client still usable."""
     async with ModelServer(reply) as server:
         router = Router(model, base_url=server.url, api_key="k")
         registry = ToolRegistry()
@@ -60,13 +61,12 @@ async def test_real_connections(model: str) -> None:
             task = asyncio.create_task(prompt("go", session, run))
             await asyncio.sleep(whole * point / POINTS)
             task.cancel()
-            asked = time.perf_counter()
-            try:
-                await task
-            except asyncio.CancelledError:
-                cancelled += 1
-                assert not session.turns()
-            assert time.perf_counter() - asked < 0.25
+            with at_most(0.25):
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    cancelled += 1
+                    assert not session.turns()
             assert not run.unbalanced()
             check_strictly((*session.messages, *session.messages[:1]))
         assert cancelled > POINTS // 3

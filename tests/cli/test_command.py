@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,11 +228,9 @@ async def test_interrupting_leaves_nothing_behind(model: str, repository: Path, 
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.2)
         children = psutil.Process(process.pid).children(recursive=True)
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, err = await asyncio.wait_for(process.communicate(), 10)
         assert process.returncode == 130, err.decode()
-        assert time.monotonic() - began < 5
         assert "interrupted" in err.decode()
         assert "Traceback" not in err.decode()
         assert not any(child.is_running() for child in children)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEnvironment, SexpEvaluationError
 from agentflow.core.shared_list import SHARED_FROM, SharedList, plain_lists
+from tests.support.spending import spent
 
 BUILD = "(define (build n) (do ((i 0 (+ i 1)) (l nil (cons i l))) ((= i n) l))) "
 LONG = SHARED_FROM * 3
@@ -28,9 +28,9 @@ async def test_building_and_walking_are_linear(text: str) -> None:
 
     async def cost(n: int) -> float:
         async with _flow() as flow:
-            began = time.process_time()
-            await flow.run(BUILD + text.replace("N", str(n)))
-            return time.process_time() - began
+            with spent() as spending:
+                await flow.run(BUILD + text.replace("N", str(n)))
+            return spending.seconds
 
     await cost(1_000)
     small, large = await cost(50_000), await cost(200_000)

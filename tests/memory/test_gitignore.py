@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from agentflow.memory.gitignore import GitIgnore
 from agentflow.memory.rules import IgnoreRules
+from tests.support.spending import at_most
 
 _NAMES = ("a", "b", "ab", "src", "build", "x.py", "y.pyc", "a b", "[x]", "é", "a-b", "#a", "!a", "b\\c", "a\tb", "ab ")
 _PIECES = (
@@ -138,7 +138,6 @@ def test_stars_are_matched_in_linear_time(pattern: str) -> None:
     """No pattern makes matching go back over what it has read: a hundred stars cost milliseconds."""
     rules = GitIgnore(f"{pattern}\n" * 3)
     names = ["a" * 250, "/".join(["a" * 30] * 60), "/".join("a" * 120)]
-    began = time.process_time()
-    for name in names:
-        rules.verdict(name, False)
-    assert time.process_time() - began < 0.3
+    with at_most(0.3):
+        for name in names:
+            rules.verdict(name, False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from agentflow.core.errors import DataError
 from agentflow.memory import FileIndex, IndexRules
 from tests.support.repository import write
+from tests.support.spending import at_most
 
 FILES = {
     "src/reader.py": "def read_tokens(text):\n    '''Split program text into tokens.'''\n",
@@ -95,9 +95,8 @@ async def test_what_is_left_out_is_listed_with_its_reason(index: FileIndex, tmp_
     (tmp_path / "logo.bin").write_bytes(b"\x89PNG\0\0")
     with (tmp_path / "huge.txt").open("wb") as file:
         file.truncate(1 << 30)
-    began = time.perf_counter()
-    report = await index.update(tmp_path)
-    assert time.perf_counter() - began < 5
+    with at_most(2):
+        report = await index.update(tmp_path)
     assert dict(report.skipped) == {
         ".env": "a protected name",
         "key.pem": "a protected name",
@@ -143,10 +142,8 @@ async def test_a_cancelled_build_leaves_the_index_as_it_was(index: FileIndex, tm
     await asyncio.sleep(0.05)
     assert not task.done()
     task.cancel()
-    began = time.perf_counter()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError), at_most(1):  # the whole of it takes several times that
         await task
-    assert time.perf_counter() - began < 1.0
     assert len(await index.files()) == 3
     assert (await paths(index, "tokens"))[0] == "src/reader.py"
 

@@ -119,12 +119,11 @@ async def test_a_server_that_asks_for_an_hour_is_told_goodbye() -> None:
     for seconds, limit in (("3600", None), ("5", 2.0)):
         async with ModelServer([{"status": 429, "headers": {"retry-after": seconds}}], repeat=True) as server:
             provider = open_provider("openai", base_url=server.url, api_key="k")
-            began = time.perf_counter()
             _, error = await attempts_of(provider, ModelRequest((user("hi"),), model="m", timeout_s=limit))
             await provider.aclose()
+            assert len(server.requests) == 1
         assert isinstance(error, RateLimited) and error.retry_after == float(seconds)
         assert f"asks to wait {seconds} s" in error.message
-        assert time.perf_counter() - began < 2
 
 
 async def test_a_short_wait_is_honoured() -> None:
@@ -235,11 +234,9 @@ async def test_the_wall_clock_bounds_retries_too() -> None:
     """``timeout_s`` ends a call whose tries each fail in time."""
     async with ModelServer([{"delay_s": 5, "text": "late"}], repeat=True) as server:
         provider = open_provider("openai-chat", base_url=server.url, clocks=Clocks(first_byte_s=0.2))
-        began = time.perf_counter()
         _, error = await attempts_of(provider, ModelRequest((user("hi"),), model="m", timeout_s=0.1))
         await provider.aclose()
     assert isinstance(error, CallTimeout)
-    assert time.perf_counter() - began < 2
 
 
 async def test_a_fallback_answers_when_the_first_fails() -> None:

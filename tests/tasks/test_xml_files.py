@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.library import FILES, TEST_FILES, builtin, scripted_builtin
 from agentflow.tasks.xml import TemplateFileError, parse_templates, read_directory
 from tests.support.fake_tasks import FakePrompts
+from tests.support.spending import at_most
 
 FULL = """<?xml version="1.0" encoding="UTF-8"?>
 <task name="review" type="atomic" subtype="review" max_turns="4" timeout_s="2.5">
@@ -148,11 +148,9 @@ BOMB = (
 )
 def test_hostile_xml_is_refused_quickly(text: str) -> None:
     """Entities, document types and instructions are refused; size, depth and count are bounded; nothing is fetched."""
-    began = time.perf_counter()
-    with pytest.raises(AgentflowError) as caught:
+    with pytest.raises(AgentflowError) as caught, at_most(3):
         parse_templates(text, "evil.xml")
     assert caught.value.code.startswith("tasks/xml")
-    assert time.perf_counter() - began < 5
 
 
 def test_a_directory_of_files(tmp_path: Path) -> None:
