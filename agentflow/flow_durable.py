@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, overload
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
@@ -32,6 +34,7 @@ from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
 from agentflow.runtime.run import Approver
 from agentflow.runtime.tenant import Tenant
+from agentflow.runtime.worker import DRAIN_S, work_on
 
 R = TypeVar("R")
 
@@ -46,7 +49,15 @@ class StartOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
     session: Session | None
     priority: int
-    tenant: Tenant | None
+    tenant: Tenant | str | None
+    where: Where
+    queue: str
+
+
+Where: TypeAlias = Literal["here", "workers"]
+"""Who does a run: the process that starts it, or whatever worker gets it."""
+DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
+"""The queues of a worker that is given none."""
 
 
 class DurableMethods:
@@ -73,9 +84,15 @@ class DurableMethods:
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
         priority: int = 0,
-        tenant: Tenant | None = None,
+        tenant: Tenant | str | None = None,
+        where: Where = "here",
+        queue: str = "default",
     ) -> DurableRun[Any]:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
+
+        With ``where="workers"`` a worker does it (:meth:`work`, or the command ``agentflow worker``): one of those that take
+        runs of ``queue``; of several that wait the one of highest ``priority`` goes first, and of equal ones that of the
+        ``tenant``, a name, who has the fewest.
 
         ``flow.start(audit(paths), run_id="audit-1")`` starts a Python workflow, which is stored by its module and name.
         Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and one
@@ -85,6 +102,12 @@ class DurableMethods:
         living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
         """
         runs = self._durable_runs()
+        if where not in ("here", "workers") or not queue:
+            raise ConfigurationError(
+                f"where={where!r}, queue={queue!r}: nobody does such runs",
+                code="config/where",
+                hint="where='here' is this process, where='workers' the workers of queue='default'",
+            )
         if executing_call() is not None:
             raise JournalError(
                 "a durable run cannot be started inside a call of another run",
@@ -114,7 +137,25 @@ class DurableMethods:
             session=session,
             priority=priority,
             tenant=tenant,
+            queue=queue if where == "workers" else None,
         )
+
+    async def work(
+        self,
+        queues: Mapping[str, int] = DEFAULT_QUEUES,
+        *,
+        slots: int = 100,
+        stop: asyncio.Event | None = None,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        """Do runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
+
+        ``queues`` are those whose runs it takes; the number of a queue is how many of its runs all workers together do at a
+        time (0: any number). After the stop nothing is begun, and what has not ended or come to wait within ``drain_s``
+        seconds goes on elsewhere. Within the flow's ``async with``, runs of workers that died are taken over.
+        Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
+        """
+        await work_on(self._durable_runs(), queues, slots, stop or asyncio.Event(), drain_s)
 
     async def resume(
         self,

@@ -103,8 +103,12 @@ def _clouds() -> dict[str, str]:
 
 def _postgres() -> str:
     """Whether durable runs can be stored in PostgreSQL."""
-    number = _package("asyncpg")
-    return "not usable: install agentflow[postgres]" if number is None else f"usable: asyncpg {number}"
+    number, queue = _package("asyncpg"), _package("pgqueuer")
+    if number is None:
+        return "not usable: install agentflow[postgres], or agentflow[scale] for workers too"
+    return f"usable: asyncpg {number}, " + (
+        "no workers: install agentflow[scale]" if queue is None else f"workers by pgqueuer {queue}"
+    )
 
 
 def _mcp() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, NoReturn
 
@@ -34,6 +35,7 @@ from agentflow.cli.options import (
 from agentflow.cli.runs import runs
 from agentflow.cli.serve_options import ServeOptions
 from agentflow.cli.sessions import sessions
+from agentflow.cli.worker_options import WorkerOptions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -362,6 +364,23 @@ def serve(
     if new_key is not None:
         sys.exit(guarded(partial(print_new_key, new_key)))
     sys.exit(run_async(partial(serve_flow, paths or [], options)))
+
+
+@app.command()
+@takes_options
+def worker(
+    options: WorkerOptions,
+    flow: Annotated[
+        str | None, typer.Argument(metavar="MODULE:FLOW", help="Your flow, which --app may name too.")
+    ] = None,
+) -> None:
+    """Do runs that others have left to workers.
+
+    They are those of flow.start(where="workers"). Any number of workers, on any machine, share a database in PostgreSQL. Runs of one that dies go on in the others.
+    """
+    from agentflow.cli.worker import work
+
+    sys.exit(run_async(partial(work, options if flow is None else replace(options, app=flow))))
 
 
 @app.command()

@@ -95,6 +95,7 @@ class NewRun:
     ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended;
     ``opening`` are the exchanges before it, oldest first, JSON data: None stands for those of the base.
     With ``takes_over``, the epoch of its owner, the base ends as cancelled, with this run as its ``successor``.
+    ``queue`` is the queue of the workers that do it, with ``priority`` and for ``tenant``; None for the process that starts it.
     """
 
     program: str
@@ -104,6 +105,9 @@ class NewRun:
     session: str | None = None
     opening: Sequence[Any] | None = None
     takes_over: int | None = None
+    queue: str | None = None
+    tenant: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,8 @@ class RunRow:
     ``epoch`` counts its owners and ``slice`` the stretches in which it was worked on; ``seq`` the answers it was given.
     ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
     JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
-    they worked on it, where the store counts them.
+    they worked on it, where the store counts them. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
+    it for.
     """
 
     run: str
@@ -132,6 +137,16 @@ class RunRow:
     created: float
     updated: float
     deaths: int = 0
+    queue: str | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A job that this worker has claimed: the next slice of a run, which had ``slice`` of them when the job was queued."""
+
+    run: str
+    slice: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +215,7 @@ def session_held(name: str, run: str) -> SessionBusy:
 
 __all__ = [
     "ENDED",
+    "Claim",
     "EffectRow",
     "EffectState",
     "JsonText",

@@ -8,6 +8,7 @@ from collections.abc import (
     Callable,
     Collection,
     Iterator,
+    Mapping,
     Sequence,
 )
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from agentflow.core.call import CallContext
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.journal import (
+    Claim,
     EffectRow,
     EffectState,
     NewRun,
@@ -93,6 +95,28 @@ class ReusePort(Protocol):
         ...
 
 
+class JobQueue(Protocol):
+    """Jobs of workers: each is the next slice of a run. The store that it belongs to queues them."""
+
+    async def prepare(self) -> None:
+        """Make the tables of the queue, where they are missing. Raises JournalError, and ConfigurationError (``config/extra``)."""
+        ...
+
+    async def work(
+        self,
+        handle: Callable[[Claim], Awaitable[None]],
+        queues: Mapping[str, int],
+        slots: int,
+        stop: asyncio.Event,
+    ) -> None:
+        """Hand jobs of ``queues`` to ``handle``, at most ``slots`` at a time, until ``stop`` is set and those at work have ended.
+
+        A queue's number is how many of its jobs all workers together have at a time; 0 is any number. A job may be handed
+        over more than once, and late. ``handle`` raises nothing. While the database is away nothing is handed over.
+        """
+        ...
+
+
 class JournalStore(Protocol):
     """Where durable runs are stored: rows, and nothing of what they mean.
 
@@ -120,8 +144,16 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def own(self, run: str) -> OwnedRun:
-        """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice."""
+    @property
+    def jobs(self) -> JobQueue | None:
+        """The jobs of workers; None for a store that has none."""
+        ...
+
+    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
+        """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice.
+
+        With ``slice`` only of a run that is to be gone on with and has had so many; else ``durable/owned``.
+        """
         ...
 
     def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
@@ -167,8 +199,15 @@ class JournalStore(Protocol):
         """Runs, the last updated first."""
         ...
 
+    async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
+        """How far runs are, of those that are stored; a running one whose owner has just died may still be ``running``."""
+        ...
+
     async def abandoned(self) -> list[RunRow]:
-        """Runs that other processes worked on when they died, some of them where there are many."""
+        """Runs that other processes worked on when they died, some of them where there are many.
+
+        Those of workers are not among them: they are queued for other workers.
+        """
         ...
 
     async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:

@@ -59,6 +59,7 @@ class SqliteJournal:
         self._writer: Writer[sqlite3.Connection] = Writer(self._file, f"durable runs in {path}")
         self.sessions = sessions.SqliteSessions(self._writer, self._locks)
         self.results = results.SqliteResults(self._writer)
+        self.jobs = None
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         def work(db: sqlite3.Connection) -> tuple[RunRow, bool]:
@@ -87,9 +88,11 @@ class SqliteJournal:
             self._locks.release(new.base)
         return created
 
-    async def own(self, run: str) -> OwnedRun:
+    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
         def work(db: sqlite3.Connection) -> OwnedRun:
             before = _row(db, run)
+            if slice is not None and (slice != before.slice or before.status != "queued"):
+                raise owned_run(run)
             if before.status in ENDED:
                 sessions.hold_again(db, run)
             change_run(
@@ -186,6 +189,13 @@ class SqliteJournal:
         def work(db: sqlite3.Connection) -> list[RunRow]:
             ids = db.execute("select run from af_run order by updated desc, run limit ?", (limit,)).fetchall()
             return [row for (run,) in ids if (row := self._find(db, run)) is not None]
+
+        return await self._writer.do(work)
+
+    async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
+        def work(db: sqlite3.Connection) -> dict[str, RunStatus]:
+            marks = ", ".join("?" * len(runs))
+            return dict(db.execute(f"select run, status from af_run where run in ({marks})", list(runs)).fetchall())
 
         return await self._writer.do(work)
 

@@ -12,6 +12,7 @@ from agentflow.core.errors import AgentflowError, ConfigurationError, DataError,
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
     ENDED,
+    Claim,
     EffectRow,
     EffectState,
     NewRun,
@@ -22,7 +23,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.session import Session
 from agentflow.core.source import Source
-from agentflow.core.store_ports import JournalStore, ResultStore
+from agentflow.core.store_ports import JobQueue, JournalStore, ResultStore
 from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
@@ -41,7 +42,7 @@ from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import answers
 from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
-from agentflow.runtime.takeover import Takeover
+from agentflow.runtime.takeover import MOST_DEATHS, Takeover, poisoned
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.waiting import question_of
 
@@ -84,12 +85,14 @@ class DurableRuns:
         labels: Mapping[str, str] | None = None,
         session: Session | None = None,
         priority: int = 0,
-        tenant: Tenant | None = None,
+        tenant: Tenant | str | None = None,
+        queue: str | None = None,
     ) -> DurableRun:
         """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
 
-        Raises JournalError: ``durable/mismatch`` when the id is that of a run of another program, other bindings,
-        another ``allow`` or another session, ``durable/owned``, and those of the store; SessionBusy.
+        With ``queue`` the workers of that queue do it. Raises JournalError: ``durable/mismatch`` when the id is that of a run
+        of another program, other bindings, another ``allow`` or another session, ``durable/owned``, and those of the store;
+        SessionBusy; ConfigurationError (``config/where``).
         """
         if run_id is not None or labels is not None:
             check_name(run_id, labels)
@@ -102,9 +105,13 @@ class DurableRuns:
         much = is_long(bindings)
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
+        stored = await beside(much, self._input.write, bindings)
+        if queue is not None:
+            _check_portable(stored, session)
+            await self.jobs.prepare()
         given = {
             "name": source.name,
-            "bindings": await beside(much, self._input.write, bindings),
+            "bindings": stored,
             "allow": names,
             "limits": limits_data(limits),
             "labels": None if labels is None else dict(labels),
@@ -117,6 +124,9 @@ class DurableRuns:
             input=self._input.checked(given),
             session=opening["name"] if opening else None,
             opening=exchanges,
+            queue=queue,
+            tenant=tenant if isinstance(tenant, str) else "",
+            priority=priority,
         )
         row, _ = await self._store.create(run_id, new)
         if row.digest != digest:
@@ -129,9 +139,44 @@ class DurableRuns:
             if end is not None:
                 self.sessions.ended(row, session)
                 return DurableRun(run_id, end)
-        return await self._runs.go_on(
-            row, program, bindings, limits, approve, self._on_inflight, session, tenant=tenant
-        )
+        if row.queue is not None:
+            return await self._runs.follow(row)
+        payer = tenant if isinstance(tenant, Tenant) else None
+        return await self._runs.go_on(row, program, bindings, limits, approve, self._on_inflight, session, tenant=payer)
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The jobs of workers. Raises ConfigurationError (``config/where``) for a store that has none."""
+        if self._store.jobs is None:
+            raise ConfigurationError(
+                "workers do runs that are stored in PostgreSQL, and this flow stores them in a file",
+                code="config/where",
+                hint="AgentFlow(durable='postgresql://user@host/database')",
+            )
+        return self._store.jobs
+
+    async def take(self, claim: Claim) -> DurableRun | None:
+        """Go on with a run that workers do, as the job says that was claimed; None for one that failed before it began.
+
+        Raises JournalError (``durable/owned``) when the job is late, and as :meth:`resume`.
+        """
+        row = await known_run(self._store, claim.run)
+        if row.slice != claim.slice or row.status not in ("queued", "waiting"):
+            raise JournalError(f"the job of the run '{claim.run}' is late", code="durable/owned")
+        try:
+            if row.deaths >= MOST_DEATHS:
+                raise poisoned(row)
+            program, values = await self._stored_program(row, {})
+            return await self._runs.go_on(row, program, values, None, None, self._on_inflight, slice=claim.slice)
+        except AgentflowError as error:
+            if error.code in ("durable/owned", "durable/closed", "durable/database"):
+                raise
+            await self._fail(row, error, claim.slice)
+            return None
+
+    def release(self) -> None:
+        """Give up the runs that this process does for the workers' queues; others go on with them."""
+        self._runs.release()
 
     def _another_run(
         self,
@@ -294,9 +339,9 @@ class DurableRuns:
         """Begin to go on with the runs of processes that die, until this is closed."""
         await self._runs.watch(Takeover(self._store, self.resume, self._fail).watch())
 
-    async def _fail(self, row: RunRow, error: JournalError) -> None:
+    async def _fail(self, row: RunRow, error: AgentflowError, slice: int | None = None) -> None:
         """End a run that nobody works on as failed."""
-        owned = await self._store.own(row.run)
+        owned = await self._store.own(row.run, slice)
         await self._store.finish(row.run, owned.run.epoch, "failed", error=await self._runs.stored_error(error))
 
     async def questions(self, run_id: str) -> list[Question]:
@@ -356,6 +401,18 @@ class DurableRuns:
             await self._runs.aclose()
         finally:
             await self._store.aclose()
+
+
+def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> None:
+    """Raise ConfigurationError (``config/where``) for a run that needs what only this process has."""
+    kept = [name for name, data in bindings.items() if data is None]
+    if kept or session is not None:
+        what = f"the binding '{kept[0]}', which is secret or no data" if kept else "a session of this process"
+        raise ConfigurationError(
+            f"workers cannot do a run that needs {what}",
+            code="config/where",
+            hint="let a tool of the flow give it" if kept else "leave session= out, or where='workers'",
+        )
 
 
 def _checked(on_inflight: OnInflight) -> OnInflight:

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple
 from typing_extensions import TypeVar
 
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import OnInflight, RunRow, RunStatus
+from agentflow.core.journal import ENDED, OnInflight, RunRow, RunStatus
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.questions import Question
@@ -37,7 +37,8 @@ class RunInfo:
     decision is wanted), done, failed or cancelled;
     ``name`` its program's name; ``slices`` the number of stretches it was worked on; ``error`` the message of a failed one;
     ``wake_at`` when a waiting one goes on by itself. ``base`` is the run whose records it
-    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text, ``labels`` what it was started with. Times are unix seconds.
+    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text, ``labels`` what it was started with. ``queue`` is that of the
+    workers that do it, ``tenant`` whom for. Times are unix seconds.
     """
 
     run_id: str
@@ -52,6 +53,8 @@ class RunInfo:
     program: str = ""
     wake_at: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    queue: str | None = None
+    tenant: str = ""
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -69,6 +72,8 @@ class RunInfo:
             program=Source("", row.program).digest,
             wake_at=row.wake_at if row.status == "waiting" else None,
             labels=row.input.get("labels") or {},
+            queue=row.queue,
+            tenant=row.tenant,
         )
 
 
@@ -116,6 +121,7 @@ class DurableRun(Generic[T]):
         self._work = work
         self._cancel = cancel
         self._resting = False
+        self._elsewhere: RunStatus | None = None
         self._questions: list[Question] = []
         self._ended = asyncio.Event()
         self._still = asyncio.Event()
@@ -135,7 +141,7 @@ class DurableRun(Generic[T]):
         """
         if self._end is not None:
             return self._end.status
-        return "waiting" if self._resting else "running"
+        return "waiting" if self._resting else self._elsewhere or "running"
 
     @property
     def waiting(self) -> list[Question]:
@@ -183,7 +189,7 @@ class DurableRun(Generic[T]):
         if self._end.error is not None:
             raise self._end.error
         if self._end.result is None:
-            raise _no_result(self.run_id, self._end)
+            raise _no_result(self.run_id, self._end, elsewhere=self._elsewhere is not None)
         return self._end.result
 
     async def wait(self) -> RunStatus:
@@ -193,7 +199,7 @@ class DurableRun(Generic[T]):
 
     async def cancel(self) -> None:
         """Cancel the run for good, and wait until it has cleaned up. It cannot be gone on with afterwards."""
-        if self._resting and self._cancel is not None:
+        if self._cancel is not None and (self._resting or self._elsewhere is not None):
             await self._cancel(self.run_id)
         elif self._task is not None and not self._task.done():
             self._cancelled = True
@@ -212,6 +218,15 @@ class DurableRun(Generic[T]):
         self._still.set()
         self._ended.set()
 
+    def _follow(self, status: RunStatus, rest: Rest | None = None) -> None:
+        """Note how far a run is that workers do; ``rest`` is what it waits for."""
+        self._elsewhere = status
+        if rest is not None:
+            self._rest(rest)
+        elif self._resting:
+            self._resting, self._questions, self.wake_at = False, [], None
+            self._still.clear()
+
     def _rest(self, rest: Rest) -> None:
         """Note that the run waits, outside of the memory."""
         self._resting = True
@@ -228,7 +243,13 @@ class DurableRun(Generic[T]):
             self._task.cancel()
 
 
-def _no_result(run_id: str, end: RunEnd) -> JournalError:
+def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
+    if elsewhere and end.status not in ENDED:
+        return JournalError(
+            f"the run '{run_id}' had not ended when this flow was closed; workers go on with it",
+            code="durable/elsewhere",
+            hint=f"flow.start with run_id='{run_id}' follows it again, flow.find_run('{run_id}') says how far it is",
+        )
     if end.successor is not None:
         return JournalError(
             f"the run '{run_id}' goes on as '{end.successor}'",

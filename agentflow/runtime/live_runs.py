@@ -24,6 +24,7 @@ from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.deriving import known_run, overrides_of, successor_of
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunWork
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.following import Following
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal, beside, holds_much
@@ -63,7 +64,9 @@ class LiveRuns:
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._resting = Resting(self.look, self._spawn)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
+        self._claimed: set[str] = set()
+        self._following = Following(store, self.recorded_end)
         self._closing = False
 
     def find(self, run_id: str) -> DurableRun | None:
@@ -74,8 +77,9 @@ class LiveRuns:
         """Give up the runs, to be gone on with later."""
         self._closing = True
         self._resting.close()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
+        self._following.close()
         if self._group is not None:
             await asyncio.sleep(0)
             for live in list(self._live.values()):
@@ -96,11 +100,13 @@ class LiveRuns:
         retry: bool = False,
         cancelled: bool = False,
         tenant: Tenant | None = None,
+        slice: int | None = None,
     ) -> DurableRun:
         """Go on with a stored run; ``given`` is the session of the caller that it works in.
 
         With ``retry`` the last failures of a failed run are tried again; one that is ``cancelled`` goes on as far as its
-        records go, and cleans up there. Raises JournalError, SessionBusy.
+        records go, and cleans up there; with ``slice`` only the job of a worker that is the next slice. Raises JournalError,
+        SessionBusy.
         """
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
@@ -108,13 +114,28 @@ class LiveRuns:
         handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
         handle._cancelled = cancelled
         try:
-            await self.begin(handle, row, retry=retry)
+            await self.begin(handle, row, retry=retry, slice=slice)
         except BaseException:
             del self._live[row.run]
             raise
+        if slice is not None:
+            self._claimed.add(row.run)
         return handle
 
-    async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False) -> None:
+    async def follow(self, row: RunRow) -> DurableRun:
+        """The handle of a run that workers do."""
+        await self._open_group()
+        handle = DurableRun(row.run, cancel=self._cancel)
+        if self._group is not None and self._following.add(handle):
+            self._beside(self._following.watch(), "following of durable runs")
+        return handle
+
+    def release(self) -> None:
+        """Give up the runs that were claimed for the workers' queues."""
+        for run_id in list(self._claimed):
+            self._live[run_id]._suspend()
+
+    async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False, slice: int | None = None) -> None:
         """Own a run and work on it. Raises JournalError, SessionBusy."""
         self._resting.remove(row.run)
         resting, handle._resting = handle._resting, False
@@ -122,7 +143,7 @@ class LiveRuns:
         session = None
         try:
             session = await self._sessions.begin(row, handle._work.session)
-            owned = await self._store.own(row.run)
+            owned = await self._store.own(row.run, slice)
             if retry and row.status in ENDED:
                 failures = last_failures(owned.records)
                 await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
@@ -150,10 +171,15 @@ class LiveRuns:
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Do ``work`` beside the runs, until they are given up."""
         await self._open_group()
+        self._beside(work, "takeover of durable runs")
+
+    def _beside(self, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._group is None:
             work.close()
         else:
-            self._watching = self._group.create_task(work, name="takeover of durable runs")
+            task = self._group.create_task(work, name=name)
+            self._watching.add(task)
+            task.add_done_callback(self._watching.discard)
 
     async def _open_group(self) -> None:
         if self._group is None and not self._closing:
@@ -187,6 +213,7 @@ class LiveRuns:
     def end(self, handle: DurableRun, end: RunEnd) -> None:
         self._resting.remove(handle.run_id)
         self._live.pop(handle.run_id, None)
+        self._claimed.discard(handle.run_id)
         handle._settle(end)
 
     async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
@@ -234,6 +261,7 @@ class LiveRuns:
         """Tell whoever holds the handle of what became of the run, or go on with one that was answered meanwhile."""
         if (
             records.rest is None
+            or records.run.queue is not None  # whoever gets the job goes on with it
             or self._closing
             or handle._cancelled
             or end.error

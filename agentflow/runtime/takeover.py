@@ -54,7 +54,7 @@ class Takeover:
     async def _take(self, row: RunRow) -> None:
         try:
             if row.deaths >= MOST_DEATHS:
-                await self._fail(row, _poisoned(row))
+                await self._fail(row, poisoned(row))
             else:
                 await self._resume(row.run)
         except Exception as error:  # noqa: BLE001 - what is wrong with one run is no matter of the others
@@ -64,7 +64,8 @@ class Takeover:
             _log.warning("the run '%s' of a process that died cannot go on here: %s", row.run, error)
 
 
-def _poisoned(row: RunRow) -> JournalError:
+def poisoned(row: RunRow) -> JournalError:
+    """The error of a run whose owners died one after the other."""
     return JournalError(
         f"{row.deaths + 1} processes died one after the other while they worked on the run '{row.run}'",
         code="durable/poisoned",
@@ -72,4 +73,4 @@ def _poisoned(row: RunRow) -> JournalError:
     )
 
 
-__all__ = ["LOOK_S", "MOST_DEATHS", "Takeover"]
+__all__ = ["LOOK_S", "MOST_DEATHS", "Takeover", "poisoned"]

@@ -107,9 +107,9 @@ class Logging:
         self._failpoint("park")
         return parked
 
-    async def own(self, run: str) -> OwnedRun:
+    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
         self._at("owning")
-        owned = await super().own(run)
+        owned = await super().own(run, slice)
         self._at("owned")
         return owned
 

@@ -43,6 +43,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.events import SqliteEvents
+from agentflow.journal.postgres.queue import PostgresQueue
 from agentflow.journal.results import SqliteResults
 from agentflow.journal.sessions import SqliteSessions
 from agentflow.journal.sqlite import SqliteJournal
@@ -112,6 +113,8 @@ class House:
     root: Path
     provider: ScriptedProvider
     replies: list[Any] = field(default_factory=list[Any])
+    postgres: Callable[[], str] = lambda: ""
+    """Gives the URL of a new schema."""
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[CallContext]:
@@ -129,14 +132,14 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
     (tmp_path / "bees.txt").write_text("The hive holds honey.\n")
     (tmp_path / "fish.txt").write_text("The pelican eats fish.\n")
     replies: list[Any] = []
     provider = ScriptedProvider(lambda request: replies.pop(0))
     async with AgentFlow(provider=provider, root=tmp_path, sandbox="none") as flow:
         flow.task_system.register_template(ASK)
-        yield House(flow, tmp_path, provider, replies)
+        yield House(flow, tmp_path, provider, replies, lambda: request.getfixturevalue("postgres_url"))
 
 
 def prompt(text: str = "go", **options: Any) -> Prompt:
@@ -604,6 +607,19 @@ class Pair:
         return f"{self.caller} x {self.callee.__name__} at {self.port}"
 
 
+async def worker_does_a_run(house: House) -> None:
+    """The run is queued with what it needs, and its job handed over once."""
+    async with AgentFlow(provider=house.provider, root=house.root, tools=[shout], durable=house.postgres()) as flow:
+        handle = await flow.start('(content (shout (text "a")))', run_id="r", where="workers")
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(flow.work(stop=stop))
+            assert (await handle.result()).value == "A"
+            stop.set()
+        found = await flow.find_run("r")
+        assert found is not None and found.slices == 1
+
+
 async def durable_run_goes_on(house: House) -> None:
     """Each form whose outcome depends on time is decided once, and the second run is answered from its records."""
     text = """(list (try (timeout 0.01 (hang)) (catch (e) 'late)) (race (hang) (shout (text "a")))
@@ -730,6 +746,7 @@ PAIRS = [
     Pair("ReusePort", "TaskService", Reuse, results_are_used_again),
     Pair("ReusePort", "ToolRegistry", Reuse, results_are_used_again),
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
+    Pair("JobQueue", "work_on", PostgresQueue, worker_does_a_run),
     Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
     Pair("Pacer", "Paced", Recorder, run_is_recorded),
     Pair("EventSink", "Recorder", EventFile, run_is_recorded),

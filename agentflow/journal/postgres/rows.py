@@ -13,10 +13,11 @@ from agentflow.journal.rows import corrupt, parse
 
 RUN = (
     "run, base, program, digest, input, status, epoch, seq, slice, extract(epoch from wake_at)::float8, spent_s,"
-    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, owner, deaths, rid"
+    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, queue, tenant,"
+    " owner, rid"
 )
-"""Columns of :func:`run_of`; the last three are the store's own."""
-OWNER, DEATHS, RID = -3, -2, -1
+"""Columns of :func:`run_of`; the last two are the store's own."""
+OWNER, RID = -2, -1
 EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1"
 _CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(", "))
 PUT = f"""
@@ -114,9 +115,8 @@ def effect_of(fields: Row) -> EffectRow:
 
 def run_of(fields: Row) -> RunRow:
     """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
-    run, base, program, digest, input_, status, epoch, seq, slice, wake_at, spent, result, error, created, updated = (
-        fields[:15]
-    )
+    run, base, program, digest, input_, status, epoch, seq, slice, wake_at, spent, result, error = fields[:13]
+    created, updated, deaths, queue, tenant = fields[13:OWNER]
     return RunRow(
         run=run,
         base=base,
@@ -133,7 +133,9 @@ def run_of(fields: Row) -> RunRow:
         error=load(error),
         created=created,
         updated=updated,
-        deaths=fields[DEATHS],
+        deaths=deaths,
+        queue=queue,
+        tenant=unescape(tenant),
     )
 
 

@@ -44,7 +44,14 @@ create table af_event_content(run text not null, digest text not null, body byte
 create table af_event_log(run text primary key, started bytea, finished bytea, bytes bigint not null,
   updated float8 not null default extract(epoch from clock_timestamp()));
 """
-MIGRATIONS = (_VERSION_1, _VERSION_2)
+_VERSION_3 = """
+alter table af_run add column queue text, add column tenant text not null default '',
+  add column priority int not null default 0, add column cancelling boolean not null default false;
+create index af_run_queue on af_run(updated) where queue is not null and status in ('queued', 'waiting');
+create index af_run_tenant on af_run(tenant) where queue is not null and status in ('queued', 'running', 'waiting');
+create index af_run_cancelling on af_run(owner) where cancelling and status = 'running';
+"""
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
 """What makes each version of the tables of the one before it."""
 VERSION = len(MIGRATIONS)
 
@@ -68,8 +75,14 @@ async def migrate(db: Connection, name: str) -> None:
         )
 
 
+async def has_table(db: Connection, name: str) -> bool:
+    """Whether there is a table of this name; ``to_regclass`` may not know of one that another session has just made."""
+    query = "select exists (select from pg_class where relname = $1 and relkind = 'r' and pg_table_is_visible(oid))"
+    return bool(await db.fetchval(query, name))
+
+
 async def _version(db: Connection) -> int:
     """The version of the tables; 0 where there are none."""
-    if await db.fetchval("select to_regclass('af_meta') is null"):
+    if not await has_table(db, "af_meta"):
         return 0
     return int(await db.fetchval("select value from af_meta where key = 'version'"))

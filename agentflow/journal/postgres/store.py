@@ -23,8 +23,10 @@ from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.postgres import openings, sessions
 from agentflow.journal.postgres.cleaning import collect
 from agentflow.journal.postgres.connection import Connection, Row
+from agentflow.journal.postgres.jobs import Engine, free_claims
 from agentflow.journal.postgres.link import Link, PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession, end_stale, is_alive
+from agentflow.journal.postgres.queue import PostgresQueue
 from agentflow.journal.postgres.results import PostgresResults
 from agentflow.journal.postgres.rows import (
     ANSWERS,
@@ -36,16 +38,23 @@ from agentflow.journal.postgres.rows import (
     dump,
     effect_values,
     effects,
+    escape,
     run_of,
     spent,
 )
 from agentflow.journal.writer import Job, Put, Writer
 
-_ABANDONED = f"""
+_DEAD = """
 with owners as materialized (select distinct owner from af_run where status = 'running' and owner <> $1),
 dead as materialized (select owner from owners where pg_try_advisory_xact_lock_shared(owner))
-select {RUN} from af_run join dead using (owner) where status = 'running' order by rid limit 100
 """
+_ABANDONED = f"{_DEAD} select {RUN} from af_run join dead using (owner) where status = 'running' and queue is null order by rid limit 100"
+_REQUEUE = f"""{_DEAD}
+update af_run r set status = 'queued', owner = null, deaths = deaths + 1, updated = now(), spent_s = spent_s + greatest(0,
+  coalesce((select max(t1) from af_effect e where e.rid = r.rid) - extract(epoch from r.updated), 0))
+from dead where r.owner = dead.owner and r.status = 'running' and r.queue is not null returning r.run
+"""
+_IS_DUE = "select status = 'queued' or (status = 'waiting' and wake_at <= now()) from af_run where run = $1"
 
 
 class PostgresJournal:
@@ -59,6 +68,8 @@ class PostgresJournal:
         self._writer: Writer[Connection] = Writer(PostgresDatabase(link, _put), f"durable runs in {link.name}")
         self._owner = OwnerSession(url)
         self._held: dict[str, int] = {}
+        self._engine = Engine()
+        self.jobs = PostgresQueue(url, self._writer, self._owner, self._engine)
         self.sessions = sessions.PostgresSessions(self._writer, self._owner)
         self.results = PostgresResults(self._writer)
 
@@ -73,13 +84,16 @@ class PostgresJournal:
                     dump({"successor": run}),
                 )
             row = await db.fetchrow(
-                "insert into af_run(run, base, program, digest, input) values ($1, $2, $3, $4, $5)"
-                f" on conflict (run) do nothing returning {RUN}",
+                "insert into af_run(run, base, program, digest, input, queue, tenant, priority)"
+                f" values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (run) do nothing returning {RUN}",
                 run,
                 new.base,
                 dump(new.program),
                 new.digest,
                 dump(dict(new.input)),
+                new.queue,
+                escape(new.tenant),
+                new.priority,
             )
             if row is None:
                 return await self._shown(db, await _row(db, run)), False
@@ -89,6 +103,8 @@ class PostgresJournal:
                 await openings.keep(db, run, new.opening)
             elif new.base is not None:
                 await openings.keep_as(db, run, new.base)
+            if new.queue is not None:
+                await self._engine.enqueue(db, [run])
             return run_of(row), True
 
         created = await self._writer.do(work)
@@ -96,18 +112,20 @@ class PostgresJournal:
             self._held.pop(new.base, None)
         return created
 
-    async def own(self, run: str) -> OwnedRun:
+    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
         async def work(db: Connection) -> OwnedRun:
             before = await _row(db, run, "for update")
             row = run_of(before)
             died = row.status == "running"
             if died and await self._is_worked_on(db, run, before[OWNER]):
                 raise owned_run(run)
+            if slice is not None and (slice != row.slice or not await db.fetchval(_IS_DUE, run)):
+                raise owned_run(run)
             if row.status in ENDED:
                 await sessions.hold_again(db, run)
             after = await db.fetchrow(
                 "update af_run set status = 'running', epoch = epoch + 1, slice = slice + 1, owner = $2, wake_at = null,"
-                " spent_s = spent_s + $3, deaths = case when $4 then deaths + 1 else 0 end, updated = now()"
+                " spent_s = spent_s + $3, deaths = case when $4 then deaths + 1 when queue is null then 0 else deaths end, updated = now()"
                 f" where run = $1 returning {RUN}",
                 run,
                 self._owner.id,
@@ -145,6 +163,8 @@ class PostgresJournal:
                 wake_at,
                 spent_s,
             )
+            if wake_at is not None:
+                await self._engine.enqueue(db, [run])
             return True
 
         parked = True
@@ -178,6 +198,7 @@ class PostgresJournal:
                 " status = case when status = 'waiting' then 'queued' else status end where rid = $1",
                 rid,
             )
+            await self._engine.enqueue(db, [run])
             return True
 
         return await self._writer.do(work)
@@ -206,6 +227,8 @@ class PostgresJournal:
                 dump(error),
                 spent_s,
             )
+            if status == "queued":
+                await self._engine.enqueue(db, [run])
 
         try:
             await self._writer.do(work)
@@ -228,9 +251,16 @@ class PostgresJournal:
 
         return await self._writer.do(work)
 
+    async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
+        query = "select run, status from af_run where run = any($1)"
+        rows = await self._writer.do(lambda db: db.fetch(query, list(runs)))
+        return {run: status for run, status in rows}
+
     async def abandoned(self) -> list[RunRow]:
         async def work(db: Connection) -> list[RunRow]:
             await end_stale(db)
+            await free_claims(db, self._owner.id)
+            await self._engine.enqueue(db, [run for (run,) in await db.fetch(_REQUEUE, self._owner.id)])
             rows = await db.fetch(_ABANDONED, self._owner.id)
             return [replace(run_of(row), status="queued") for row in rows]
 
@@ -278,6 +308,7 @@ class PostgresJournal:
                 self._owner.id,
                 epoch,
             )
+            await self._engine.enqueue(db, [run])
 
         if not self._writer.closed:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

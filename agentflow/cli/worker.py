@@ -1,0 +1,59 @@
+"""``agentflow worker``: does runs that others started."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from agentflow.cli.application import check_durable, load_flow
+from agentflow.cli.common import Exit, UsageError
+from agentflow.cli.options import open_flow
+from agentflow.cli.worker_options import WorkerOptions
+
+_EXTRA = "agentflow worker --db postgresql://user@host/database"
+
+
+async def work(options: WorkerOptions) -> int:
+    """Do runs of others until the process is asked to stop. Returns the exit code. Raises UsageError."""
+    queues = parse_queues(options.queue or ["default"])
+    if options.app is not None:
+        check_durable(load_flow(options.app), options.app)
+    elif options.db is None:
+        raise UsageError("a worker does the runs of a database in PostgreSQL", hint=_EXTRA)
+    async with open_flow(options, durable=options.db, take_over=True, approve=None, answer=None) as flow:
+        stop = asyncio.Event()
+        _stop_at_signals(stop)
+        names = ", ".join(name if not limit else f"{name} (at most {limit})" for name, limit in queues.items())
+        print(f"working on {names}, {options.slots} runs at a time", file=sys.stderr, flush=True)
+        await flow.work(queues, slots=options.slots, stop=stop, drain_s=options.drain)
+    return Exit.OK
+
+
+def parse_queues(texts: list[str]) -> dict[str, int]:
+    """``name`` or ``name:number`` options by name; 0 without a number. Raises UsageError."""
+    queues: dict[str, int] = {}
+    for text in texts:
+        name, colon, number = text.partition(":")
+        if not name or (colon and not (number.isascii() and number.isdigit() and int(number) > 0)):
+            raise UsageError(
+                f"--queue {text}: a queue is a name, or a name and a number", hint="for example --queue slow:5"
+            )
+        queues[name] = int(number or 0)
+    return queues
+
+
+def _stop_at_signals(stop: asyncio.Event) -> None:
+    """Set ``stop`` at the first SIGTERM or Ctrl-C; the second ends the process at once."""
+    if sys.platform == "win32":
+        return  # Ctrl-C cancels there, and whoever looks takes the runs over
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        print("no more runs are begun; a second signal ends those at work", file=sys.stderr, flush=True)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, told)

@@ -1,0 +1,125 @@
+"""Jobs of workers, in the tables of PgQueuer: queued in the transaction that makes a run one to be gone on with.
+
+A job is the next slice of a run. What else becomes of it, and how often it is delivered, does not matter: only the right one
+can own its run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from agentflow.core.errors import ConfigurationError
+from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.schema import has_table
+
+TABLE = "af_job"
+CHANNEL = "af_job"
+"""What workers listen to; it has the jobs of all schemas of a database."""
+TENANT_MOST = 9_999
+"""Number of unfinished runs of a tenant that count when its next one is queued."""
+_INSTALLING = 0x61666A6F62  # the advisory lock of whoever makes tables
+_KEY = "r.run || '@' || r.slice || '.' || r.seq"
+_JOBS = f"""
+select r.run, r.slice, {_KEY}, r.queue, case when r.status = 'waiting' then extract(epoch from r.wake_at - now())::float8 end,
+  100000 * r.priority - (select count(*) from (select from af_run t where t.queue is not null and t.tenant = r.tenant
+    and t.status in ('queued', 'running', 'waiting') limit {TENANT_MOST}) as unfinished)
+from af_run r where r.run = any($1) and r.queue is not null
+  and (r.status = 'queued' or (r.status = 'waiting' and r.wake_at is not null))
+"""
+_LOST = f"""
+select r.run from af_run r where r.queue is not null
+  and (r.status = 'queued' or (r.status = 'waiting' and r.wake_at < now())) and r.updated < now() - make_interval(secs => $1)
+  and not exists (select from {TABLE} j where j.dedupe_key = {_KEY} and j.status in ('queued', 'picked')) limit 1000
+"""
+_FREE = f"""
+with owners as materialized (
+  select distinct queue_manager_id as id, ('x' || right(replace(queue_manager_id::text, '-', ''), 16))::bit(64)::bigint as owner
+  from {TABLE} where status = 'picked'),
+dead as materialized (select id from owners where owner <> $1 and pg_try_advisory_xact_lock_shared(owner)),
+freed as (update {TABLE} j set status = 'queued', queue_manager_id = null, slot = null, updated = now()
+  from dead where j.queue_manager_id = dead.id and j.status = 'picked' returning 1)
+select count(*) from freed
+"""
+
+
+def check_engine() -> None:
+    """Raise ConfigurationError (``config/extra``) where PgQueuer is missing."""
+    if find_spec("pgqueuer") is None:
+        raise ConfigurationError(
+            "runs of workers need a package that is not installed: pgqueuer",
+            code="config/extra",
+            hint="pip install 'agentflow[scale]'",
+        )
+
+
+class Engine:
+    """PgQueuer over the tables of these names, whatever its environment variables say. It is loaded when it is needed."""
+
+    def __init__(self) -> None:
+        self._builders: dict[str, Any] = {}
+
+    def queries(self, db: Connection) -> Any:
+        """PgQueuer's queries on a connection, within its transaction if there is one."""
+        from pgqueuer.adapters.persistence import qb
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.domain.settings import DBSettings, Durability
+        from pgqueuer.queries import Queries
+
+        if not self._builders:
+            settings = DBSettings(
+                prefix="",
+                db_schema=None,
+                channel=CHANNEL,  # pyright: ignore[reportArgumentType] - a NewType of the library's
+                function=f"{TABLE}_changed",
+                statistics_table=f"{TABLE}_statistics",
+                queue_status_type=f"{TABLE}_status",
+                queue_table=TABLE,
+                queue_table_log=f"{TABLE}_log",
+                trigger=f"{TABLE}_changed",
+                schedules_table=f"{TABLE}_schedule",
+                durability=Durability.balanced,
+                widen_id=True,
+            )
+            self._builders = {
+                "qbe": qb.QueryBuilderEnvironment(settings),
+                "qbq": qb.QueryQueueBuilder(settings),
+                "qbs": qb.QuerySchedulerBuilder(settings),
+            }
+        return Queries(AsyncpgDriver(db), **self._builders)  # pyright: ignore[reportArgumentType] - has no types
+
+    async def install(self, db: Connection) -> None:
+        """Make PgQueuer's tables where they are missing, one process at a time."""
+        if await has_table(db, TABLE):
+            return
+        async with db.transaction():
+            await db.execute("select pg_advisory_xact_lock($1)", _INSTALLING)
+            if not await has_table(db, TABLE):
+                await self.queries(db).install(create_schema=False)
+
+    async def enqueue(self, db: Connection, runs: Sequence[str]) -> None:
+        """Queue a job for each of ``runs`` that workers are to go on with, now or when it is time; once for each slice.
+
+        Where PgQueuer is missing the workers find these runs themselves, a little later.
+        """
+        rows = await db.fetch(_JOBS, runs)
+        if not rows or find_spec("pgqueuer") is None:
+            return
+        names, slices, keys, queues, after, priorities = zip(*rows, strict=True)
+        payloads = [json.dumps([run, slice]).encode() for run, slice in zip(names, slices, strict=True)]
+        delays = [None if seconds is None else timedelta(seconds=max(0.0, seconds)) for seconds in after]
+        await self.queries(db).enqueue(list(queues), payloads, list(priorities), delays, list(keys), on_conflict="skip")
+
+
+async def free_claims(db: Connection, owner: int) -> None:
+    """Free the jobs that other workers than ``owner`` had claimed when they died."""
+    if await has_table(db, TABLE) and await db.fetchval(_FREE, owner):
+        await db.execute("select pg_notify($1, '')", CHANNEL)
+
+
+async def lost(db: Connection, seconds: float) -> list[str]:
+    """Runs that have been to be gone on with for some seconds and have no job, some of them where there are many."""
+    return [run for (run,) in await db.fetch(_LOST, seconds)]

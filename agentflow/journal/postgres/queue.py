@@ -1,0 +1,186 @@
+"""The jobs of one worker: claimed from PgQueuer's queue, handed over, and removed when they have been done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+from agentflow.core.journal import Claim
+from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
+from agentflow.journal.postgres.jobs import CHANNEL, Engine, check_engine, lost
+from agentflow.journal.postgres.owner import OwnerSession
+from agentflow.journal.writer import Writer
+
+IDLE_S = 1.0
+"""Seconds after which an idle worker looks for jobs that nobody told it of: those whose time has come."""
+BEAT_S = 10.0
+CLAIM_S = 30.0
+"""Seconds after which the job of a worker that has said nothing of it goes to another, should its owner not be known."""
+SWEEP_S = 10.0
+"""Seconds after which runs without a job get one."""
+AT_ONCE = 100
+"""Maximum number of jobs that are claimed together."""
+_AWAY_S = 1.0
+_SWEEPING = 0x61666A6F73  # the advisory lock of the worker that looks for runs without a job
+_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresQueue:
+    """The :class:`~agentflow.core.store_ports.JobQueue` in the database at ``url``, on a connection of its own.
+
+    Claims are those of ``owner``, so that they are free when it dies. ``writer`` is that of the store.
+    """
+
+    def __init__(self, url: str, writer: Writer[Connection], owner: OwnerSession, engine: Engine) -> None:
+        self._url = url
+        self._writer = writer
+        self._owner = owner
+        self._engine = engine
+
+    async def prepare(self) -> None:
+        check_engine()
+        await self._writer.do(self._engine.install)
+
+    async def work(
+        self,
+        handle: Callable[[Claim], Awaitable[None]],
+        queues: Mapping[str, int],
+        slots: int,
+        stop: asyncio.Event,
+    ) -> None:
+        await self.prepare()
+        await asyncio.to_thread(self._owner.ensure)
+        work = _Work(self._engine, uuid.UUID(int=self._owner.id), handle, queues, slots, stop)
+        told = False
+        async with asyncio.TaskGroup() as group:
+            told_to_stop = group.create_task(work.wake_at_stop())
+            while not work.is_over:
+                try:
+                    async with _connection(self._url) as db:
+                        told = False
+                        await work.go_on(db, group)
+                except _ERRORS as error:
+                    if not told:
+                        _log.warning("no jobs can be had: %s; what is at work goes on", error)
+                    told = True
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(work.over(), _AWAY_S)
+            told_to_stop.cancel()
+
+
+class _Work:
+    """The jobs at work, whatever becomes of the connection."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        owner: uuid.UUID,
+        handle: Callable[[Claim], Awaitable[None]],
+        queues: Mapping[str, int],
+        slots: int,
+        stop: asyncio.Event,
+    ) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._handle = handle
+        self._queues = queues
+        self._slots = slots
+        self._stop = stop
+        self._busy: dict[int, Any] = {}
+        self._done: list[Any] = []
+        self._wake = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is at work, and nothing more is wanted."""
+        return self._stop.is_set() and not self._busy and not self._done
+
+    async def over(self) -> None:
+        """Wait until the last job has ended after the stop; the database need not know of it."""
+        await self._stop.wait()
+        while self._busy:
+            self._wake.clear()
+            await self._wake.wait()
+        self._done.clear()  # delivered again they find nothing to do
+
+    async def wake_at_stop(self) -> None:
+        """Wake :meth:`go_on` when the worker is to stop."""
+        await self._stop.wait()
+        self._wake.set()
+
+    async def go_on(self, db: Connection, group: asyncio.TaskGroup) -> None:
+        """Claim jobs and begin them in ``group``, and remove those that were done, until :attr:`is_over`. Raises what asyncpg raises."""
+        from pgqueuer.ports.repository import EntrypointExecutionParameter
+
+        queries = self._engine.queries(db)
+        limits = {name: EntrypointExecutionParameter(concurrency_limit=limit) for name, limit in self._queues.items()}
+        await db.add_listener(CHANNEL, lambda *_: self._wake.set())
+        db.add_termination_listener(lambda *_: self._wake.set())
+        beaten, swept = time.monotonic(), -SWEEP_S
+        while not self.is_over:
+            self._wake.clear()
+            now = time.monotonic()
+            await self._remove(queries)
+            if now - swept >= SWEEP_S:
+                swept = now
+                await self._sweep(db)
+            if now - beaten >= BEAT_S:
+                beaten = now
+                await queries.update_heartbeat(list(self._busy))
+            jobs: list[Any] = []
+            free = min(self._slots - len(self._busy), AT_ONCE)
+            if free > 0 and not self._stop.is_set():
+                jobs = await queries.dequeue(free, limits, self._owner, None, timedelta(seconds=CLAIM_S))
+            for job in jobs:
+                if job.id not in self._busy:
+                    self._busy[job.id] = job
+                    group.create_task(self._do(job))
+            if not jobs and not self._done and not self.is_over:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), IDLE_S)
+
+    async def _do(self, job: Any) -> None:
+        run, slice = json.loads(job.payload)
+        try:
+            await self._handle(Claim(run=run, slice=slice))
+        finally:
+            self._done.append(self._busy.pop(job.id))
+            self._wake.set()
+
+    async def _remove(self, queries: Any) -> None:
+        """Remove the jobs that were done."""
+        done, self._done = self._done, []
+        if done:
+            try:
+                await queries.log_jobs([(job, "successful", None) for job in done])
+            except BaseException:  # they are removed on another connection
+                self._done += done
+                raise
+
+    async def _sweep(self, db: Connection) -> None:
+        """Queue runs whose job was lost; one worker at a time does."""
+        async with db.transaction():
+            if await db.fetchval("select pg_try_advisory_xact_lock($1)", _SWEEPING):
+                await self._engine.enqueue(db, await lost(db, SWEEP_S / 2))
+                await db.execute("delete from af_job_log where created < now() - interval '1 day'")
+
+
+@contextlib.asynccontextmanager
+async def _connection(url: str) -> AsyncGenerator[Connection]:
+    db = await connect(url)
+    try:
+        yield db
+    finally:
+        with contextlib.suppress(*_ERRORS):
+            await db.close(timeout=CONNECT_S)

@@ -1,0 +1,105 @@
+# pyright: reportPrivateUsage=false
+# The private part of a handle is for the objects here that say how far its run is.
+"""Handles of runs that workers do: the store is asked how far they are, in one question for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.journal import ENDED, EffectState, RunRow
+from agentflow.core.source import Source
+from agentflow.core.store_ports import JournalStore
+from agentflow.runtime.durable_run import DurableRun, RunEnd
+from agentflow.runtime.parking import Rest
+from agentflow.runtime.waiting import question_of
+
+LOOK_S = 0.1
+"""Seconds after which the store is asked again."""
+_AWAY_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Following:
+    """Asks ``store`` how far runs are; ``recorded`` gives the stored end of one."""
+
+    def __init__(self, store: JournalStore, recorded: Callable[[RunRow, Source], RunEnd | None]) -> None:
+        self._store = store
+        self._recorded = recorded
+        self._handles: dict[str, list[DurableRun]] = {}
+        self._watching = False
+
+    def add(self, handle: DurableRun) -> bool:
+        """Follow a run. True where :meth:`watch` has to be called."""
+        handle._follow("queued")
+        self._handles.setdefault(handle.run_id, []).append(handle)
+        begins, self._watching = not self._watching, True
+        return begins
+
+    def close(self) -> None:
+        """Follow no run any more."""
+        for handles in self._handles.values():
+            for handle in handles:
+                handle._settle(RunEnd("queued"))
+        self._handles.clear()
+
+    async def watch(self) -> None:
+        """Ask until no run is followed, or the store is closed."""
+        try:
+            while self._handles:
+                pause = LOOK_S
+                try:
+                    await self._look()
+                except JournalError as error:
+                    if error.code == "durable/closed":
+                        return
+                    _log.warning("how far runs of workers are is not known: %s", error.message)
+                    pause = _AWAY_S
+                await asyncio.sleep(pause)
+        finally:
+            self._watching = False
+
+    async def _look(self) -> None:
+        statuses = await self._store.statuses(list(self._handles))
+        for run, status in statuses.items():
+            rests = all([handle._resting for handle in self._handles.get(run, ())])
+            if status in ENDED:
+                end = await self._end(run)
+                for handle in self._handles.pop(run, ()):
+                    handle._settle(end)
+            elif status not in ("waiting", "interrupted"):
+                for handle in self._handles.get(run, ()):
+                    handle._follow(status)
+            elif not rests:
+                rest = await self._rest(run)
+                for handle in self._handles.get(run, ()):
+                    handle._follow(status, rest)
+
+    async def _end(self, run: str) -> RunEnd:
+        row = await self._store.find(run)
+        if row is None or row.status not in ENDED:
+            return RunEnd("queued")
+        try:
+            end = self._recorded(row, Source.of(str(row.input["name"]), row.program))
+        except AgentflowError as error:
+            return RunEnd(row.status, error=error)
+        return end or RunEnd(row.status, error=_no_data(run))
+
+    async def _rest(self, run: str) -> Rest:
+        row = await self._store.find(run)
+        asked = [question_of(run, each) for each in await self._store.effects(run, EffectState.OPEN)]
+        return Rest([each for each in asked if each is not None], None if row is None else row.wake_at)
+
+
+def _no_data(run: str) -> JournalError:
+    return JournalError(
+        f"the value of the run '{run}' is no data, so it stayed with the worker",
+        code="durable/no-value",
+        hint=f"let the program give text, numbers, lists or dicts; flow.resume('{run}') works its value out from the records",
+    )
+
+
+__all__ = ["LOOK_S", "Following"]

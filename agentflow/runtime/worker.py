@@ -1,0 +1,71 @@
+# pyright: reportPrivateUsage=false
+# The private part of a handle is for the objects here that work on its run.
+"""Works on runs that others started: those whose jobs this process claims."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.journal import Claim
+from agentflow.runtime.durable import DurableRuns
+
+DRAIN_S = 30.0
+"""Seconds that runs have to end after a worker was told to stop."""
+
+_log = logging.getLogger(__name__)
+
+
+async def work_on(
+    runs: DurableRuns, queues: Mapping[str, int], slots: int, stop: asyncio.Event, drain_s: float = DRAIN_S
+) -> None:
+    """Work on the runs of ``queues``, at most ``slots`` at a time, until ``stop`` is set.
+
+    A queue's number is how many of its runs all workers together do at a time; 0 is any number. After the stop no run is
+    begun; what has not ended or come to wait within ``drain_s`` seconds is given up, and others go on with it.
+    Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), JournalError.
+    """
+    if slots < 1 or not queues or any([not name or limit < 0 for name, limit in queues.items()]):
+        raise ConfigurationError(
+            f"slots={slots}, queues={dict(queues)!r}: a worker does at least one run at a time, of at least one queue",
+            code="config/worker",
+            hint="queues={'default': 0, 'slow': 5}: at most 5 of the queue 'slow' at a time, in all workers together",
+        )
+    async with asyncio.TaskGroup() as group:
+        draining = group.create_task(_release_late(runs, stop, drain_s))
+        try:
+            await runs.jobs.work(_Worker(runs).do, queues, slots, stop)
+        finally:
+            draining.cancel()
+
+
+async def _release_late(runs: DurableRuns, stop: asyncio.Event, drain_s: float) -> None:
+    await stop.wait()
+    await asyncio.sleep(drain_s)
+    while True:  # a run that was being begun just then, too
+        runs.release()
+        await asyncio.sleep(0.1)
+
+
+class _Worker:
+    """Does one job after the other, whatever becomes of each."""
+
+    def __init__(self, runs: DurableRuns) -> None:
+        self._runs = runs
+
+    async def do(self, claim: Claim) -> None:
+        """Go on with a run until it ends, waits or is given up."""
+        try:
+            handle = await self._runs.take(claim)
+            if handle is not None:
+                await handle.wait()
+        except AgentflowError as error:
+            if error.code != "durable/owned":  # a late or second delivery
+                _log.warning("the run '%s' cannot be gone on with here: %s", claim.run, error)
+        except Exception:  # noqa: BLE001 - what is wrong with one run is no matter of the others
+            _log.exception("the run '%s' cannot be gone on with here", claim.run)
+
+
+__all__ = ["DRAIN_S", "work_on"]
